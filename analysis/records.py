@@ -1,0 +1,351 @@
+"""Wire 2: the run folder, the only thing that `loadtest` and `analysis` share.
+
+Owns file names, the columns of both tables, the manifest `run.json`, the line format of
+`events.jsonl`, and the words for an objective (`Slo`). Owns no arithmetic: it imports nothing but the
+standard library, so that whoever writes a run folder needs no pandas.
+
+Clocks: every `*_ns` in `requests` is the load generator's wall clock, fixed to its monotonic clock once
+at the start of the run. `devices.time_ns` is the device host's wall clock; `clock` in the manifest maps
+one to the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+
+MANIFEST = "run.json"
+EVENTS = "events.jsonl"
+REQUESTS = "requests"
+DEVICES = "devices"
+
+LOST = "lost"
+"""Status of an arrival that was sent but whose answer the run did not live to see."""
+
+REQUEST_COLUMNS: dict[str, str] = {
+    "worker": "int32",
+    "seq": "int64",
+    "step": "int32",
+    "endpoint": "string",
+    "intended_ns": "int64",
+    "sent_ns": "int64",
+    "done_ns": "int64",
+    "status": "string",
+    "error": "string",
+    "bytes_in": "int64",
+    "bytes_out": "int64",
+    "rows": "int32",
+    "queue_ms": "float64",
+    "batch_ms": "float64",
+    "h2d_ms": "float64",
+    "compute_ms": "float64",
+    "d2h_ms": "float64",
+    "server_ms": "float64",
+    "batch_rows": "int32",
+    "replica": "string",
+    "device": "string",
+}
+"""One row per arrival, sent or not; types by their Arrow names. `seq` is unique within a step."""
+
+DEVICE_COLUMNS: dict[str, str] = {
+    "time_ns": "int64",
+    "host": "string",
+    "device": "string",
+    "index": "int32",
+    "util_pct": "float64",
+    "mem_util_pct": "float64",
+    "mem_bytes": "int64",
+    "power_w": "float64",
+    "energy_j": "float64",
+    "temp_c": "float64",
+    "sm_mhz": "float64",
+    "mem_mhz": "float64",
+    "throttle_bits": "int64",
+}
+"""One row per sample of one device; a field that the device lacks is null, never zero."""
+
+
+class RunError(Exception):
+    """A run folder that cannot be read: one sentence naming the file (and line) and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One arrival. Times of what did not happen (a dropped arrival's `sent_ns`) are None."""
+
+    worker: int
+    seq: int
+    step: int
+    endpoint: str
+    intended_ns: int
+    sent_ns: int | None = None
+    done_ns: int | None = None
+    status: str = ""
+    """The HTTP status, or `timeout`, `connect`, `dropped`, `lost`."""
+    error: str | None = None
+    bytes_in: int | None = None
+    """Bytes of the request's body, as the server takes it in."""
+    bytes_out: int | None = None
+    rows: int = 1
+    queue_ms: float | None = None
+    batch_ms: float | None = None
+    h2d_ms: float | None = None
+    compute_ms: float | None = None
+    d2h_ms: float | None = None
+    server_ms: float | None = None
+    batch_rows: int | None = None
+    replica: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """The state of one device at one instant of its host's wall clock."""
+
+    time_ns: int
+    host: str
+    device: str
+    index: int
+    util_pct: float | None = None
+    mem_util_pct: float | None = None
+    mem_bytes: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    temp_c: float | None = None
+    sm_mhz: float | None = None
+    mem_mhz: float | None = None
+    throttle_bits: int | None = None
+
+
+# ---- objectives
+
+_TERM = re.compile(r"^\s*(p\d{1,2}(?:\.\d+)?|errors|goodput|rate)\s*(<=?|>=?)\s*(\d+(?:\.\d+)?)\s*(ms|s|%|)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A service level objective: a latency at a percentile and/or bounds on errors, goodput and rate.
+
+    >>> Slo.parse("p99<50ms, errors<0.1%")
+    Slo(percentile=99.0, latency_ms=50.0, max_error_rate=0.001, min_goodput=None, min_rate_rps=None)
+    """
+
+    percentile: float | None = None
+    latency_ms: float | None = None
+    max_error_rate: float | None = None
+    min_goodput: float | None = None
+    """Least share of offered arrivals that must succeed within `latency_ms`."""
+    min_rate_rps: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Slo:
+        found: dict[str, float] = {}
+        for term in text.split(","):
+            match = _TERM.match(term)
+            if match is None:
+                raise ValueError(
+                    f"SLO term '{term.strip()}' is not understood; write for instance p99<50ms, errors<0.1%, "
+                    "goodput>95% or rate>=200"
+                )
+            word, sign, number, unit = match[1], match[2][0], float(match[3]), match[4]
+            if word.startswith("p") and sign == "<" and unit in ("ms", "s"):
+                if "latency_ms" in found:
+                    raise ValueError(f"SLO '{text}' sets two latencies; give one percentile")
+                found |= {"percentile": float(word[1:]), "latency_ms": number * (1000.0 if unit == "s" else 1.0)}
+                if not 0 < found["percentile"] < 100 or number <= 0:
+                    raise ValueError(f"SLO term '{term.strip()}' needs a percentile in (0, 100) and a positive latency")
+            elif word == "errors" and sign == "<" and unit == "%":
+                found["max_error_rate"] = number / 100
+            elif word == "goodput" and sign == ">" and unit == "%":
+                found["min_goodput"] = number / 100
+            elif word == "rate" and sign == ">" and unit == "":
+                found["min_rate_rps"] = number
+            else:
+                raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
+        if "min_goodput" in found and "latency_ms" not in found:
+            raise ValueError(f"SLO '{text}' bounds goodput, which needs a latency beside it, such as p99<50ms")
+        return cls(**found)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Slo:
+        return cls(**{f.name: found.get(f.name) for f in fields(cls)})
+
+    def as_json(self) -> dict[str, float]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        terms = []
+        if self.percentile is not None:
+            terms.append(f"p{self.percentile:g}<{self.latency_ms:g}ms")
+        if self.max_error_rate is not None:
+            terms.append(f"errors<{self.max_error_rate * 100:g}%")
+        if self.min_goodput is not None:
+            terms.append(f"goodput>{self.min_goodput * 100:g}%")
+        if self.min_rate_rps is not None:
+            terms.append(f"rate>={self.min_rate_rps:g}")
+        return ", ".join(terms)
+
+
+# ---- the manifest
+
+STATUSES = ("running", "complete", "aborted")
+
+_STEP: dict[str, tuple[type, ...]] = {
+    "index": (int,),
+    "endpoint": (str,),
+    "rate": (int, float),
+    "seconds": (int, float),
+    "start_ns": (int,),
+    "end_ns": (int,),
+}
+"""What every step in `scenario.steps` has."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """`run.json`. Keys beside these are kept in `extra` and written back."""
+
+    id: str
+    status: str
+    """running, complete or aborted"""
+    scenario: dict[str, Any]
+    endpoints: list[dict[str, Any]] = field(default_factory=list)
+    started_ns: int = 0
+    finished_ns: int = 0
+    clock: list[dict[str, Any]] = field(default_factory=list)
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, Any] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    schema: int = SCHEMA
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def slos(self) -> list[Slo]:
+        return [Slo.from_json(found) for found in self.scenario.get("slo") or []]
+
+    def write(self, folder: Path) -> None:
+        """Replaces `run.json` at once: a reader sees the old one or the new one, never half."""
+        whole = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"} | self.extra
+        write_atomically(folder / MANIFEST, json.dumps(whole, indent=1, sort_keys=False) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        path = folder / MANIFEST
+        if not folder.is_dir():
+            raise RunError(f"{folder} is not a folder; give a run folder, such as runs/20261120T101500Z-bert")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{folder} is not a run folder: it has no {MANIFEST}") from None
+        except json.JSONDecodeError as problem:
+            raise RunError(f"{path}, line {problem.lineno}: not valid JSON ({problem.msg})") from None
+        except (OSError, UnicodeDecodeError) as problem:
+            raise RunError(f"{path} cannot be read: {problem}") from None
+        if not isinstance(found, dict):
+            raise RunError(f"{path} holds no JSON object")
+        if found.get("schema") != SCHEMA:
+            raise RunError(f"{path} has schema {found.get('schema')!r}, but this version reads schema {SCHEMA}")
+        # an absent value may be written as null, and the clock of a lone host as one entry
+        found = {key: value for key, value in found.items() if value is not None}
+        if isinstance(found.get("clock"), dict):
+            found["clock"] = [found["clock"]]
+        known = {f.name for f in fields(cls)} - {"extra"}
+        shapes: dict[str, type] = {
+            "id": str,
+            "status": str,
+            "scenario": dict,
+            "endpoints": list,
+            "clock": list,
+            "hosts": list,
+        }
+        shapes |= {"versions": dict, "totals": dict, "started_ns": int, "finished_ns": int}
+        for key, kind in shapes.items():
+            if key in found and not isinstance(found[key], kind):
+                raise RunError(f"{path}: '{key}' must be a {kind.__name__}, not {type(found[key]).__name__}")
+        for key in ("id", "status", "scenario"):
+            if key not in found:
+                raise RunError(f"{path} has no '{key}'")
+        if found["status"] not in STATUSES:
+            raise RunError(f"{path}: status '{found['status']}' is not one of {', '.join(STATUSES)}")
+        steps = found["scenario"].get("steps")
+        if not isinstance(steps, list) or not all(isinstance(s, dict) for s in steps):
+            raise RunError(f"{path}: 'scenario.steps' must be a list of steps")
+        for number, step in enumerate(steps):
+            if missing := [key for key in _STEP if key not in step]:
+                raise RunError(f"{path}: step {number} of 'scenario.steps' has no {', '.join(missing)}")
+            if wrong := [key for key, kinds in _STEP.items() if not isinstance(step[key], kinds)]:
+                raise RunError(f"{path}: step {number} of 'scenario.steps' has a wrong {wrong[0]}: {step[wrong[0]]!r}")
+        return cls(
+            **{key: value for key, value in found.items() if key in known},
+            extra={key: value for key, value in found.items() if key not in known},
+        )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    scratch = path.with_name(path.name + ".part")
+    with scratch.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    scratch.replace(path)
+
+
+# ---- events
+
+
+def append_event(folder: Path, kind: str, **what: Any) -> None:
+    """Appends one line to `events.jsonl`: `{"time_ns": …, "event": kind, …}`, on the load generator's clock."""
+    line = json.dumps({"time_ns": what.pop("time_ns", None) or time.time_ns(), "event": kind, **what})
+    with (folder / EVENTS).open("a", encoding="utf-8") as out:
+        out.write(line + "\n")
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every event in order; a last line cut by a kill is passed over, any other broken line is an error."""
+    path = folder / EVENTS
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError as problem:
+            if number == len(lines):  # no newline after it: the writer was killed inside this line
+                return
+            raise RunError(f"{path}, line {number}: not valid JSON ({problem.msg})") from None
+        if not isinstance(event, dict) or "event" not in event:
+            raise RunError(f"{path}, line {number}: not an event")
+        yield event
+
+
+def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
+    """`runs/20261120T101500Z-bert`, or the name asked for; a name already taken gets a number."""
+    if run_id:
+        return run_dir / run_id
+    stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}"
+    names = (stem if n == 1 else f"{stem}-{n}" for n in range(1, 1000))
+    return next(run_dir / name for name in names if not (run_dir / name).exists())
+
+
+def segments(folder: Path, table: str) -> list[Path]:
+    """The not yet sealed Arrow IPC files of `requests` or `devices`, oldest first."""
+    return sorted(folder.glob(f"{table}-[0-9][0-9][0-9][0-9].arrows"))
+
+
+def segment_path(folder: Path, table: str, number: int) -> Path:
+    return folder / f"{table}-{number:04d}.arrows"
+
+
+def sealed_path(folder: Path, table: str) -> Path:
+    return folder / f"{table}.parquet"

@@ -1,0 +1,1 @@
+"""Hosts models behind the Open Inference Protocol; runs where the GPU is."""

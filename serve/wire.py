@@ -1,0 +1,464 @@
+"""Wire 1: the HTTP contract between whoever sends inference requests and whoever answers them.
+
+The Open Inference Protocol (KServe v2 REST) with its binary tensor extension, plus the headers that
+carry where a request's time went. Owns paths, header names, and the encoding of tensors in both
+directions; owns no sockets and no models. `serve` answers with it, `loadtest` asks with it, so it
+imports nothing but the standard library and numpy.
+
+A binary body is `<JSON header><tensor bytes>…`; the header's length is in the HTTP header
+`Inference-Header-Content-Length`. Decoded tensors are views into the body, never copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Body = bytes | bytearray | memoryview
+
+SERVER = "/v2"
+LIVE = "/v2/health/live"
+READY = "/v2/health/ready"
+INDEX = "/v2/repository/index"
+DEVICES = "/telemetry/devices"
+CLOCK = "/telemetry/clock"
+METRICS = "/metrics"
+
+HEADER_LENGTH = "inference-header-content-length"
+TIMING = "server-timing"
+CLOCK_HEADER = "x-headroom-clock"
+BATCH = "x-headroom-batch"
+REPLICA = "x-headroom-replica"
+DEVICE = "x-headroom-device"
+REQUEST_ID = "x-request-id"
+
+STAGES = ("queue", "batch", "h2d", "compute", "d2h")
+"""Where a request's time in the replica goes, in order; together they make up `total`."""
+
+SAMPLE_FIELDS = (
+    "time_ns", "host", "device", "index", "util_pct", "mem_util_pct", "mem_bytes", "power_w", "energy_j", "temp_c",
+    "sm_mhz", "mem_mhz", "throttle_bits",
+)  # fmt: skip
+"""Columns of a device sample in `GET /telemetry/devices`; a field the source lacks is null."""
+
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    **{f"UINT{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
+    "BYTES": np.dtype(object),
+}
+_DATATYPE = {dtype: name for name, dtype in _NUMPY.items()}
+
+
+class WireError(Exception):
+    """A message that breaks the contract: the HTTP status it deserves, and one sentence that says why."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+def _bad(sentence: str) -> WireError:
+    return WireError(400, sentence)
+
+
+# ---- names and shapes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, datatype and shape of one tensor; -1 stands for any length, the first dimension is rows."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+
+    def admits(self, tensor: Array) -> str | None:
+        """None if the tensor fits, else the sentence that says why it does not."""
+        found = datatype_of(tensor)
+        if found != self.datatype:
+            return f"input '{self.name}' is {found}, but the model takes {self.datatype}"
+        fits = len(tensor.shape) == len(self.shape) and all(
+            want in (-1, have) for want, have in zip(self.shape, tensor.shape, strict=True)
+        )
+        return (
+            None
+            if fits
+            else f"input '{self.name}' has shape {list(tensor.shape)}, but the model takes {list(self.shape)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointInfo:
+    """What a server says of one model × variant: the metadata of `GET /v2/models/{model}/versions/{variant}`."""
+
+    model: str
+    variant: str
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}/{self.variant}"
+
+    def as_json(self, versions: Sequence[str]) -> dict[str, Any]:
+        return {
+            "name": self.model,
+            "versions": list(versions),
+            "platform": "headroom",
+            "inputs": [spec.as_json() for spec in self.inputs],
+            "outputs": [spec.as_json() for spec in self.outputs],
+            "parameters": dict(self.parameters),
+        }
+
+    @classmethod
+    def from_json(cls, metadata: Mapping[str, Any], variant: str) -> EndpointInfo:
+        """Reads any v2 server's metadata; what it leaves out stays empty."""
+        return cls(
+            model=str(metadata["name"]),
+            variant=variant,
+            inputs=_specs(metadata.get("inputs")),
+            outputs=_specs(metadata.get("outputs")),
+            parameters=dict(metadata.get("parameters") or {}),
+        )
+
+
+def _specs(found: Iterable[Mapping[str, Any]] | None) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(s["name"], s["datatype"], tuple(int(n) for n in s["shape"])) for s in found or ())
+
+
+def model_path(model: str, variant: str | None = None) -> str:
+    """`/v2/models/bert/versions/eager`, or without a variant `/v2/models/bert`."""
+    path = f"/v2/models/{quote(model, safe='')}"
+    return path if variant is None else f"{path}/versions/{quote(variant, safe='')}"
+
+
+def infer_path(model: str, variant: str | None = None) -> str:
+    return model_path(model, variant) + "/infer"
+
+
+# ---- tensors
+
+
+def datatype_of(tensor: Array) -> str:
+    """The protocol's name of an array's element type."""
+    if tensor.dtype.kind in "OSU":
+        return "BYTES"
+    try:
+        return _DATATYPE[tensor.dtype.newbyteorder("<")]
+    except KeyError:
+        raise _bad(f"numpy's {tensor.dtype} has no datatype in the protocol") from None
+
+
+def _dtype(datatype: object, name: str) -> np.dtype[Any]:
+    found = _NUMPY.get(datatype) if isinstance(datatype, str) else None
+    if found is None:
+        raise _bad(f"tensor '{name}' has datatype {datatype!r}; known are {', '.join(_NUMPY)}")
+    return found
+
+
+def _to_bytes(tensor: Array) -> bytes | memoryview:
+    if datatype_of(tensor) != "BYTES":
+        flat = np.ascontiguousarray(tensor, dtype=tensor.dtype.newbyteorder("<")).reshape(-1)
+        return memoryview(flat.view(np.uint8))  # type: ignore[arg-type]
+    pieces = []
+    for item in tensor.reshape(-1):
+        raw = item.encode() if isinstance(item, str) else bytes(item)
+        pieces += [len(raw).to_bytes(4, "little"), raw]
+    return b"".join(pieces)
+
+
+def _from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...], name: str) -> Array:
+    dtype = _dtype(datatype, name)
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if datatype != "BYTES":
+        if len(raw) != count * dtype.itemsize:
+            raise _bad(f"tensor '{name}' of shape {list(shape)} needs {count * dtype.itemsize} bytes, not {len(raw)}")
+        return np.frombuffer(raw, dtype=dtype).reshape(shape)
+    items: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        length = int.from_bytes(raw[at : at + 4], "little")
+        if at + 4 + length > len(raw):
+            raise _bad(f"tensor '{name}' ends inside its element {len(items)}")
+        items.append(bytes(raw[at + 4 : at + 4 + length]))
+        at += 4 + length
+    return _objects(items, shape, name)
+
+
+def _objects(items: list[bytes], shape: tuple[int, ...], name: str) -> Array:
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if len(items) != count:
+        raise _bad(f"tensor '{name}' of shape {list(shape)} needs {count} elements, not {len(items)}")
+    tensor = np.empty(len(items), dtype=object)
+    tensor[:] = items
+    return tensor.reshape(shape)
+
+
+def _flat(value: object) -> Iterable[object]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _from_list(values: object, datatype: str, shape: tuple[int, ...], name: str) -> Array:
+    dtype = _dtype(datatype, name)
+    if not isinstance(values, list):
+        raise _bad(f"tensor '{name}' has no list of values in 'data'")
+    if datatype == "BYTES":
+        strings = list(_flat(values))
+        if not all(isinstance(item, str) for item in strings):
+            raise _bad(f"tensor '{name}' is BYTES, so its values must be strings")
+        return _objects([str(item).encode() for item in strings], shape, name)
+    kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
+    try:
+        loose = np.asarray(values)
+        fits = not loose.size or loose.dtype.kind in kinds
+        # numpy takes [0, 2**64 - 1] for floats, so before refusing, each value is looked at
+        if not fits and not (dtype.kind == "u" and all(type(value) is int for value in _flat(values))):
+            raise _bad(f"tensor '{name}' is {datatype}, but its values are not")
+        return np.asarray(values, dtype=dtype).reshape(shape)
+    except (ValueError, OverflowError, TypeError):
+        raise _bad(f"tensor '{name}' does not hold {datatype} values of shape {list(shape)}") from None
+
+
+# ---- requests
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """One decoded request: named tensors, and which outputs are wanted in which form."""
+
+    id: str
+    inputs: dict[str, Array]
+    outputs: dict[str, bool] | None
+    """Wanted outputs by name, True where as bytes; None: all of them, as `binary_default` says."""
+    binary_default: bool
+
+    @property
+    def rows(self) -> int:
+        return int(next(iter(self.inputs.values())).shape[0])
+
+
+def encode_infer(
+    inputs: Mapping[str, Array], *, outputs: Sequence[str] = (), binary: bool = True, request_id: str = ""
+) -> tuple[bytes, dict[str, str]]:
+    """A request's body and headers, tensors as bytes (or as JSON lists); with `outputs`, only those come back."""
+    head: dict[str, Any] = {"inputs": []}
+    if request_id:
+        head["id"] = request_id
+    if outputs:
+        head["outputs"] = [{"name": name, "parameters": {"binary_data": binary}} for name in outputs]
+    elif binary:
+        head["parameters"] = {"binary_data_output": True}
+    return _encode(head, "inputs", inputs, dict.fromkeys(inputs, binary))
+
+
+def decode_infer(body: Body, header_length: int | None) -> InferRequest:
+    """Reads a request; raises `WireError` 400 with one sentence for anything malformed."""
+    head, tail = _split(body, header_length)
+    parameters = _mapping(head.get("parameters"), "parameters")
+    binary_default = parameters.get("binary_data_output") is True
+    wanted: dict[str, bool] | None = None
+    if head.get("outputs"):
+        wanted = {}
+        for item in _list(head, "outputs"):
+            name = _name(item)
+            how = _mapping(item.get("parameters"), f"parameters of output '{name}'")
+            if how.get("classification"):
+                raise _bad(f"output '{name}' asks for classification, which this server does not do")
+            if "shared_memory_region" in how:
+                raise _bad(f"output '{name}' asks for shared memory, which this server does not do")
+            wanted[name] = how.get("binary_data", binary_default) is True
+    inputs = _decode_tensors(_list(head, "inputs"), tail)
+    if not inputs:
+        raise _bad("the request has no inputs")
+    rows = {tensor.shape[0] if tensor.ndim else -1 for tensor in inputs.values()}
+    if len(rows) != 1 or min(rows) < 1:
+        shapes = ", ".join(f"'{name}' {list(tensor.shape)}" for name, tensor in inputs.items())
+        raise _bad(f"every input needs the same first dimension (rows), at least 1; got {shapes}")
+    return InferRequest(str(head.get("id") or ""), inputs, wanted, binary_default)
+
+
+def check(inputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> None:
+    """Raises `WireError` 400 unless the tensors are exactly those the model takes."""
+    known = {spec.name: spec for spec in specs}
+    for name, tensor in inputs.items():
+        if name not in known:
+            raise _bad(f"unknown input '{name}'; the model takes {', '.join(known)}")
+        if why := known[name].admits(tensor):
+            raise _bad(why)
+    if missing := [name for name in known if name not in inputs]:
+        raise _bad(f"missing input {', '.join(missing)}")
+
+
+def inflate(body: Body, encoding: str, limit: int) -> bytes:
+    """Undoes `Content-Encoding` gzip or deflate, refusing what would grow past `limit` bytes."""
+    if encoding not in ("gzip", "deflate"):
+        raise WireError(415, f"content encoding '{encoding}' is not supported; gzip and deflate are")
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib header, found by itself
+    try:
+        plain = stream.decompress(body, limit + 1)
+    except zlib.error:
+        raise _bad(f"the body is not valid {encoding}") from None
+    if len(plain) > limit:
+        raise WireError(413, f"the body grows past {limit} bytes when decompressed")
+    if not stream.eof or stream.unused_data:
+        raise _bad(f"the {encoding} body ends early or goes on after its end")
+    return plain
+
+
+# ---- responses
+
+
+def encode_result(
+    info: EndpointInfo, outputs: Mapping[str, Array], *, binary: Mapping[str, bool], request_id: str = ""
+) -> tuple[bytes, dict[str, str]]:
+    """A response's body and headers; `binary` says for each output whether it goes as bytes."""
+    head: dict[str, Any] = {"model_name": info.model, "model_version": info.variant, "outputs": []}
+    if request_id:
+        head["id"] = request_id
+    return _encode(head, "outputs", outputs, binary)
+
+
+def decode_result(body: Body, header_length: int | None) -> dict[str, Array]:
+    """Named output tensors of a response."""
+    head, tail = _split(body, header_length)
+    return _decode_tensors(_list(head, "outputs"), tail)
+
+
+def _encode(
+    head: dict[str, Any], key: str, tensors: Mapping[str, Array], binary: Mapping[str, bool]
+) -> tuple[bytes, dict[str, str]]:
+    pieces: list[bytes | memoryview] = []
+    for name, tensor in tensors.items():
+        item: dict[str, Any] = {"name": name, "datatype": datatype_of(tensor), "shape": list(tensor.shape)}
+        if binary[name]:
+            raw = _to_bytes(tensor)
+            item["parameters"] = {"binary_data_size": len(raw)}
+            pieces.append(raw)
+        else:
+            flat = tensor.reshape(-1).tolist()
+            item["data"] = [v.decode() if isinstance(v, bytes) else v for v in flat]
+        head[key].append(item)
+    try:
+        text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise WireError(500, "a tensor holds NaN or infinity, which JSON cannot carry; ask for binary data") from None
+    if not pieces:
+        return text, {"content-type": "application/json"}
+    headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
+    return b"".join([text, *pieces]), headers
+
+
+def _split(body: Body, header_length: int | None) -> tuple[dict[str, Any], memoryview]:
+    view = memoryview(body)
+    length = len(view) if header_length is None else header_length
+    if not 0 <= length <= len(view):
+        raise _bad(f"the JSON header is said to be {length} bytes long, but the body has {len(view)}")
+    try:
+        head = json.loads(bytes(view[:length]), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as problem:
+        raise _bad(f"the request is not valid JSON: {problem}") from None
+    if not isinstance(head, dict):
+        raise _bad("the request's JSON is not an object")
+    return head, view[length:]
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _decode_tensors(items: list[Mapping[str, Any]], tail: memoryview) -> dict[str, Array]:
+    tensors: dict[str, Array] = {}
+    for item in items:
+        name = _name(item)
+        if name in tensors:
+            raise _bad(f"tensor '{name}' appears twice")
+        shape = item.get("shape")
+        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+            raise _bad(f"tensor '{name}' has no valid shape")
+        parameters = _mapping(item.get("parameters"), f"parameters of tensor '{name}'")
+        if "shared_memory_region" in parameters:
+            raise _bad(f"tensor '{name}' is in shared memory, which this server does not read")
+        size = parameters.get("binary_data_size")
+        if size is None:
+            tensors[name] = _from_list(item.get("data"), item.get("datatype", ""), tuple(shape), name)
+        elif type(size) is not int or not 0 <= size <= len(tail):
+            raise _bad(f"tensor '{name}' claims {size} bytes, but {len(tail)} are left in the body")
+        else:
+            tensors[name] = _from_bytes(tail[:size], item.get("datatype", ""), tuple(shape), name)
+            tail = tail[size:]
+    if len(tail):
+        raise _bad(f"{len(tail)} bytes of the body belong to no tensor")
+    return tensors
+
+
+def _list(head: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = head.get(key)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise _bad(f"'{key}' must be a list of tensors")
+    return found
+
+
+def _mapping(found: object, what: str) -> Mapping[str, Any]:
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise _bad(f"{what} must be an object")
+    return found
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    name = item.get("name")
+    if not isinstance(name, str) or not name:
+        raise _bad("a tensor has no name")
+    return name
+
+
+# ---- the headers that say where the time went
+
+
+def format_timing(stage_ms: Sequence[float], total_ms: float) -> str:
+    """`queue;dur=0.112, batch;dur=…, …, total;dur=…` from the stages' milliseconds in the order of `STAGES`."""
+    named = [*zip(STAGES, stage_ms, strict=True), ("total", total_ms)]
+    return ", ".join(f"{name};dur={ms:.4f}" for name, ms in named)
+
+
+def parse_timing(text: str) -> dict[str, float]:
+    """Milliseconds by stage; entries that are not durations are passed over, as any server may send others."""
+    found: dict[str, float] = {}
+    for entry in text.split(","):
+        name, *attributes = entry.split(";")
+        for attribute in attributes:
+            key, _, value = attribute.strip().partition("=")
+            if key == "dur":
+                with contextlib.suppress(ValueError):
+                    found[name.strip()] = float(value)
+    return found
+
+
+def parse_clock(text: str) -> tuple[int, int] | None:
+    """(received, sent) in ns of the server's wall clock, or None where the header is something else."""
+    received, _, sent = text.partition(",")
+    try:
+        return int(received), int(sent)
+    except ValueError:
+        return None
