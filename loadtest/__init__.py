@@ -1,0 +1,1 @@
+"""Drives traffic at an endpoint from a laptop: no torch, no ray."""

@@ -1,0 +1,21 @@
+"""custom_cnn: one image a request, at rising rates, eager and compiled one after the other.
+
+headroom serve custom_cnn
+locust -f loadtest/custom_cnn.py --headless --host http://127.0.0.1:8000 --rates 5:40:5
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadtest.engine.user import EndpointUser
+
+
+class CustomCnn(EndpointUser):
+    model = "custom_cnn"
+    outputs = ("logits",)
+    rates = "5:40:5"
+    step_seconds = 20.0
+
+    def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+        return {"image": rng.standard_normal((rows, 3, 224, 224), dtype=np.float32)}

@@ -1,0 +1,140 @@
+"""One HTTP connection pool to an endpoint: sends ready-made bodies, and asks a v2 server what it hosts.
+
+Built on geventhttpclient's `HTTPClient`, which Locust's FastHttpUser uses too, without the layers above it
+(cookies, redirects, URL parsing per call). Failures are results here, never exceptions: whoever sends a
+request wants a row. Misuse before the run (`discover`) is a `ScenarioError`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import gevent
+from geventhttpclient.client import HTTPClient
+from geventhttpclient.response import HTTPParseError
+
+from loadtest.engine.scenario import ScenarioError
+from serve import wire
+
+OK = 200
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back: an HTTP status, or `timeout` or `connect`; monotonic send and receive times."""
+
+    status: str
+    sent_ns: int
+    done_ns: int
+    headers: Any = None
+    body: bytes = b""
+    error: str | None = None
+
+    def header(self, name: str) -> str | None:
+        value = self.headers.get(name) if self.headers is not None else None
+        return value if isinstance(value, str) else None
+
+
+class Client:
+    """Up to `connections` requests at once, each with one deadline for the whole exchange."""
+
+    def __init__(self, host: str, timeout_s: float, connections: int) -> None:
+        parts = urlsplit(host if "//" in host else f"http://{host}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ScenarioError(f"--host '{host}' is not a URL; write for instance http://127.0.0.1:8000")
+        self.url = f"{parts.scheme}://{parts.netloc}"
+        self.prefix = parts.path.rstrip("/")
+        self._timeout_s = timeout_s
+        self._http = HTTPClient.from_url(
+            self.url,
+            concurrency=connections,
+            connection_timeout=timeout_s,
+            network_timeout=timeout_s,
+            block_size=65536,
+        )
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+        sent_ns = time.monotonic_ns()
+        # an OSError, so that geventhttpclient gives the socket back whichever call the deadline interrupts
+        deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
+        try:
+            response = self._http.request(method, path, body=body, headers=headers)
+            whole = response.read()
+            done_ns = time.monotonic_ns()
+            return Answer(str(response.status_code), sent_ns, done_ns, response, whole)
+        except TimeoutError as problem:
+            return Answer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
+        except (OSError, HTTPParseError, ValueError) as problem:
+            reason = str(problem) or type(problem).__name__
+            return Answer("connect", sent_ns, time.monotonic_ns(), error=reason)
+        finally:
+            deadline.close()
+
+    def get_json(self, path: str, method: str = "GET") -> Any:
+        """The parsed answer; `ScenarioError` where there is none."""
+        answer = self.send(method, self.prefix + path)
+        if answer.status in ("timeout", "connect"):
+            raise ScenarioError(f"nothing answers at {self.url}: {answer.error}; is the endpoint up?")
+        if answer.status != str(OK):
+            raise ScenarioError(f"{self.url}{path} answered {answer.status}: {error_sentence(answer.body)}")
+        try:
+            return json.loads(answer.body)
+        except ValueError:
+            raise ScenarioError(f"{self.url}{path} did not answer with JSON; is it a v2 endpoint?") from None
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def error_sentence(body: bytes) -> str:
+    """The `error` of a v2 error body, or the body's beginning."""
+    try:
+        found = json.loads(body)
+        if isinstance(found, dict) and isinstance(found.get("error"), str):
+            return str(found["error"])[:500]
+    except ValueError:
+        pass
+    return body[:200].decode("utf-8", "replace").strip() or "no reason given"
+
+
+def discover(client: Client, model: str, variants: Sequence[str]) -> list[wire.EndpointInfo]:
+    """The endpoints of `model` to drive, or one sentence that says what is wrong and what is known."""
+    try:
+        server = client.get_json(wire.SERVER)
+    except ScenarioError as problem:
+        raise ScenarioError(str(problem).replace("; is it a v2 endpoint?", "")) from None
+    if not isinstance(server, dict) or "name" not in server:
+        raise ScenarioError(f"{client.url} is no v2 endpoint (Open Inference Protocol): {wire.SERVER} names no server")
+    hosted = _hosted(client, model)
+    if variants:
+        if hosted and (unknown := [name for name in variants if name not in hosted]):
+            raise ScenarioError(
+                f"{client.url} hosts no variant {', '.join(unknown)} of '{model}'; it hosts {', '.join(hosted)}"
+            )
+    elif not hosted:
+        raise ScenarioError(f"{client.url} names no version of '{model}'; name them with --variants")
+    chosen = list(variants) or hosted
+    found = [wire.EndpointInfo.from_json(client.get_json(wire.model_path(model, name)), name) for name in chosen]
+    for name in chosen:
+        ready = client.send("GET", f"{client.prefix}{wire.model_path(model, name)}/ready")
+        if ready.status != str(OK):
+            raise ScenarioError(f"{model}/{name} at {client.url} is not ready: {error_sentence(ready.body)}")
+    return found
+
+
+def _hosted(client: Client, model: str) -> list[str]:
+    """Versions of the model by the repository index, or by its metadata where a server has no index."""
+    try:
+        index = client.get_json(wire.INDEX, "POST")
+    except ScenarioError:
+        return [str(name) for name in client.get_json(wire.model_path(model)).get("versions") or []]
+    models = [item for item in index if isinstance(item, dict) and "name" in item] if isinstance(index, list) else []
+    if not any(item["name"] == model for item in models):
+        known = ", ".join(sorted({str(item["name"]) for item in models})) or "none"
+        raise ScenarioError(f"{client.url} hosts no model '{model}'; it hosts {known}")
+    return [str(item["version"]) for item in models if item["name"] == model and item.get("version")]

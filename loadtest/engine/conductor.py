@@ -1,0 +1,275 @@
+"""One run from its first sentence to its last row: plan, order, collect, close.
+
+Lives in the only or the master process. Resolves the endpoints, makes the run folder, starts the device
+collector, gives each step to the crew (the load processes) when the step before has been answered, and
+writes what they report. Knows nothing of Locust: the crew is two functions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import gevent
+import numpy as np
+from gevent.event import Event
+
+from analysis.records import DEVICE_COLUMNS, LOST, MANIFEST, REQUEST_COLUMNS, Manifest, append_event
+from loadtest.engine.arrivals import offsets
+from loadtest.engine.client import OK, Client, discover, error_sentence
+from loadtest.engine.clock import Base, Offset
+from loadtest.engine.devices import Collector
+from loadtest.engine.driver import HALT_S, Order, Payloads
+from loadtest.engine.live import Live
+from loadtest.engine.provenance import hosts, versions
+from loadtest.engine.recorder import Segment
+from loadtest.engine.scenario import LoadStep, Scenario, ScenarioError
+from serve import wire
+
+LEAD_S = 0.3
+"""From giving an order to its start: the message's way to every worker, and a breath between steps."""
+
+say = logging.getLogger("headroom")
+
+
+class Crew(Protocol):
+    """The load processes."""
+
+    def members(self) -> list[str]:
+        """Those that are ready for orders, in a fixed order."""
+
+    def give(self, member: str, order: Order) -> None: ...
+
+    def halt(self) -> None: ...
+
+
+class Conductor:
+    """`prepare` raises `ScenarioError` before any load; `run` blocks until the plan is done."""
+
+    def __init__(self, scenario: Scenario, host: str, folder: Path, command: str, crew: Crew) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self.finished = False
+        self._aborting = False
+        self._command = command
+        self._crew = crew
+        self._client = Client(host, scenario.timeout_s, 8)
+        self._base = Base.here()
+        self._offset = Offset()
+        self._endpoints: list[wire.EndpointInfo] = []
+        self._tally: dict[str, int] = dict.fromkeys(("ok", "failed", "timed_out", "dropped", "lost"), 0)
+        self._scheduled = 0
+        self._waiting: set[str] = set()
+        self._all_done = Event()
+        self._live: dict[int, Live] = {}
+        self._lost: list[tuple[Order, int]] = []
+
+    # ---- before
+
+    def prepare(self, payloads: Payloads) -> None:
+        """Finds the endpoints and tries one request at each."""
+        found = discover(self._client, self.scenario.model, self.scenario.variants)
+        if (self.folder / MANIFEST).exists():
+            raise ScenarioError(f"{self.folder} is a run folder already; choose another --run-id")
+        for info in found:
+            answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers))
+            if answer.status != str(OK):
+                why = answer.error or error_sentence(answer.body)
+                raise ScenarioError(f"{info.name} does not take this scenario's request ({answer.status}): {why}")
+        self._endpoints = found
+
+    def _path(self, info: wire.EndpointInfo) -> str:
+        return self._client.prefix + wire.infer_path(self.scenario.model, info.variant)
+
+    # ---- the run
+
+    def run(self) -> None:
+        plan = self.scenario.steps([info.name for info in self._endpoints])
+        self._open(plan)
+        collector = Collector(self._client, self._base, self._offset, self._devices.write, self._event)
+        self._collector = collector
+        collector.start()
+        if collector.host:
+            began = self._now()
+            gevent.sleep(self.scenario.idle_seconds)
+            self._event("idle", start_ns=began, end_ns=self._now())
+        blocks: dict[int, list[LoadStep]] = {}
+        for step in plan:
+            blocks.setdefault(step.block, []).append(step)
+        for steps in blocks.values():
+            self._run_block(steps, len(plan))
+            if self._aborting:
+                return
+        self._close("complete")
+
+    def abort(self) -> None:
+        """Halts the crew and closes the folder with what there is."""
+        if self.finished or self._aborting or not self.folder.exists():
+            return
+        self._aborting = True
+        self._event("aborted")
+        if self._waiting:
+            self._crew.halt()
+            self._all_done.wait(timeout=HALT_S + 1)
+            for member in self._waiting:
+                self._event("worker_lost", member=member)
+        self._close("aborted")
+
+    def _run_block(self, steps: list[LoadStep], of: int) -> None:
+        members = self._crew.members()
+        if not members:
+            raise ScenarioError("no load process is left to send anything")
+        start_ns = self._now() + int(LEAD_S * 1e9)
+        paths = {info.name: self._path(info) for info in self._endpoints}
+        order = Order(
+            number=steps[0].block,
+            start_ns=start_ns,
+            base=self._base,
+            index=0,
+            count=len(members),
+            arrivals=self.scenario.arrivals,
+            steps=tuple(steps),
+            paths=tuple(paths[step.endpoint] for step in steps),
+        )
+        for step in steps:
+            end_ns = start_ns + int(step.seconds * 1e9)
+            self._live[step.index] = Live(step)
+            self._manifest.scenario["steps"].append(asdict(step) | {"start_ns": start_ns, "end_ns": end_ns})
+            what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
+            self._event("step_start", time_ns=start_ns, **what)
+        self._manifest.write(self.folder)
+        self._waiting = set(members)
+        self._all_done.clear()
+        for index, member in enumerate(members):
+            self._crew.give(member, replace(order, index=index))
+        while not self._all_done.wait(timeout=1.0):
+            for member in self._waiting - set(self._crew.members()):
+                self._event("worker_lost", worker=members.index(member), member=member)
+                say.warning("load process %s was lost; its share of this step is counted as lost", member)
+                self._lost.append((order, members.index(member)))
+                self._done(member)
+        if self._aborting:
+            return
+        for step in steps:
+            live = self._live.pop(step.index)
+            self._event("step_end", step=step.index, endpoint=step.endpoint, rate=step.rate, **live.figures())
+            say.info("step %d of %d  %s", step.index + 1, of, live.sentence())
+
+    def _due(self, order: Order, index: int) -> int:
+        """Arrivals of one member's share that were due by now; for members that cannot say so themselves."""
+        elapsed = self._now() - order.start_ns
+        shares = (
+            offsets(order.arrivals, step.rate, step.seconds, step.seed)[index :: order.count] for step in order.steps
+        )
+        return sum(int(np.searchsorted(at, elapsed)) for at in shares)
+
+    # ---- what the crew reports
+
+    def on_rows(self, batch: Any) -> None:
+        if self.finished:
+            return
+        self._requests.write(batch)
+        statuses = batch.column("status").to_pylist()
+        for status in statuses:
+            self._tally[_KIND.get(status, "failed")] += 1
+        steps = np.asarray(batch.column("step"))
+        for index in np.unique(steps):
+            if live := self._live.get(int(index)):
+                live.see(batch.filter(steps == index))
+
+    def on_clock(self, windows: list[tuple[int, int, int]]) -> None:
+        self._offset.merge(windows)
+
+    def on_done(self, member: str, index: int, content: dict[str, Any]) -> None:
+        if not self.finished:
+            self._event("load_cpu", worker=index, pct=content["cpu_pct"])
+            self._scheduled += content["due"]
+            self._done(member)
+
+    def _done(self, member: str) -> None:
+        self._waiting.discard(member)
+        if not self._waiting:
+            self._all_done.set()
+
+    # ---- the folder
+
+    def _open(self, plan: list[LoadStep]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
+        self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
+        server = self._client.get_json(wire.SERVER)
+        about = server.get("parameters") or {}
+        self._manifest = Manifest(
+            id=self.folder.name,
+            status="running",
+            scenario=self.scenario.as_json() | {"planned_steps": len(plan), "steps": []},
+            endpoints=[
+                {
+                    "model": info.model,
+                    "variant": info.variant,
+                    "path": self._path(info),
+                    "device": info.parameters.get("device"),
+                    "max_batch": info.parameters.get("max_batch"),
+                    "parameters": dict(info.parameters),
+                }
+                for info in self._endpoints
+            ],
+            started_ns=self._now(),
+            hosts=hosts(about, self._client.url),
+            versions=dict(about.get("versions") or {}) | versions(server),
+            extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
+        )
+        self._manifest.write(self.folder)
+        say.info("run folder: %s", self.folder)
+
+    def _close(self, status: str) -> None:
+        if self.finished:
+            return
+        now = self._now()
+        self._scheduled += sum(self._due(order, index) for order, index in self._lost)
+        self._collector.stop()
+        self.finished = True
+        self._requests.close()
+        self._devices.close()
+        # what was due but has no row went down with the process that had it
+        self._tally["lost"] += max(0, self._scheduled - self._requests.rows)
+        clock = self._offset.as_json(self._collector.host or "unknown")
+        self._manifest.status = status
+        self._manifest.finished_ns = now
+        self._manifest.clock = [clock] if clock else []
+        self._manifest.totals = {"scheduled": max(self._scheduled, self._requests.rows)} | self._tally
+        for key in ("pid", "host"):
+            self._manifest.extra.pop(key)
+        self._manifest.write(self.folder)
+        self._client.close()
+        say.info("run %s: %s; read it with: headroom report %s", self.folder.name, status, self.folder)
+
+    def _event(self, kind: str, **what: Any) -> None:
+        append_event(self.folder, kind, **({"time_ns": self._now()} | what))
+
+    def _now(self) -> int:
+        return self._base.wall_ns(time.monotonic_ns())
+
+
+_KIND = {str(OK): "ok", "timeout": "timed_out", "dropped": "dropped", LOST: "lost"}
+
+
+def spawn(conductor: Conductor, on_end: Callable[[str | None], None]) -> gevent.Greenlet[..., None]:
+    """Runs the plan in a greenlet of its own; `on_end` gets None, or the sentence that says why it ended."""
+
+    def work() -> None:
+        try:
+            conductor.run()
+        except (ScenarioError, OSError) as problem:
+            conductor.abort()
+            on_end(str(problem))
+        else:
+            on_end(None)
+
+    return gevent.spawn(work)

@@ -1,0 +1,48 @@
+"""What a run ran on and with: hosts, package versions, the commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("headroom", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
+
+
+def hosts(about: dict[str, Any], url: str) -> list[dict[str, Any]]:
+    load = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count(), "os": platform.platform()}
+    server = {"role": "server", "url": url} | {k: v for k, v in about.items() if k != "versions"}
+    return [server, load]
+
+
+def versions(server: dict[str, Any]) -> dict[str, str]:
+    found = {"server": f"{server.get('name')} {server.get('version', '')}".strip(), "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    if git := _git():
+        found["git"] = git
+    return found
+
+
+def _git() -> str:
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # installed, not checked out: the repository around us is another's
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

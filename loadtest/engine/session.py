@@ -1,0 +1,283 @@
+"""Where headroom meets Locust: options, start, stop, and messages between master and workers.
+
+The only or the master process holds a `Conductor`; each load process holds a `Driver` inside its one user. In a
+single process they call each other; in a distributed run they send Locust messages:
+
+    worker → master   headroom_ready   this process has its payloads
+    master → worker   headroom_order   steps, start, share          (driver.Order)
+    worker → master   headroom_rows    record batches; headroom_clock, headroom_done
+    master → worker   headroom_halt    stop sending, write down what is under way
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.queue import Queue
+from locust import LoadTestShape, events
+from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
+
+from analysis.records import run_folder
+from loadtest.engine.client import Client
+from loadtest.engine.conductor import Conductor, spawn
+from loadtest.engine.driver import Driver, Order
+from loadtest.engine.recorder import pack, unpack
+from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
+
+if TYPE_CHECKING:
+    from loadtest.engine.user import EndpointUser
+
+say = logging.getLogger("headroom")
+
+READY_S = 60.0
+
+
+class Session:
+    """State of this process between two tests of the same Locust."""
+
+    def __init__(self, environment: Any) -> None:
+        self.environment = environment
+        self.orders: Queue[Order] = Queue()
+        self.driver: Driver | None = None
+        self.conductor: Conductor | None = None
+        self.ready: dict[str, int] = {}
+        """Members of the crew that hold their payloads, and their index."""
+        self.over = False
+
+    @property
+    def distributed(self) -> bool:
+        return isinstance(self.environment.runner, MasterRunner)
+
+    # ---- the crew, as the conductor sees it
+
+    def members(self) -> list[str]:
+        if not self.distributed:
+            return list(self.ready)
+        clients = self.environment.runner.clients
+        return [name for name in self.ready if name in clients and clients[name].state != STATE_MISSING]
+
+    def give(self, member: str, order: Order) -> None:
+        self.ready[member] = order.index
+        if self.distributed:
+            self.environment.runner.send_message("headroom_order", order.as_message(), member)
+        else:
+            self.orders.put(order)
+
+    def halt(self) -> None:
+        if self.distributed:
+            for member in self.members():
+                self.environment.runner.send_message("headroom_halt", None, member)
+        elif self.driver is not None:
+            self.driver.halt()
+
+    # ---- what the crew reports
+
+    def take(self, member: str, kind: str, content: dict[str, Any]) -> None:
+        if kind == "ready":
+            self.ready[member] = len(self.ready)
+        elif self.conductor is None:
+            return
+        elif kind == "rows":
+            self.conductor.on_rows(content["batch"])
+        elif kind == "clock":
+            self.conductor.on_clock([tuple(window) for window in content["windows"]])
+        elif kind == "done":
+            self.conductor.on_done(member, self.ready.get(member, -1), content)
+
+    def report(self, kind: str, content: dict[str, Any]) -> None:
+        """The driver's way to the conductor."""
+        runner = self.environment.runner
+        if not isinstance(runner, WorkerRunner):
+            self.take("local", kind, content)
+            return
+        if kind == "rows":
+            content = {"packed": pack(content["batch"])}
+        runner.send_message(f"headroom_{kind}", content)
+
+
+_session: Session | None = None
+_scenario_class: type[EndpointUser] | None = None
+
+
+def attach(user_class: type[EndpointUser]) -> None:
+    """Called for each scenario class; its attributes become the defaults of the options."""
+    global _scenario_class
+    if _scenario_class is not None:
+        if _scenario_class.__name__ != user_class.__name__:
+            fail(f"one scenario at a time: {_scenario_class.__name__} or {user_class.__name__}, not both")
+        return
+    _scenario_class = user_class
+    events.init_command_line_parser.add_listener(_on_parser)
+    events.init.add_listener(_on_init)
+    events.test_start.add_listener(_on_test_start)
+    events.test_stopping.add_listener(_on_test_stopping)
+
+
+def fail(sentence: str) -> None:
+    """Bad input: one sentence, exit code 2, before any load."""
+    print(f"headroom: {sentence}", file=sys.stderr)
+    sys.stderr.flush()
+    raise SystemExit(2)
+
+
+def work(user: EndpointUser) -> None:
+    """The user's one task: make payloads, then follow orders until killed."""
+    session, scenario = _here(), _scenario(user.environment)
+    client = Client(user.host or "", scenario.timeout_s, scenario.max_in_flight)
+    driver = Driver(
+        client,
+        user.payloads(scenario.seed, scenario.rows),
+        scenario.max_in_flight,
+        session.report,
+        user.environment.events.request.fire,
+    )
+    session.driver = driver
+    session.report("ready", {})
+    try:
+        while True:
+            driver.execute(session.orders.get())
+    finally:
+        session.driver = None
+        client.close()
+
+
+# ---- Locust's events
+
+
+def _on_parser(parser: Any, **_: Any) -> None:
+    assert _scenario_class is not None
+    add_options(parser, _scenario_class)
+
+
+def _on_init(environment: Any, runner: Any, **_: Any) -> None:
+    global _session
+    _session = Session(environment)
+    if isinstance(runner, WorkerRunner):
+        runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
+        runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
+        return
+    if isinstance(runner, MasterRunner):
+        for kind in ("ready", "clock", "done"):
+            runner.register_message(
+                f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
+            )
+        runner.register_message("headroom_rows", _on_packed_rows)
+    environment.shape_class = OneUserPerProcess()  # type: ignore[no-untyped-call]
+    environment.shape_class.runner = runner
+    options = environment.parsed_options
+    if options.headless:
+        # with a load shape Locust installs its own handler only when the test is over
+        gevent.signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
+    if options.headless or options.autostart:
+        try:
+            _prepare(_here())
+        except ScenarioError as problem:
+            fail(str(problem))
+
+
+def _on_packed_rows(msg: Any, **_: Any) -> None:
+    for batch in unpack(msg.data["packed"]):
+        _here().take(msg.node_id, "rows", {"batch": batch})
+
+
+def _on_test_start(environment: Any, **_: Any) -> None:
+    session = _here()
+    session.ready.clear()
+    session.orders = Queue()
+    if isinstance(environment.runner, WorkerRunner):
+        return
+    try:
+        if session.conductor is None:
+            _prepare(session)
+    except ScenarioError as problem:
+        say.error("%s", problem)
+        session.over = True
+        return
+    gevent.spawn(_conduct, session)
+
+
+def _prepare(session: Session) -> None:
+    environment = session.environment
+    scenario = _scenario(environment)
+    host = environment.host or (_scenario_class.host if _scenario_class else None)
+    if not host:
+        raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (headroom serve starts one)")
+    assert _scenario_class is not None
+    options = environment.parsed_options
+    folder = run_folder(Path(options.run_dir), options.run_id, scenario.name)
+    command = os.environ.get("HEADROOM_COMMAND") or shlex.join(["locust", *sys.argv[1:]])
+    conductor = Conductor(scenario, host, folder, command, session)
+    _scenario_class.host = host
+    conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows))
+    session.conductor = conductor
+
+
+def _conduct(session: Session) -> None:
+    """Waits until every load process has its payloads, then runs the plan."""
+    conductor, runner = session.conductor, session.environment.runner
+    assert conductor is not None
+    wanted = runner.worker_count
+    deadline = time.monotonic() + READY_S
+    while len(session.members()) < max(1, wanted) and time.monotonic() < deadline:
+        gevent.sleep(0.05)
+    if not session.members():
+        say.error("no load process became ready within %g s", READY_S)
+        session.over = True
+        return
+
+    def on_end(problem: str | None) -> None:
+        if problem:
+            say.error("%s", problem)
+        session.over = True
+
+    spawn(conductor, on_end).join()
+
+
+def _on_test_stopping(environment: Any, **_: Any) -> None:
+    session = _here()
+    session.over = False
+    if isinstance(environment.runner, WorkerRunner):
+        _halt()
+    elif session.conductor is not None:
+        session.conductor.abort()
+        session.conductor = None
+
+
+def _halt() -> None:
+    driver = _here().driver
+    if driver is not None:
+        driver.halt()
+
+
+class OneUserPerProcess(LoadTestShape):
+    """Locust counts users; here one user is one load process, and the test ends with the plan."""
+
+    abstract = True
+
+    def tick(self) -> tuple[int, float] | None:
+        if _here().over:
+            return None
+        workers = max(1, _here().environment.runner.worker_count)
+        return workers, min(workers, 100)
+
+
+def _scenario(environment: Any) -> Scenario:
+    assert _scenario_class is not None
+    name = _scenario_class.__module__.rpartition(".")[2]
+    try:
+        return from_options(name, _scenario_class.model, environment.parsed_options)
+    except AttributeError as problem:  # Locust used as a library, without its options
+        raise ScenarioError(f"an option is missing: {problem}") from None
+
+
+def _here() -> Session:
+    assert _session is not None, "Locust has not fired its init event"
+    return _session

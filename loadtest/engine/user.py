@@ -1,0 +1,58 @@
+"""The Locust user that a scenario subclasses: attributes are the defaults of the options, `payload` makes inputs.
+
+There is one such user per load process. It is no browser that clicks and waits: it holds the process's
+`Driver`, which sends arrivals by rate, whatever the responses do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from locust import User, task
+
+from loadtest.engine import session
+from loadtest.engine.driver import Payloads
+from serve.wire import Array, encode_infer
+
+POOL_BYTES = 64 << 20
+
+
+class EndpointUser(User):
+    """Subclass it with a `model` and a `payload`; see loadtest/bert.py."""
+
+    abstract = True
+
+    model: ClassVar[str] = ""
+    """The model's name in the endpoint's paths."""
+    outputs: ClassVar[Sequence[str]] = ()
+    """Outputs to ask for; empty: all that the model has."""
+    pool_size: ClassVar[int] = 32
+    """Distinct request bodies, made before the start."""
+
+    # any option of scenario.OPTIONS may stand here as an attribute: rates = "50:400:50", slo = "p99<50ms"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.model:
+            session.attach(cls)
+
+    def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
+        """Named input tensors of one request, drawn from `rng` alone."""
+        raise NotImplementedError
+
+    def payloads(self, seed: int, rows: int) -> Payloads:
+        """Ready bodies: the same for the same seed, on every worker and for every endpoint."""
+        bodies: list[bytes] = []
+        headers: dict[str, str] = {}
+        while len(bodies) < self.pool_size and sum(map(len, bodies)) < POOL_BYTES:
+            inputs = self.payload(np.random.default_rng([seed, len(bodies)]), rows)
+            body, headers = encode_infer(inputs, outputs=self.outputs)
+            bodies.append(body)
+        return Payloads(tuple(bodies), headers, rows)
+
+    @task
+    def drive(self) -> None:
+        """Runs for as long as the test does."""
+        session.work(self)

@@ -1,0 +1,20 @@
+"""resnet50: one normalised 224 × 224 image a request (600 KB as fp32), at rising rates.
+
+headroom serve resnet50
+locust -f loadtest/resnet50.py --headless --host http://127.0.0.1:8000 --rates 2:20:2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadtest.engine.user import EndpointUser
+
+
+class ResNet50(EndpointUser):
+    model = "resnet50"
+    outputs = ("logits",)
+    rates = "2:12:2"
+
+    def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+        return {"image": rng.standard_normal((rows, 3, 224, 224), dtype=np.float32)}

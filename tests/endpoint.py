@@ -1,0 +1,135 @@
+"""A stand-in v2 endpoint of a hundred lines, so that the load side is tested without Ray or torch.
+
+Runs as a program of its own; prints its port as the first line. Every answer takes `--delay-ms`, with
+`--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MODEL, VARIANTS = "null", ("eager", "compiled")
+
+
+class Endpoint:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.infers = 0
+        self.slots = asyncio.Semaphore(options.slots) if options.slots else None
+        self.started = time.time_ns()
+
+    def clock_ns(self) -> int:
+        return time.time_ns() + int(self.options.clock_ahead_s * 1e9)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                method, path, _ = line.decode().split()
+                headers = {}
+                while (field := await reader.readline()).strip():
+                    name, _, value = field.decode().partition(":")
+                    headers[name.lower()] = value.strip()
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                status, answer, more = await self.answer(method, path.partition("?")[0], headers, body)
+                raw = json.dumps(answer).encode()
+                fields = {"content-type": "application/json", "content-length": str(len(raw))} | more
+                head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+                writer.write(f"HTTP/1.1 {status} X\r\n{head}\r\n".encode() + raw)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
+        if path == "/v2":
+            return 200, {"name": "stand-in", "version": "1", "parameters": {"host": "stand-in-host"}}, {}
+        if path == "/v2/repository/index" and method == "POST":
+            return 200, [{"name": MODEL, "version": name, "state": "READY"} for name in VARIANTS], {}
+        if path == "/telemetry/clock" and self.options.telemetry:
+            now = self.clock_ns()
+            return 200, {"recv_ns": now, "send_ns": self.clock_ns(), "host": "stand-in-host"}, {}
+        if path == "/telemetry/devices" and self.options.telemetry:
+            columns = ["time_ns", "host", "device", "index", "util_pct"]
+            rows = [[self.clock_ns(), "stand-in-host", "cpu", 0, 12.5]]
+            found = {"cursor": "1:1", "overwritten": 0, "host": "stand-in-host", "columns": columns, "rows": rows}
+            return 200, found, {}
+        prefix = f"/v2/models/{MODEL}/versions/"
+        variant, _, rest = path.removeprefix(prefix).partition("/")
+        if not path.startswith(prefix) or variant not in VARIANTS:
+            return 404, {"error": f"nothing at {path}"}, {}
+        if rest == "ready":
+            return 200, {}, {}
+        if rest == "":
+            inputs = [{"name": "x", "datatype": "UINT8", "shape": [-1, -1]}]
+            return 200, {"name": MODEL, "versions": VARIANTS, "inputs": inputs, "outputs": [], "parameters": {}}, {}
+        return await self.infer(headers, body)
+
+    async def infer(self, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
+        received = self.clock_ns()
+        self.infers += 1
+        mine = self.infers
+        if self.options.hang_every and mine % self.options.hang_every == 0:
+            await asyncio.sleep(3600)
+        if self.options.fail_every and mine % self.options.fail_every == 0:
+            return 500, {"error": "told to fail"}, {}
+        queued = time.monotonic()
+        if self.slots:
+            await self.slots.acquire()
+        began = time.monotonic()
+        await asyncio.sleep(self.options.delay_ms / 1e3)
+        if self.slots:
+            self.slots.release()
+        queue_ms, compute_ms = (began - queued) * 1e3, (time.monotonic() - began) * 1e3
+        stages = f"queue;dur={queue_ms}, batch;dur=0, h2d;dur=0, compute;dur={compute_ms}, d2h;dur=0"
+        more = {
+            "server-timing": f"{stages}, total;dur={queue_ms + compute_ms}",
+            "x-headroom-clock": f"{received},{self.clock_ns()}",
+            "x-headroom-batch": "1",
+            "x-headroom-replica": "only",
+            "x-headroom-device": "cpu",
+            "x-request-id": headers.get("x-request-id", ""),
+        }
+        return 200, {"outputs": []}, more
+
+
+@contextmanager
+def endpoint(**options: object) -> Iterator[str]:
+    """`with endpoint(delay_ms=5) as url:` — a stand-in in a process of its own."""
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    process = subprocess.Popen([sys.executable, Path(__file__), *words], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--delay-ms", type=float, default=5)
+    parser.add_argument("--slots", type=int, default=0)
+    parser.add_argument("--fail-every", type=int, default=0)
+    parser.add_argument("--hang-every", type=int, default=0)
+    parser.add_argument("--clock-ahead-s", type=float, default=0)
+    parser.add_argument("--telemetry", type=int, default=1)
+    endpoint = Endpoint(parser.parse_args())
+    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", endpoint.options.port, family=socket.AF_INET)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

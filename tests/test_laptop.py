@@ -1,0 +1,107 @@
+"""A laptop has no torch and no ray: everything but serving must import and run there."""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from endpoint import endpoint
+
+ROOT = Path(__file__).parents[1]
+BLOCKED = ("torch", "torchvision", "ray", "transformers", "pynvml")
+BLOCK = f"""
+import importlib.abc, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {BLOCKED!r}:
+            raise ModuleNotFoundError(f"{{name}} is not on a laptop", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def modules():
+    for package in ("analysis", "loadtest"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    yield from ("headroom", "serve.wire", "serve.options", "serve.doctor")
+
+
+def run_blocked(code, *words):
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK + code, *words], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("module", list(modules()))
+def test_imports_without_torch_and_ray(module):
+    done = run_blocked(f"import importlib; importlib.import_module({module!r})")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_block_blocks():
+    for name in BLOCKED:
+        assert "is not on a laptop" in run_blocked(f"import {name}").stderr
+
+
+@pytest.mark.parametrize("scenario", sorted(path.stem for path in (ROOT / "loadtest").glob("[a-z]*.py")))
+def test_every_scenario_makes_its_payloads(scenario):
+    """The locustfile as Locust loads it, its options parsed, its request bodies made."""
+    code = f"""
+from locust.argument_parser import parse_options
+from locust.util.load_locustfile import load_locustfile
+from locust.env import Environment
+users, _ = load_locustfile("loadtest/{scenario}.py")
+(user,) = users.values()
+options = parse_options(["--host", "http://127.0.0.1:9"])
+environment = Environment(user_classes=[user], parsed_options=options, host=options.host)
+first, again = (user(environment).payloads(seed=1, rows=2) for _ in range(2))
+assert first == again, "payloads must follow from the seed"
+assert first != user(environment).payloads(seed=2, rows=2)
+assert len(set(first.bodies)) == len(first.bodies) > 1
+from serve import wire
+request = wire.decode_infer(first.bodies[0], int(first.headers[wire.HEADER_LENGTH]))
+assert request.rows == 2, request.rows
+print("made", len(first.bodies))
+"""
+    done = run_blocked(code)
+    assert done.returncode == 0, done.stderr
+    assert "made" in done.stdout
+
+
+def test_a_run_and_its_report_without_torch_and_ray(tmp_path):
+    with endpoint() as url:
+        words = ["run", "null", "--host", url, "--run-dir", str(tmp_path), "--run-id", "it", "--rates", "30,60"]
+        words += ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
+        done = run_blocked("import headroom; headroom.main()", *words)
+    assert done.returncode in (0, 1, 3), done.stdout + done.stderr
+    for name in ("run.json", "requests.parquet", "devices.parquet", "report.json", "steps.csv", "report.md", "report.html"):
+        assert (tmp_path / "it" / name).stat().st_size > 0
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory):
+    """A virtual environment with the base install and nothing else."""
+    folder = tmp_path_factory.mktemp("laptop") / "venv"
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-e", ROOT], check=True)
+    return folder / "bin"
+
+
+def test_locust_from_a_checkout_with_only_the_base_install(laptop, tmp_path):
+    absent = subprocess.run([laptop / "python", "-c", "import torch"], capture_output=True, check=False)
+    assert absent.returncode != 0
+    assert subprocess.run([laptop / "python", "-c", "import ray"], capture_output=True, check=False).returncode != 0
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    words = ["--headless", "--only-summary", "--rates", "40", "--step-seconds", "2", "--settle-seconds", "0.5"]
+    with endpoint() as url:
+        command = [laptop / "locust", "-f", "loadtest/null.py", "--host", url, "--run-dir", tmp_path, "--run-id", "it"]
+        subprocess.run([*command, *words], cwd=ROOT, env=environment, check=True, timeout=120)
+    done = subprocess.run(
+        [laptop / "headroom", "report", tmp_path / "it"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1, 3), done.stderr
+    assert "null/compiled" in done.stdout
+    assert (tmp_path / "it" / "report.html").exists()

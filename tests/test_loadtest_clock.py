@@ -1,0 +1,60 @@
+import random
+
+from loadtest.engine.clock import WINDOW_NS, Base, Offset
+
+AHEAD = 1_700_000_000
+
+
+def exchange(offset, at, there, back, ahead=AHEAD):
+    """One exchange whose way there and back take what is said; the server answers at once."""
+    t2 = at + there + ahead
+    offset.see(at, t2, t2, at + there + back)
+
+
+def test_the_truth_lies_inside_the_error_bound_whatever_the_asymmetry():
+    rng = random.Random(1)
+    for _ in range(200):
+        offset = Offset()
+        for n in range(20):
+            exchange(offset, n * 10_000_000, rng.randrange(10_000, 5_000_000), rng.randrange(10_000, 5_000_000))
+        found = offset.as_json("gpu-host")
+        assert found is not None
+        assert abs(found["offset_ns"] - AHEAD) <= found["error_ns"] + 1
+
+
+def test_the_least_round_trip_wins():
+    offset = Offset()
+    exchange(offset, 0, 5_000_000, 100_000)
+    exchange(offset, 1_000_000, 20_000, 20_000)
+    exchange(offset, 2_000_000, 100_000, 9_000_000)
+    found = offset.as_json("gpu-host")
+    assert found == {"host": "gpu-host", "offset_ns": AHEAD, "error_ns": 20_000, "drift_ppm": 0.0, "at_ns": 1_020_000}
+
+
+def test_drift_is_found_over_windows():
+    offset = Offset()
+    for n in range(12):
+        at = n * WINDOW_NS
+        exchange(offset, at, 50_000, 50_000, AHEAD + int(at * 50e-6))
+    found = offset.as_json("gpu-host")
+    assert found is not None
+    assert abs(found["drift_ppm"] - 50) < 0.1
+
+
+def test_two_processes_see_together_what_one_would():
+    one, other, both = Offset(), Offset(), Offset()
+    for n, offset in ((0, one), (1, other), (2, one)):
+        exchange(offset, n * 1_000_000, 100_000 - n * 10_000, 90_000)
+        exchange(both, n * 1_000_000, 100_000 - n * 10_000, 90_000)
+    one.merge(other.best())
+    assert one.as_json("h") == both.as_json("h")
+
+
+def test_nothing_seen_is_nothing_said():
+    assert Offset().as_json("gpu-host") is None
+
+
+def test_base_maps_both_ways():
+    base = Base.here()
+    assert base.monotonic_ns(base.wall_ns(123)) == 123
+    assert Base.here().machine == base.machine

@@ -1,0 +1,65 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS, DeviceSample, RequestRecord, read_events, segment_path
+from loadtest.engine.recorder import Batcher, Segment, pack, schema_of, unpack
+from serve import wire
+
+
+def row(seq, **more):
+    record = RequestRecord(worker=0, seq=seq, step=1, endpoint="m/v", intended_ns=10**18 + seq, **more)
+    return tuple(getattr(record, name) for name in REQUEST_COLUMNS)
+
+
+def test_rows_come_back_as_they_went_in(tmp_path):
+    segment = Segment(tmp_path, "requests", REQUEST_COLUMNS)
+    batcher = Batcher(REQUEST_COLUMNS, segment.write)
+    rows = [
+        row(0, sent_ns=5, done_ns=9, status="200", queue_ms=0.25, batch_rows=4),
+        row(1, status="dropped", error="full"),
+    ]
+    for one in rows:
+        batcher.append(one)
+    batcher.flush()
+    batcher.flush()  # nothing new: nothing written
+    batcher.append(row(2))
+    batcher.flush()
+    segment.close()
+    table = pa.ipc.open_stream(segment_path(tmp_path, "requests", 0).read_bytes()).read_all()
+    assert table.schema == schema_of(REQUEST_COLUMNS)
+    assert [tuple(found.values()) for found in table.to_pylist()] == [*rows, row(2)]
+    counts = [event["rows"] for event in read_events(tmp_path)]
+    assert counts == [2, 3]
+
+
+def test_what_was_flushed_survives_without_a_close(tmp_path):
+    segment = Segment(tmp_path, "requests", REQUEST_COLUMNS)
+    batcher = Batcher(REQUEST_COLUMNS, segment.write)
+    for seq in range(100):
+        batcher.append(row(seq))
+        if seq % 10 == 9:
+            batcher.flush()
+    raw = segment_path(tmp_path, "requests", 0).read_bytes()  # as a kill −9 would leave it
+    stream = pa.ipc.open_stream(raw)
+    seqs = np.concatenate([np.asarray(stream.read_next_batch().column("seq")) for _ in range(10)])
+    assert seqs.tolist() == list(range(100))
+    segment.close()
+
+
+def test_a_batch_travels_from_worker_to_master():
+    kept = []
+    batcher = Batcher(REQUEST_COLUMNS, kept.append)
+    batcher.append(row(7, status="200"))
+    batcher.flush()
+    assert unpack(pack(kept[0])) == kept
+
+
+def test_the_words_agree_with_the_columns():
+    assert tuple(RequestRecord.__dataclass_fields__) == tuple(REQUEST_COLUMNS)
+    assert tuple(DeviceSample.__dataclass_fields__) == tuple(DEVICE_COLUMNS)
+    assert tuple(DEVICE_COLUMNS) == wire.SAMPLE_FIELDS
+    assert json.dumps(list(wire.STAGES)) == json.dumps(
+        [c.removesuffix("_ms") for c in REQUEST_COLUMNS if c.endswith("_ms")][:5]
+    )

@@ -1,0 +1,330 @@
+"""Whole runs of `locust -f loadtest/null.py` against a stand-in endpoint: the ledger, and the ways to run and to end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from endpoint import endpoint
+
+from analysis.records import Manifest, read_events, segments
+from headroom import free_port
+from loadtest.engine.arrivals import offsets
+
+ROOT = Path(__file__).parents[1]
+LOCUST = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py")]
+QUICK = ["--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0.2", "--only-summary"]
+
+
+def start(tmp_path, *words, env=None):
+    command = [*LOCUST, *QUICK, "--run-dir", str(tmp_path), "--run-id", "it", *words]
+    log = (tmp_path / f"log-{len(list(tmp_path.iterdir()))}").open("wb")
+    with log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | (env or {}), start_new_session=True)
+
+
+def finish(tmp_path, *words, **more):
+    process = start(tmp_path, *words, **more)
+    assert process.wait(timeout=90) == 0, said(tmp_path)
+    return read(tmp_path / "it")
+
+
+def said(tmp_path):
+    return "\n".join(path.read_text() for path in sorted(tmp_path.glob("log-*")))
+
+
+def read(folder):
+    """(manifest, rows) of an unsealed folder, up to its last whole batch."""
+    rows = []
+    for path in segments(folder, "requests"):
+        try:
+            for batch in pa.ipc.open_stream(path.read_bytes()):
+                rows += batch.to_pylist()
+        except pa.ArrowInvalid:
+            pass  # cut by a kill
+    return Manifest.read(folder), rows
+
+
+def await_rows(folder, count, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if (folder / "events.jsonl").exists():
+            counts = [event["rows"] for event in read_events(folder) if event["event"] == "rows"]
+            if counts and max(counts) >= count:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} rows within {timeout_s} s: {said(folder.parent)}")
+
+
+def schedule_of(manifest):
+    """{(step, seq): intended_ns} by the plan that the manifest holds, from the arrival generator alone."""
+    return {
+        (step["index"], seq): step["start_ns"] + offset
+        for step in manifest.scenario["steps"]
+        for seq, offset in enumerate(
+            offsets(manifest.scenario["arrivals"], step["rate"], step["seconds"], step["seed"]).tolist()
+        )
+    }
+
+
+def assert_ledger_closes(manifest, rows):
+    totals = dict(manifest.totals)
+    scheduled = totals.pop("scheduled")
+    assert scheduled == sum(totals.values())
+    kinds = Counter(
+        {"200": "ok", "timeout": "timed_out", "dropped": "dropped", "lost": "lost"}.get(r["status"], "failed")
+        for r in rows
+    )
+    for kind in ("ok", "failed", "timed_out", "dropped"):
+        assert totals[kind] == kinds[kind]
+    assert totals["lost"] >= kinds["lost"]
+
+
+def assert_whole(manifest, rows):
+    """Every arrival of the schedule exactly once, at the instant that the schedule says."""
+    assert manifest.status == "complete"
+    intended = {(row["step"], row["seq"]): row["intended_ns"] for row in rows}
+    assert len(intended) == len(rows)
+    assert intended == schedule_of(manifest)
+    assert_ledger_closes(manifest, rows)
+    assert manifest.totals["scheduled"] == len(rows)
+
+
+def test_one_process_keeps_the_schedule_and_records_it_all(tmp_path):
+    with endpoint(delay_ms=3) as url:
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "40,80", "--slo", "p99<50ms")
+    assert_whole(manifest, rows)
+    assert [step["endpoint"] for step in manifest.scenario["steps"]] == ["null/eager", "null/compiled"] * 2
+    assert manifest.totals["ok"] == len(rows)
+    by_step = {}
+    for row in rows:
+        by_step.setdefault(row["step"], []).append(
+            row["intended_ns"] - manifest.scenario["steps"][row["step"]]["start_ns"]
+        )
+    assert sorted(by_step[0]) == sorted(by_step[1]) != sorted(by_step[2])  # same arrivals for both variants
+    for row in rows:
+        assert row["intended_ns"] <= row["sent_ns"] < row["done_ns"]
+        assert row["done_ns"] - row["sent_ns"] >= 3e6
+        assert row["compute_ms"] >= 3
+        assert row["server_ms"] == pytest.approx(row["compute_ms"] + row["queue_ms"])
+        assert (row["device"], row["replica"], row["batch_rows"], row["rows"]) == ("cpu", "only", 1, 1)
+        assert row["bytes_in"] > 1024
+    assert manifest.scenario["slo"] == [{"percentile": 99.0, "latency_ms": 50.0}]
+    assert manifest.endpoints[0]["path"] == "/v2/models/null/versions/eager/infer"
+    assert manifest.clock[0]["host"] == "stand-in-host"
+    kinds = Counter(event["event"] for event in read_events(tmp_path / "it"))
+    assert kinds["step_start"] == kinds["step_end"] == 4
+    assert kinds["idle"] == 1
+    # Locust's own statistics saw every request
+    assert re.search(rf"Aggregated\s+{len(rows)}\s", said(tmp_path))
+
+
+def test_options_as_environment_and_two_steps_at_once(tmp_path):
+    env = {"LOCUST_RATES": "60", "LOCUST_MODE": "mixed", "LOCUST_ARRIVALS": "constant"}
+    with endpoint() as url:
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, env=env)
+    assert_whole(manifest, rows)
+    first, second = manifest.scenario["steps"]
+    assert first["start_ns"] == second["start_ns"]
+    assert (first["rate"], second["rate"], first["block"], second["block"]) == (30, 30, 0, 0)
+
+
+def test_processes_make_one_folder_with_every_arrival_once(tmp_path):
+    port = str(free_port())
+    distributed = ["--processes", "2", "--master-bind-port", port, "--master-port", port]
+    with endpoint() as url:
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "50,150", *distributed)
+    assert_whole(manifest, rows)
+    shares = Counter(row["worker"] for row in rows)
+    assert set(shares) == {0, 1}
+    assert {row["worker"] for row in rows if row["seq"] % 2} == {1}
+
+
+def test_master_and_two_workers_make_one_folder(tmp_path):
+    port = str(free_port())
+    with endpoint() as url:
+        workers = [start(tmp_path, "--worker", "--master-port", port) for _ in range(2)]
+        master = ["--master", "--expect-workers", "2", "--master-bind-port", port, "--master-bind-host", "127.0.0.1"]
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "100", *master)
+        assert [worker.wait(timeout=30) for worker in workers] == [0, 0]
+    assert_whole(manifest, rows)
+    assert set(Counter(row["worker"] for row in rows)) == {0, 1}
+
+
+def test_failures_timeouts_and_drops_are_rows(tmp_path):
+    words = ["--rates", "100", "--variants", "eager", "--max-in-flight", "5", "--timeout", "0.4"]
+    with endpoint(delay_ms=60, slots=1, fail_every=7, hang_every=11) as url:
+        process = start(tmp_path, "--headless", "--host", url, *words)
+        assert process.wait(timeout=90) == 1  # Locust's own code for a run with failures
+    manifest, rows = read(tmp_path / "it")
+    assert_whole(manifest, rows)
+    assert all(manifest.totals[kind] > 0 for kind in ("ok", "failed", "timed_out", "dropped"))
+    by_status = {row["status"]: row for row in rows}
+    assert by_status["500"]["error"] == "told to fail"
+    assert by_status["dropped"]["sent_ns"] is None
+    assert by_status["dropped"]["done_ns"] is None
+    assert by_status["timeout"]["done_ns"] - by_status["timeout"]["sent_ns"] >= 0.4e9
+    # never more unanswered than allowed
+    edges = sorted(edge for row in rows if row["sent_ns"] for edge in ((row["sent_ns"], 1), (row["done_ns"], -1)))
+    level = most = 0
+    for _, change in edges:
+        level += change
+        most = max(most, level)
+    assert most <= 5
+
+
+def test_an_endpoint_that_goes_away_is_connect_rows(tmp_path):
+    with endpoint() as url:
+        process = start(
+            tmp_path, "--headless", "--host", url, "--rates", "50", "--variants", "eager", "--step-seconds=4"
+        )
+        await_rows(tmp_path / "it", 50)
+    assert process.wait(timeout=60) == 1
+    manifest, rows = read(tmp_path / "it")
+    assert_whole(manifest, rows)
+    assert {row["status"] for row in rows} >= {"200", "connect"}
+    assert "refused" in next(row["error"] for row in reversed(rows) if row["status"] == "connect")
+    assert any(event["event"] == "telemetry_lost" for event in read_events(tmp_path / "it"))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_keeps_what_there_is(tmp_path, stop):
+    with endpoint(delay_ms=50) as url:
+        process = start(tmp_path, "--headless", "--host", url, "--rates", "100", "--step-seconds=20")
+        await_rows(tmp_path / "it", 100)
+        process.send_signal(stop)
+        assert process.wait(timeout=30) == 0, said(tmp_path)
+    manifest, rows = read(tmp_path / "it")
+    assert manifest.status == "aborted"
+    assert len(rows) >= 100
+    assert_ledger_closes(manifest, rows)
+    assert manifest.totals["scheduled"] == len(rows)  # nobody died, so every arrival that was due has its row
+    schedule = schedule_of(manifest)
+    assert all(schedule[row["step"], row["seq"]] == row["intended_ns"] for row in rows)
+
+
+def test_a_killed_run_loses_at_most_the_rows_not_yet_flushed(tmp_path):
+    with endpoint() as url:
+        process = start(tmp_path, "--headless", "--host", url, "--rates", "200", "--step-seconds=20")
+        await_rows(tmp_path / "it", 600)
+        process.kill()
+        killed_ns = time.time_ns()
+        process.wait()
+    manifest, rows = read(tmp_path / "it")
+    assert manifest.status == "running"
+    schedule = schedule_of(manifest)
+    answered = [key for key, at in schedule.items() if at < killed_ns - 1.2e9]
+    found = {(row["step"], row["seq"]) for row in rows}
+    assert len(found) == len(rows)
+    assert not set(answered) - found  # all but about the last second is there
+    assert len(answered) > 300
+
+
+def test_a_worker_that_dies_is_an_event_and_its_share_is_counted_as_lost(tmp_path):
+    port = str(free_port())
+    with endpoint() as url:
+        workers = [start(tmp_path, "--worker", "--master-port", port) for _ in range(2)]
+        master = ["--master", "--expect-workers", "2", "--master-bind-port", port, "--master-bind-host", "127.0.0.1"]
+        process = start(tmp_path, "--headless", "--host", url, "--rates", "50,60", "--variants", "eager", *master)
+        await_rows(tmp_path / "it", 10)
+        workers[1].kill()
+        assert process.wait(timeout=90) == 0, said(tmp_path)
+        workers[1].wait()
+        assert workers[0].wait(timeout=30) == 0
+    manifest, rows = read(tmp_path / "it")
+    assert manifest.status == "complete"
+    assert [event["event"] for event in read_events(tmp_path / "it")].count("worker_lost") == 1
+    assert_ledger_closes(manifest, rows)
+    schedule = schedule_of(manifest)
+    assert manifest.totals["scheduled"] == len(schedule)
+    assert manifest.totals["lost"] == len(schedule) - len(rows) > 0
+    # the next step is shared among those who live
+    assert {key for key in schedule if key[0] == 1} == {(row["step"], row["seq"]) for row in rows if row["step"] == 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--host", "http://127.0.0.1:9"], "nothing answers at http://127.0.0.1:9"),
+        (["--host", "ftp://x"], "is not a URL"),
+        (["--variants", "fast"], "hosts no variant fast of 'null'; it hosts eager, compiled"),
+        (["--rates", "9:1:1"], "--rates '9:1:1' is not understood"),
+        ([], "no endpoint given"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_any_load(tmp_path, words, sentence):
+    with endpoint() as url:
+        host = [] if not words or "--host" in words else ["--host", url]
+        process = start(tmp_path, "--headless", *host, *words)
+        assert process.wait(timeout=30) == 2
+    lines = [line for line in said(tmp_path).splitlines() if line.startswith("headroom:")]
+    assert len(lines) == 1
+    assert sentence in lines[0]
+    assert not (tmp_path / "it").exists()
+
+
+def test_a_server_that_is_no_v2_endpoint_is_named_so(tmp_path):
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        time.sleep(1)
+        process = start(tmp_path, "--headless", "--host", f"http://127.0.0.1:{port}")
+        assert process.wait(timeout=30) == 2
+    finally:
+        server.kill()
+        server.wait()
+    assert re.search(r"headroom: http://127.0.0.1:\d+/v2 answered 404", said(tmp_path))
+
+
+def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
+    import urllib.parse
+    import urllib.request
+
+    web = free_port()
+    base = f"http://127.0.0.1:{web}"
+
+    def post(path, **form):
+        body = urllib.parse.urlencode(form).encode()
+        with urllib.request.urlopen(f"{base}{path}", data=body, timeout=10) as answer:
+            return json.loads(answer.read())
+
+    with endpoint() as url:
+        process = start(tmp_path, "--host", url, "--web-host", "127.0.0.1", "--web-port", str(web))
+        try:
+            for _ in range(100):
+                try:
+                    page = urllib.request.urlopen(base, timeout=5).read().decode()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            for option in ("rates", "variants", "step_seconds", "mode", "slo", "body_bytes"):
+                assert f'"{option}"' in page or f"&#34;{option}&#34;" in page or f"\\u0022{option}" in page
+            assert post("/swarm", host=url, rates="30", step_seconds="2", run_id="first")["success"]
+            deadline = time.monotonic() + 30
+            while not (tmp_path / "first/run.json").exists() or Manifest.read(tmp_path / "first").status == "running":
+                assert time.monotonic() < deadline, said(tmp_path)
+                time.sleep(0.2)
+            time.sleep(1.5)  # Locust looks once a second whether the plan is over
+            assert post("/swarm", host=url, rates="40", step_seconds="60", run_id="second")["success"]
+            await_rows(tmp_path / "second", 20)
+            assert post("/stop")["success"]
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=30)
+    manifest, rows = read(tmp_path / "first")
+    assert_whole(manifest, rows)
+    assert {step["rate"] for step in manifest.scenario["steps"]} == {30}
+    manifest, rows = read(tmp_path / "second")
+    assert manifest.status == "aborted"
+    assert_ledger_closes(manifest, rows)
