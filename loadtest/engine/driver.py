@@ -19,6 +19,7 @@ from gevent.event import Event
 from gevent.pool import Pool
 
 from analysis.records import LOST, REQUEST_COLUMNS
+from loadtest.engine.alarm import Alarm
 from loadtest.engine.arrivals import Arrival, offsets, share
 from loadtest.engine.client import OK, Answer, Client, error_sentence
 from loadtest.engine.clock import Base, Offset
@@ -81,22 +82,21 @@ class Driver:
         self._batcher = Batcher(REQUEST_COLUMNS, lambda batch: report("rows", {"batch": batch}))
         self._in_flight = Pool()
         self._due = 0
-        self._halt = Event()
+        self._alarm = Alarm()
+        self._halting = False
         self._idle = Event()
         self._idle.set()
 
     def execute(self, order: Order) -> None:
         """Runs the order to its end: every arrival of the share has become a row when this returns."""
         self._due = 0
-        self._halt.clear()
+        self._halting = False
         self._idle.clear()
         busy = (time.process_time(), time.monotonic())
         flusher = gevent.spawn(self._flush_forever)
         try:
             self._pace(order)
             self._in_flight.join()
-            if self._halt.is_set():
-                self._in_flight.join(timeout=HALT_S)
         finally:
             # whoever is still waiting is recorded as lost by its own greenlet
             self._in_flight.kill()
@@ -108,7 +108,8 @@ class Driver:
 
     def halt(self) -> None:
         """Stops sending at once, waits a little for answers under way, and writes down the rest as lost."""
-        self._halt.set()
+        self._halting = True
+        self._alarm.ring()
         gevent.spawn_later(HALT_S, self._in_flight.kill)
         self._idle.wait(timeout=HALT_S + 1)
 
@@ -125,8 +126,8 @@ class Driver:
         most = max(1, self._max_in_flight // order.count)
         for arrival in heapq.merge(*shares, key=lambda arrival: arrival.offset_ns):
             due = start + arrival.offset_ns
-            self._sleep_until(due)
-            if self._halt.is_set():
+            self._alarm.sleep_until(due)
+            if self._halting:
                 return
             self._due += 1
             endpoint, path = endpoints[arrival.step]
@@ -134,13 +135,6 @@ class Driver:
                 self._drop(order, arrival, endpoint, base.wall_ns(due))
             else:
                 self._in_flight.spawn(self._send, order.index, arrival, endpoint, path, due, base)
-
-    def _sleep_until(self, due: int) -> None:
-        wait_s = (due - time.monotonic_ns()) / 1e9
-        if wait_s > 0.1:  # long enough to be interrupted; an event's wait costs more than a sleep
-            self._halt.wait(timeout=wait_s - 0.01)
-            wait_s = 0 if self._halt.is_set() else (due - time.monotonic_ns()) / 1e9
-        gevent.sleep(max(0.0, wait_s))  # yields even when late, so that what was started gets to run
 
     def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> None:
         pool = self._payloads
