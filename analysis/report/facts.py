@@ -1,0 +1,143 @@
+"""What is said in words around the figures, the same for the page and for the Markdown.
+
+Where and how the run was made, what the server said, whether it can be trusted, how to repeat it: plain
+text, taken from the manifest and the report; the page and `report.md` only lay it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.report import words
+from analysis.report.view import View
+
+
+def environment(view: View) -> list[tuple[str, str]]:
+    """What the run ran on and how, as names and values."""
+    manifest, scenario = view.run.manifest, view.run.manifest.scenario
+    described = (
+        f"{e.get('model')}/{e.get('variant')}" + (f" on {e['device']}" if e.get("device") else "")
+        for e in manifest.endpoints
+    )
+    seconds, steps = view.seconds(), scenario["steps"]
+    facts = [
+        ("endpoints", ", ".join(described)),
+        ("hosts", words.sentence_list(words.fact("", host)[1] for host in manifest.hosts)),
+        ("versions", ", ".join(f"{name} {value}" for name, value in words.flat(manifest.versions).items() if value)),
+        ("mode", scenario.get("mode")),
+        ("arrivals", scenario.get("arrivals")),
+        ("rates", ", ".join(dict.fromkeys(words.significant(step["rate"]) for step in steps)) + " /s" if steps else ""),
+        ("step length", _step_lengths(steps)),
+        ("objective", words.sentence_list(manifest.slos)),
+        ("seed", scenario.get("seed")),
+        ("time-out", words.fact("timeout_s", scenario.get("timeout_s"))[1] if scenario.get("timeout_s") else ""),
+        ("most in flight", scenario.get("max_in_flight")),
+        ("started", words.clock_time(manifest.started_ns) if manifest.started_ns else ""),
+        ("duration", words.duration(seconds) if seconds else ""),
+    ]
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _step_lengths(steps: Sequence[dict[str, Any]]) -> str:
+    lengths = dict.fromkeys(words.significant(step["seconds"]) for step in steps)
+    settles = dict.fromkeys(words.significant(step["settle_s"]) for step in steps if step.get("settle_s"))
+    return (
+        f"{', '.join(lengths)} s" + (f", the first {', '.join(settles)} s left out" if settles else "") if steps else ""
+    )
+
+
+CAPACITY_HEADS = ("endpoint", "objective", "highest rate that kept it", "lowest that missed it", "limited by")
+
+
+def capacity_rows(view: View) -> list[list[str]]:
+    """How much each endpoint can take, under `CAPACITY_HEADS`; the limit lies between the two rates."""
+    return [
+        [
+            row["endpoint"],
+            row["slo"],
+            "none that was tried" if row["low_rps"] is None else words.rate(row["low_rps"]),
+            "none that was tried" if row["high_rps"] is None else words.rate(row["high_rps"]),
+            row["limited_by"] or words.ABSENT,
+        ]
+        for row in view.report["capacity"]
+    ]
+
+
+def endpoint_facts(view: View) -> tuple[list[str], list[list[str]]]:
+    """What the server said of each endpoint: the names of the endpoints, then one row per parameter."""
+    said = [
+        (
+            f"{e.get('model')}/{e.get('variant')}",
+            words.flat({k: v for k, v in e.items() if k in ("max_batch", "parameters")}),
+        )
+        for e in view.run.manifest.endpoints
+    ]
+    keys = dict.fromkeys(key for _, parameters in said for key in parameters)
+    rows = []
+    for key in keys:
+        name = words.fact(key.removeprefix("parameters "), None)[0]
+        rows.append([name, *(words.fact(key, parameters.get(key))[1] for _, parameters in said)])
+    return [name for name, _ in said], rows
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """`replica lost: replica r1`, or the sentence that the event carries."""
+    rest = {key: value for key, value in event.items() if key not in ("time_ns", "event", "sentence")}
+    said = "; ".join(
+        part for part in (str(event.get("sentence") or ""), words.fact("", rest)[1] if rest else "") if part
+    )
+    return f"{str(event['event']).replace('_', ' ')}{': ' if said else ''}{said}"
+
+
+_TRUST = {
+    "lateness": "lateness of the load generator",
+    "ledger": "arrivals",
+    "load_cpu_pct": "busiest load process",
+    "clock": "clocks against the load generator's",
+    "devices": "device samples",
+    "join": "requests matched to device samples",
+    "settle_s": "left out at the start of a step",
+    "untrusted_steps": "steps not to be trusted",
+    "overloaded_steps": "steps overloaded",
+    "small_steps": "steps too small for their percentile",
+}
+
+
+def trust_facts(view: View) -> list[tuple[str, str]]:
+    """What the figures rest on; what nobody measured is left out."""
+    known = {key: value for key, value in view.report["trust"].items() if value is not None and key != "status"}
+    return [(_TRUST.get(key) or words.fact(key, value)[0], words.fact(key, value)[1]) for key, value in known.items()]
+
+
+def pitfalls(view: View) -> list[str]:
+    """What a reader could misread in this run, said plainly."""
+    found = [
+        "Latency counts from the instant at which a request was meant to be sent, so a late load generator makes it "
+        "worse and never better.",
+        "A failed, timed-out or dropped request is infinitely late; the P99 of successes alone stands beside it.",
+    ]
+    if view.has_gpu():
+        found.append(
+            "GPU utilisation is the share of time in which any kernel ran at all: 100 % does not mean that the GPU "
+            "could do no more."
+        )
+    if any(row.get("joules") is not None for row in view.steps):
+        found.append("Energy is that of the whole device, whoever else used it.")
+    if any((words.finite(r.get("early_stop_n")) or 0) > (words.finite(r.get("n")) or 0) for r in view.steps):
+        found.append("Some steps have fewer samples than their P99 needs: see n and n needed in the table of steps.")
+    return found
+
+
+def exceptions(view: View) -> list[str]:
+    """One line per step that is not to be taken as it is."""
+    return [
+        f"{row['endpoint']} at {words.rate(row['rate'])}: {words.sentence_list(row['reasons'])}"
+        for row in view.steps
+        if row.get("reasons")
+    ]
+
+
+def command(view: View) -> str | None:
+    said = view.run.manifest.extra.get("command")
+    return " ".join(str(part) for part in said) if isinstance(said, list) else str(said) if said else None

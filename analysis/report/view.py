@@ -1,0 +1,150 @@
+"""A run and its report, ready to be shown: rows with their infinities back, and the frames of the time line.
+
+`report.json` has null where a percentile is infinite, and null where something is unknown; here they are
+told apart again. Owns that and the colour (series number) of each endpoint; writes no markup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.report.timeline import Timeline, latencies, notable
+from analysis.steps import STAGES
+
+if TYPE_CHECKING:
+    from analysis.devices import Track
+    from analysis.store import Run
+
+_OVER_ALL = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms", "service_p99_ms")
+"""Percentiles over all arrivals, in which failures are infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Where a step's mean service time went, in ms; `rest` is the network and the server's way in and out."""
+
+    endpoint: str
+    rate: float
+    parts: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What page and Markdown are made from."""
+
+    run: Run
+    report: Mapping[str, Any]
+    steps: list[dict[str, Any]]
+    """The report's rows, infinities restored, each with the `rate` asked for and whether it was `overloaded`."""
+    series: dict[str, int]
+    """Endpoint → number of its colour, in the order of the manifest."""
+
+    @classmethod
+    def of(cls, run: Run, report: Mapping[str, Any]) -> View:
+        measured = {(step.summary.index, step.summary.endpoint): step for step in run.measured}
+        steps = []
+        for row in report["steps"]:
+            step = measured[row["index"], row["endpoint"]]
+            steps.append(_restored(row) | {"rate": step.rate, "overloaded": step.overloaded})
+        known = [f"{entry.get('model')}/{entry.get('variant')}" for entry in run.manifest.endpoints]
+        used = {str(row["endpoint"]) for row in steps}
+        order = [name for name in known if name in used] + sorted(used - set(known))
+        return cls(run, report, steps, {name: number for number, name in enumerate(order)})
+
+    @property
+    def drawn(self) -> list[dict[str, Any]]:
+        """The steps that have arrivals, so that there is something to draw."""
+        return [row for row in self.steps if row["offered_rps"] is not None]
+
+    @property
+    def unfinished(self) -> str | None:
+        """The sentence to put on top where the run did not come to its end."""
+        return {
+            "aborted": "This run was aborted: what is shown is what had been recorded until then.",
+            "running": "This run has not ended: what is shown is what had been recorded until now.",
+        }.get(self.run.manifest.status)
+
+    def seconds(self) -> float | None:
+        """How long the run took, by its manifest or else by its last row."""
+        m = self.run.manifest
+        if m.started_ns and m.finished_ns > m.started_ns:
+            return (m.finished_ns - m.started_ns) / 1e9
+        line = self.line()
+        return line.seconds if line else None
+
+    def line(self) -> Timeline | None:
+        """The time axis, from the start of the run to the last known instant of any arrival."""
+        requests, started = self.run.requests, self.run.manifest.started_ns
+        if not len(requests):
+            return None
+        first = int(requests["intended_ns"].min())
+        last = max(int(requests["intended_ns"].max()), int(requests["done_ns"].fillna(0).max()))
+        return Timeline.over(started if 0 < started < first else first, last)
+
+    def latencies(self, line: Timeline) -> pd.DataFrame:
+        requests = self.run.requests
+        latency_ms = np.where(requests["ok"], requests["latency_ms"], np.inf)
+        endpoint: pd.Series[Any] = requests["endpoint"]
+        if endpoint.isna().any():  # a foreign source may leave the endpoint to the step
+            planned = {step["index"]: str(step["endpoint"]) for step in self.run.manifest.scenario["steps"]}
+            endpoint = endpoint.astype(object).fillna(requests["step"].map(planned)).fillna("?")
+        return latencies(line, requests["intended_ns"], latency_ms, endpoint)
+
+    def begun(self, line: Timeline) -> list[dict[str, Any]]:
+        """The scenario's steps that lie on the time axis; an aborted run never came to the others."""
+        return [
+            step
+            for step in self.run.manifest.scenario["steps"]
+            if (step["end_ns"] or 0) > (step["start_ns"] or 0) and 0 <= line.at(step["start_ns"]) < line.seconds
+        ]
+
+    def tracks(self) -> list[Track]:
+        """The devices to show: those that served requests, else the GPUs, else all."""
+        found = list(self.run.tracks.values())
+        served = set(self.run.requests["device"].dropna().astype(str))
+        return (
+            [track for track in found if track.device in served]
+            or [track for track in found if not track.is_cpu]
+            or found
+        )
+
+    def has_gpu(self) -> bool:
+        return any(not track.is_cpu for track in self.tracks())
+
+    def events(self) -> list[Mapping[str, Any]]:
+        return notable(self.run.events)
+
+    def stages(self) -> list[Stages]:
+        """Mean stages of each step's successes that carry them, and the rest of their service time."""
+        found = []
+        requests = self.run.requests[["ok", "service_ms", "server_ms", *(f"{stage}_ms" for stage in STAGES)]]
+        for measured in self.run.measured:
+            rows = requests.iloc[measured.rows]
+            rows = rows[rows["ok"] & rows["server_ms"].notna()]
+            if len(rows):
+                means = {stage: float(rows[f"{stage}_ms"].astype("float64").mean()) for stage in STAGES}
+                parts = {stage: mean for stage, mean in means.items() if math.isfinite(mean)}
+                parts["rest"] = max(0.0, float(rows["service_ms"].mean()) - sum(parts.values()))
+                found.append(Stages(measured.summary.endpoint, measured.rate, parts))
+        return found
+
+
+def _restored(row: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+    if whole.get("errors"):
+        for key in _OVER_ALL:
+            if key in whole and whole[key] is None:
+                whole[key] = math.inf
+        if whole.get("p99_low_ms") is not None and whole.get("p99_high_ms") is None:
+            whole["p99_high_ms"] = math.inf
+    return whole

@@ -1,0 +1,170 @@
+"""Numbers and findings in words, the same ones for the page and for the Markdown.
+
+Owns how a latency, a rate or a size is written, what each column of a step means, and the sentence for
+an eager-against-compiled pair. An absent value is written `–`, a percentile lost to failures `∞`; `nan`
+is never written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+ABSENT = "–"
+Row = Mapping[str, Any]
+
+VERDICTS = {"pass": "pass", "fail": "fail", "inconclusive": "cannot say"}
+
+
+def finite(value: Any) -> float | None:
+    """The value as a float, None where there is none or it is not finite."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def count(value: Any) -> str:
+    number = finite(value)
+    return ABSENT if number is None else f"{number:,.0f}"
+
+
+def significant(value: Any, digits: int = 3) -> str:
+    """Three significant digits without an exponent: 0.0123, 4.50, 78.9, 1,235; infinity is `∞`."""
+    if isinstance(value, float) and math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    number = finite(value)
+    if number is None:
+        return ABSENT
+    if number == 0:
+        return "0"
+    digits -= digits > 2 and abs(number) < 0.1
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
+    return f"{number:,.{0 if number.is_integer() else decimals}f}".replace("-", "−")
+
+
+def tick(value: float) -> str:
+    """A round number on an axis."""
+    return f"{value:,.10g}"
+
+
+def with_unit(unit: str) -> Callable[[Any], str]:
+    def written(value: Any) -> str:
+        text = significant(value)
+        return text if text in (ABSENT, "∞") else f"{text}{unit}"
+
+    return written
+
+
+ms = with_unit("\u00a0ms")
+rate = with_unit("/s")
+
+
+def size(value: Any) -> str:
+    """Bytes in the binary unit that leaves a readable number."""
+    number = finite(value)
+    if number is None:
+        return ABSENT
+    for unit in ("B", "KiB", "MiB"):
+        if abs(number) < 1024:
+            return f"{significant(number)} {unit}"
+        number /= 1024
+    return f"{significant(number)} GiB"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+
+
+def clock_time(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def interval(low: Any, high: Any) -> str:
+    if low is None or high is None:
+        return ABSENT
+    return f"{significant(low)}–{significant(high)}"
+
+
+def short_names(endpoints: Sequence[str]) -> dict[str, str]:
+    """Labels for charts: the variant alone where all endpoints are of one model."""
+    models = {name.partition("/")[0] for name in endpoints}
+    return {name: (name.partition("/")[2] or name) if len(models) == 1 else name for name in endpoints}
+
+
+def sentence_list(items: Iterable[Any]) -> str:
+    return "; ".join(str(item) for item in items)
+
+
+def pair_sentence(pair: Row) -> str:
+    """What a pair shows in plain words; ratios are the latency of `a` over that of `b`."""
+    short = short_names([str(pair["a"]), str(pair["b"])])
+    a, b = short[str(pair["a"])], short[str(pair["b"])]
+    ratio, low, high = (finite(pair.get(key)) for key in ("p99_ratio", "ratio_low", "ratio_high"))
+    if not ratio:
+        return f"cannot be compared: {pair.get('note') or 'one of the two has no finite P99'}"
+    times = f"{significant(max(ratio, 1 / ratio), 2)}× {'faster' if ratio > 1 else 'slower'}"
+    if not low or not high:
+        return f"{b} seems {times} at P99 than {a}, but {pair.get('note') or 'there is no interval'}"
+    if low > 1 or high < 1:
+        ends = (low, high) if ratio > 1 else (1 / high, 1 / low)
+        return f"{b} is {times} at P99 than {a} ({significant(ends[0], 2)}–{significant(ends[1], 2)})"
+    visible = finite(pair.get("smallest_visible"))
+    reach = f"; one under {significant(100 * visible, 2)} % would not have shown" if visible else ""
+    return f"no difference shown at P99 ({significant(low, 2)}–{significant(high, 2)}){reach}"
+
+
+def flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by a space: `{"parity": {"cosine": 1}}` → `{"parity cosine": 1}`."""
+    out: dict[str, Any] = {}
+    for key, value in found.items():
+        name = f"{prefix} {key}".strip()
+        out |= flat(value, name) if isinstance(value, Mapping) else {name: value}
+    return out
+
+
+_UNITS = {
+    "_ms": "ms",
+    "_s": "s",
+    "_pct": "%",
+    "_w": "W",
+    "_j": "J",
+    "_mhz": "MHz",
+    "_rps": "/s",
+    "_ppm": "ppm",
+    "_ns": "ns",
+}
+
+
+def fact(key: str, value: Any) -> tuple[str, str]:
+    """A name and a value as a person writes them, the unit taken from the name's suffix.
+
+    >>> fact("warmup_s", 3.25)
+    ('warmup', '3.25 s')
+    """
+    unit = next((u for u in sorted(_UNITS, key=len, reverse=True) if key.endswith(u)), "")
+    name = key.removesuffix("_bytes").removesuffix(unit).replace("_", " ")
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return name, ABSENT
+    if isinstance(value, bool):
+        return name, "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        if key.endswith("_bytes"):
+            return name, size(value)
+        if unit == "_ns":
+            return name, ms(value / 1e6)
+        number = significant(value) if unit else count(value) if isinstance(value, int) else f"{value:.7g}"
+        return name, f"{number} {_UNITS[unit]}".strip() if unit else number
+    if isinstance(value, Mapping):
+        return name, ", ".join(" ".join(fact(k, v)) for k, v in flat(value).items() if v is not None) or ABSENT
+    if isinstance(value, (list, tuple)):
+        between = "; " if any(isinstance(item, Mapping) for item in value) else ", "
+        return name, between.join(fact(key, item)[1] for item in value) or "none"
+    return name, str(value)

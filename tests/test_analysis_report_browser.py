@@ -1,0 +1,175 @@
+"""`report.html` in chromium: no error, no request, no overflow; legend, hover, arrow keys, sorting and theme work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import Load
+from playwright.sync_api import Browser, Page, sync_playwright
+from test_analysis_report import EVIL, run_of, shown, two_variants
+
+from analysis.report import words
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def normal(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    run = run_of(tmp_path_factory.mktemp("runs") / "normal")
+    return shown(run)[0], run.folder / "report.html"
+
+
+def opened(browser: Browser, path: Path, **options: Any) -> tuple[Page, list[str]]:
+    """The page, and a list that collects every complaint of it and every request but the one for itself."""
+    page = browser.new_page(**options)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda problem: wrong.append(str(problem)))
+    page.on("request", lambda request: wrong.append(request.url) if request.url != path.as_uri() else None)
+    page.goto(path.as_uri())
+    return page, wrong
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_opens_without_errors_requests_or_overflow(
+    browser: Browser, normal: tuple[dict[str, Any], Path], width: int, scheme: Any
+) -> None:
+    page, wrong = opened(browser, normal[1], viewport={"width": width, "height": 900}, color_scheme=scheme)
+    root = "document.documentElement"
+    assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
+    # text that overflows to the right of its figure would be cut off
+    ends = page.evaluate("[...document.querySelectorAll('.plot text')].map(t => t.getBoundingClientRect().right)")
+    assert max(ends) <= width
+    assert page.locator("main section").count() == 10
+    page.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loads": [Load("bert/eager", 20)], "devices": [], "foreign": True},
+        {"stopped_s": 0.0, "status": "aborted"},
+        {"loads": two_variants([20], failed=1.0)},
+        {"loads": [Load(f"m/{EVIL}", 20), Load("a-model-with-a-rather-long-name/and-a-variant-with-one", 20)]},
+    ],
+    ids=["one endpoint", "no arrivals", "all failed", "hostile"],
+)
+def test_odd_runs_open_cleanly(browser: Browser, tmp_path: Path, options: dict[str, Any]) -> None:
+    run = run_of(tmp_path / "run", **options)
+    shown(run)
+    page, wrong = opened(browser, run.folder / "report.html", viewport={"width": 390, "height": 800})
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    root = "document.documentElement"
+    assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
+    assert page.locator("img").count() == 0
+    page.close()
+    assert wrong == []
+
+
+def test_the_legend_switches_a_variant_everywhere(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
+    page, _ = opened(browser, normal[1])
+
+    def drawn(series: int) -> int:
+        """Marks of the series that are not switched off; a vertical line has no area, so `:visible` cannot tell."""
+        marks = f"[...document.querySelectorAll('#hockey [data-series=\"{series}\"]')]"
+        return int(page.evaluate(f"{marks}.filter(mark => getComputedStyle(mark).display !== 'none').length"))
+
+    eager, compiled = drawn(0), drawn(1)
+    assert eager > 0
+    assert compiled > 0
+    button = page.locator("#hockey [data-switch='0']")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert (drawn(0), drawn(1)) == (0, compiled)
+    page.locator("#hockey .probe").hover()
+    assert "compiled" in page.locator(".tip").inner_text()
+    assert "eager" not in page.locator(".tip").inner_text()
+    page.locator("#timeline [data-switch='0']").click()  # any figure's button brings it back
+    assert (drawn(0), drawn(1)) == (eager, compiled)
+    page.close()
+
+
+def test_hover_and_arrow_keys_show_the_values_of_the_report(
+    browser: Browser, normal: tuple[dict[str, Any], Path]
+) -> None:
+    report, path = normal
+    page, _ = opened(browser, path, viewport={"width": 1280, "height": 900})
+    tip, probe = page.locator(".tip"), page.locator("#hockey .probe")
+    probe.scroll_into_view_if_needed()
+    box = probe.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 60)  # the highest rate is at the right end
+    assert tip.is_visible()
+    values = {row.split("\t")[0]: row.split("\t")[1] for row in tip.locator("table").inner_text().splitlines()}
+    last = report["steps"][-1]
+    assert values["compiled P50"] == words.ms(last["p50_ms"])
+    assert values["compiled achieved"] == words.rate(last["achieved_rps"])
+    page.mouse.move(0, 0)
+    assert not tip.is_visible()
+    probe.focus()
+    page.keyboard.press("Home")
+    assert f"eager P50 {words.ms(report['steps'][0]['p50_ms'])}" in str(probe.get_attribute("aria-valuetext"))
+    page.keyboard.press("ArrowRight")
+    assert tip.is_visible()
+    assert f"eager P50 {words.ms(report['steps'][2]['p50_ms'])}" in str(probe.get_attribute("aria-valuetext"))
+    assert probe.get_attribute("aria-valuenow") == "1"
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    page.close()
+
+
+def test_the_table_sorts_by_click_and_by_key(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
+    report, path = normal
+    page, _ = opened(browser, path)
+    head = page.locator(".sortable thead tr").nth(1).locator("th")
+    column = head.all_inner_texts().index("P50")
+    button = head.nth(column).locator("button")
+
+    def order() -> list[str]:
+        return page.locator(f".sortable tbody tr > :nth-child({column + 1})").all_inner_texts()
+
+    expected = [words.significant(value) for value in sorted(step["p50_ms"] for step in report["steps"])]
+    button.click()
+    assert order() == expected
+    assert head.nth(column).get_attribute("aria-sort") == "ascending"
+    button.press("Enter")
+    assert order() == expected[::-1]
+    assert page.locator("[aria-sort]").count() == 1
+    button.focus()
+    assert "half of all arrivals" in page.locator(".tip").inner_text().lower()
+    page.close()
+
+
+def test_the_theme_follows_the_system_and_the_button(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
+    colours = {}
+    for scheme in ("light", "dark"):
+        page, _ = opened(browser, normal[1], color_scheme=scheme)
+        background = "getComputedStyle(document.body).backgroundColor"
+        colours[scheme] = page.evaluate(background)
+        page.locator(".theme").click()
+        colours[f"{scheme}, switched"] = page.evaluate(background)
+        page.close()
+    assert colours["light"] != colours["dark"]
+    assert colours["light, switched"] == colours["dark"]
+    assert colours["dark, switched"] == colours["light"]
