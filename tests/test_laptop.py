@@ -76,7 +76,15 @@ def test_a_run_and_its_report_without_torch_and_ray(tmp_path):
         words += ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
         done = run_blocked("import headroom; headroom.main()", *words)
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
-    for name in ("run.json", "requests.parquet", "devices.parquet", "report.json", "steps.csv", "report.md", "report.html"):
+    for name in (
+        "run.json",
+        "requests.parquet",
+        "devices.parquet",
+        "report.json",
+        "steps.csv",
+        "report.md",
+        "report.html",
+    ):
         assert (tmp_path / "it" / name).stat().st_size > 0
 
 

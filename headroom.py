@@ -1,0 +1,518 @@
+"""headroom: one command over three packages.
+
+It only composes them: `serve` hosts models, a Locust process drives a scenario at them, `analysis` reads the
+run folder that came of it. Each command imports what it needs when it runs, so that a laptop without torch
+and Ray can do everything but `serve`.
+
+Exit codes: 0 pass; 1 objective missed; 2 bad input, in one sentence; 3 the run cannot be trusted.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+VERDICT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
+READY_S = 1800
+STOP_S = 30
+
+
+def refuse(sentence: str) -> NoReturn:
+    click.echo(f"headroom: {sentence}", err=True)
+    raise SystemExit(2)
+
+
+class Front(click.Group):
+    """Turns every misuse that a package names into one sentence and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from analysis.records import RunError
+        from loadtest.engine.scenario import ScenarioError
+        from serve.spec import ServeError
+
+        try:
+            return super().invoke(ctx)
+        except (RunError, ScenarioError, ServeError) as problem:
+            refuse(str(problem))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.commands, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            refuse(f"unknown command '{args[0]}'; known are {', '.join(sorted(self.commands))}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Front, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="headroom", message="%(prog)s %(version)s")
+def main() -> None:
+    """Load-tests live inference endpoints: how much compiling buys, and how much an endpoint can take."""
+
+
+# ---- serve
+
+
+def serve_options(function: Function) -> Function:
+    """The options that decide how a model is served, shared by `serve` and by `run` without a host."""
+    for option in reversed(
+        [
+            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
+            click.option("--weights", default="random", show_default=True, help="random, pretrained, or a path"),
+            click.option("--max-batch", type=int, help="rows per batch [default: by model and device]"),
+            click.option(
+                "--max-wait-ms", type=float, default=0.0, show_default=True, help="wait for company this long"
+            ),
+            click.option(
+                "--max-queue", type=int, default=256, show_default=True, help="beyond it requests are refused"
+            ),
+            click.option("--replicas", type=int, default=1, show_default=True, help="replicas per variant"),
+            click.option("--threads", type=int, help="CPU threads per replica [default: all cores]"),
+            click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model's own"),
+            click.option("--cache-dir", help="where compiled artefacts and weights are kept"),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@main.command()
+@click.argument("models", nargs=-1)
+@click.option("--variants", default="eager,compiled", show_default=True, help="served side by side; the first answers")
+@click.option("--host", default="127.0.0.1", show_default=True, help="interface to listen on")
+@click.option("--port", type=int, default=8000, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="of random weights")
+@click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
+@click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")
+@click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
+@serve_options
+def serve(models: tuple[str, ...], only_list: bool, **given: Any) -> None:
+    """Hosts MODELS, every variant side by side, until stopped."""
+    from serve import models as model_files
+    from serve import variants as variant_files
+    from serve.options import ServeOptions, check
+
+    if only_list:
+        click.echo(f"models:   {', '.join(model_files.names())}\nvariants: {', '.join(variant_files.names())}")
+        return
+    given["variants"] = tuple(name.strip() for name in given["variants"].split(",") if name.strip())
+    given["settings"] = dict(_pair(text) for text in given["settings"])
+    options = ServeOptions(models=models, **given)
+    check(options)
+    from serve import app
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    _stop_with_parent()
+    server = None
+    try:
+        server = app.start(options, click.echo)
+        click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("stopping")
+    finally:
+        if server is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            server.stop()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        refuse(f"--set '{text}' is not understood; write for instance --set sequence=512")
+    return key, value
+
+
+def _stop_with_parent() -> None:
+    """A server that `run` or `demo` started ends when they do, even when they are killed."""
+    if "HEADROOM_PARENT" not in os.environ:
+        return
+    parent = int(os.environ.pop("HEADROOM_PARENT"))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+# ---- run
+
+
+def scenarios() -> dict[str, Path]:
+    """Every locustfile that ships with headroom, by name."""
+    import loadtest
+
+    folder = Path(loadtest.__path__[0])
+    return {path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+
+
+def scenario_file(name: str) -> Path:
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            refuse(f"there is no scenario file {name}")
+        return Path(name)
+    known = scenarios()
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        refuse(f"unknown scenario '{name}'; known are {', '.join(known)}, or a path to a locustfile{hint}")
+    return known[name]
+
+
+def scenario_defaults(path: Path) -> dict[str, Any]:
+    """The literal class attributes of a locustfile, read without running it (running it patches the process)."""
+    found: dict[str, Any] = {}
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as problem:
+        refuse(f"{path} is not a Python file: {problem}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for item in node.body:
+                if isinstance(item, ast.Assign | ast.AnnAssign) and isinstance(item.value, ast.Constant):
+                    target = item.targets[0] if isinstance(item, ast.Assign) else item.target
+                    if isinstance(target, ast.Name):
+                        found[target.id] = item.value.value
+    if not isinstance(found.get("model"), str):
+        refuse(f"{path} has no class with a `model`; see loadtest/bert.py")
+    return found
+
+
+def scenario_options(function: Function) -> Function:
+    """`scenario.OPTIONS` as click options; None where not given, so that the scenario's own default holds."""
+    from loadtest.engine.scenario import OPTIONS
+
+    for option in reversed(OPTIONS):
+        kind: Any = click.Choice(option.choices) if option.choices else type(option.default)
+        function = click.option(f"--{option.name}", option.key, type=kind, help=option.what)(function)
+    return function
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("scenario")
+@click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
+@click.option("--processes", type=int, default=1, show_default=True, help="load processes")
+@scenario_options
+@serve_options
+@click.argument("locust_args", nargs=-1, type=click.UNPROCESSED)
+def run(scenario: str, host: str | None, processes: int, locust_args: tuple[str, ...], **given: Any) -> None:
+    """Drives SCENARIO (a name such as bert, or a locustfile), then writes the report.
+
+    Options that are not listed here go to Locust, such as a scenario's own --text.
+    """
+    raise SystemExit(_run(scenario, host, processes, locust_args, given))
+
+
+def _run(scenario: str, host: str | None, processes: int, locust_args: Sequence[str], given: dict[str, Any]) -> int:
+    from loadtest.engine.scenario import OPTIONS, from_options
+
+    path = scenario_file(scenario)
+    defaults = scenario_defaults(path)
+    keys = {option.key for option in OPTIONS}
+    chosen = {key: value for key, value in given.items() if key in keys and value is not None}
+    resolved = {option.key: chosen.get(option.key, defaults.get(option.key, option.default)) for option in OPTIONS}
+    plan = from_options(path.stem, str(defaults["model"]), Namespace(**resolved))  # says what is wrong before any wait
+    folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
+    words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
+    if host is not None:
+        return _drive(path, host, folder, processes, [*words, *locust_args])
+    how = {key: value for key, value in given.items() if key not in keys and value not in (None, ())}
+    with serving(plan.model, plan.variants or ("eager", "compiled"), how) as url:
+        return _drive(path, url, folder, processes, [*words, *locust_args])
+
+
+def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
+    from analysis.records import MANIFEST, run_folder
+
+    folder = run_folder(Path(run_dir), run_id, scenario)
+    if (folder / MANIFEST).exists():
+        refuse(f"{folder} is a run folder already; choose another --run-id")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        refuse(f"the run folder {folder} cannot be made: {problem}")
+    return folder
+
+
+def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]) -> int:
+    """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
+    from analysis.records import MANIFEST, Manifest
+
+    command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--host", host]
+    command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / "locust.log")]
+    command += ["--json-file", str(folder / "locust-stats.json"), *words]
+    if processes > 1:
+        port = str(free_port())
+        command += ["--processes", str(processes), "--master-bind-port", port, "--master-port", port]
+        command += ["--master-bind-host", "127.0.0.1"]
+    # a session of its own: Ctrl-C reaches us, and we pass it on once
+    child = subprocess.Popen(command, start_new_session=True)
+    try:
+        follow(folder, child)
+    except KeyboardInterrupt:
+        click.echo("stopping: what there is will be kept and reported", err=True)
+        child.send_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = child.wait(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        code = child.wait()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not (folder / MANIFEST).exists():
+        log = (folder / "locust.log").read_text().strip().splitlines() if (folder / "locust.log").exists() else []
+        shutil.rmtree(folder)
+        if code == 0:  # stopped by hand before anything was sent
+            return 2
+        if code != 2:
+            refuse(f"Locust ended with code {code} before any load: {log[-1] if log else 'it said nothing'}")
+        return 2
+    manifest = Manifest.read(folder)
+    manifest.extra["command"] = shlex.join(["headroom", *sys.argv[1:]])
+    manifest.write(folder)
+    return make_report(folder)
+
+
+def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:
+    """Shows `events.jsonl` as it grows: a bar while a step runs on a terminal, one line when it ends."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = _console()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bars: dict[int, Any] = {}
+        for event in tail_events(folder, child):
+            kind, step = event["event"], event.get("step", -1)
+            if kind == "step_start":
+                label = f"step {step + 1} of {event['of']}  {event['endpoint']}  {event['rate']:g}/s"
+                bars[step] = progress.add_task(label, total=event["seconds"], start_ns=event["time_ns"])
+            elif kind == "step_end":
+                if step in bars:
+                    progress.remove_task(bars.pop(step))
+                console.print(_step_line(event))
+            elif kind in ("warning", "worker_lost", "telemetry_lost", "aborted", "samples_overwritten"):
+                console.print(f"[yellow]{kind}[/yellow] {event.get('sentence', '')}")
+            for task in progress.tasks:
+                progress.update(task.id, completed=(time.time_ns() - task.fields["start_ns"]) / 1e9)
+
+
+def _step_line(event: dict[str, Any]) -> str:
+    def ms(key: str) -> str:
+        return f"{event[key]:8.1f} ms" if event.get(key) is not None else "       ∞   "
+
+    return (
+        f"{event['endpoint']:<24} offered {event['rate']:>7g}/s  answered {event['achieved_rps']:>8.1f}/s  "
+        f"P50 {ms('p50_ms')}  P99 {ms('p99_ms')}  late P99 {ms('late_p99_ms')}  errors {event['errors']}"
+    )
+
+
+def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Events as they are written, until the child ends; a `tick` in between keeps the bar moving."""
+    from analysis.records import EVENTS
+
+    at, path = 0, folder / EVENTS
+    ended = False
+    while not ended:
+        ended = child.poll() is not None  # asked before reading, so that nothing written since is missed
+        if path.exists():
+            with path.open("rb") as lines:
+                lines.seek(at)
+                whole, newline, _ = lines.read().rpartition(b"\n")
+                at += len(whole) + len(newline)
+            yield from (json.loads(line) for line in whole.splitlines() if line)
+        yield {"event": "tick"}
+        time.sleep(0.1)
+
+
+@contextmanager
+def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterator[str]:
+    """`headroom serve` in a process of its own, from ready to stopped; yields its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "headroom", "serve", model, "--variants", ",".join(variants), "--port", str(port)]
+    for key, value in how.items():
+        command += [f"--set={pair}" for pair in value] if key == "settings" else [f"--{key.replace('_', '-')}={value}"]
+    environment = os.environ | {"HEADROOM_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for line in process.stdout:
+            click.echo(line.rstrip(), err=line.startswith("headroom:"))
+            if line.startswith("ready:"):
+                break
+        else:
+            raise SystemExit(process.wait() or 2)
+        threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True).start()  # never blocks it
+        yield url
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@main.command()
+@click.option("--run-dir", default="runs", show_default=True, help="folder that holds run folders")
+def demo(run_dir: str) -> None:
+    """Serves custom_cnn eager and compiled on this machine, drives rising rates at both, and reports."""
+    given = {
+        "run_dir": run_dir,
+        "rates": "4,8,12,16,24",
+        "step_seconds": 8.0,
+        "settle_seconds": 1.0,
+        "slo": "p90<250ms",
+    }
+    code = _run("custom_cnn", None, 1, (), given)
+    # the verdict is about this machine, not about whether the demo worked
+    raise SystemExit(0 if code in VERDICT_CODES.values() else code)
+
+
+# ---- read
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def report(folder: Path) -> None:
+    """Seals a run FOLDER and writes report.json, steps.csv, report.md and report.html into it."""
+    raise SystemExit(make_report(folder))
+
+
+def make_report(folder: Path) -> int:
+    from analysis import report as pages
+    from analysis import store, summary
+
+    store.seal(folder)
+    run = store.load(folder)
+    found = summary.write(run)
+    pages.write(run, found)
+    _print_report(found, folder)
+    return VERDICT_CODES[found["verdict"]]
+
+
+def _console() -> Any:
+    """Wide where nobody sees its edge: a log or a pipe."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def _print_report(found: dict[str, Any], folder: Path) -> None:
+    from rich.table import Table
+
+    console = _console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = (
+        "endpoint",
+        "offered/s",
+        "achieved/s",
+        "P50 ms",
+        "P90 ms",
+        "P99 ms",
+        "P99 95 % interval",
+        "errors",
+        "util %",
+    )
+    for name in columns:
+        table.add_column(name, justify="left" if name == "endpoint" else "right")
+
+    def number(value: float | None, none: str = "–") -> str:
+        return none if value is None else f"{value:,.1f}"
+
+    for step in found["steps"]:
+        infinite = "∞" if step["errors"] else "–"
+        low, high = step["p99_low_ms"], step["p99_high_ms"]
+        row = [
+            step["endpoint"],
+            number(step["offered_rps"]),
+            number(step["achieved_rps"]),
+            *(number(step[key], infinite) for key in ("p50_ms", "p90_ms", "p99_ms")),
+            f"{number(low)} – {number(high, '∞')}" if low is not None else "sample too small",
+            str(step["errors"]),
+            number(step["util_pct"]),
+        ]
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    console.print(found["conclusion"], markup=False, soft_wrap=True)
+    word = {"pass": "[green]pass[/green]", "fail": "[red]fail[/red]", "inconclusive": "[yellow]cannot say[/yellow]"}
+    console.print(f"verdict: {word[found['verdict']]}")
+    for reason in found["reasons"]:
+        console.print(f"  {reason}", markup=False)
+    console.print(f"report: {(folder / 'report.html').resolve()}", markup=False)
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--table", type=click.Choice(["requests", "devices"]), default="requests", show_default=True)
+def rows(folder: Path, table: str) -> None:
+    """Prints the rows of a run FOLDER as CSV, for head and grep; sealing is not needed."""
+    import analysis
+
+    found = analysis.load(folder).tables[table].rows
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    try:
+        out.writerow(found.column_names)
+        for batch in found.to_batches():
+            out.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# ---- doctor
+
+
+@main.command()
+@click.option("--port", type=int, default=8000, show_default=True, help="the port that `headroom serve` would take")
+@click.option("--host", help="an endpoint to look at, such as http://gpu-host:8000")
+def doctor(port: int, host: str | None) -> None:
+    """Looks at this machine, and says what to do about what is missing."""
+    from serve.doctor import checks
+
+    console = _console()
+    marks = {"ok": "[green]ok[/green]  ", "note": "[yellow]note[/yellow]", "bad": "[red]bad[/red] "}
+    worst = "ok"
+    for name, state, found, advice in checks(port, host):
+        console.print(f"{marks[state]}  {name:<12} {found}" + (f" — {advice}" if advice else ""))
+        worst = "bad" if state == "bad" else worst
+    raise SystemExit(2 if worst == "bad" else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What a machine needs to serve models and to send load, whether it is there, and what to do where it is not.
+
+Runs in any install: what is missing is a finding, never a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+
+from serve.telemetry import NvmlSource
+
+Check = tuple[str, str, str, str]
+
+
+def checks(port: int, host: str | None) -> Iterator[Check]:
+    """(what, ok|note|bad, what was found, what to do) for each thing that runs have been seen to fail on."""
+    yield _check_python()
+    yield from _check_torch()
+    yield _check_driver()
+    yield _check_compiler()
+    yield _check_package("ray", "pip install 'headroom[serve]' to serve models here; driving others' needs it not")
+    yield _check_package("locust", "pip install headroom")
+    yield _check_port(port)
+    yield _check_files()
+    yield _check_disk()
+    yield _check_clock()
+    yield _check_cores()
+    if host:
+        yield _check_endpoint(host)
+
+
+def _check_python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    return (
+        ("python", "ok", found, "")
+        if sys.version_info >= (3, 11)
+        else ("python", "bad", found, "install 3.11 or newer")
+    )
+
+
+def _check_torch() -> Iterator[Check]:
+    try:
+        import torch
+    except ImportError:
+        yield (
+            "torch",
+            "note",
+            "not installed",
+            "pip install 'headroom[serve]' to serve models here; driving others' needs it not",
+        )
+        return
+    yield "torch", "ok", str(torch.__version__), ""
+    if torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        yield "cuda", "ok", f"{torch.version.cuda}: {names}", ""
+    else:
+        yield "cuda", "note", "no GPU that torch can use", "models run on the CPU; on a GPU host check the driver below"
+
+
+def _check_driver() -> Check:
+    try:
+        found = NvmlSource().read()
+        return "nvml", "ok", f"{len(found)} GPU: {', '.join(str(sample['device']) for sample in found)}", ""
+    except ImportError:
+        return "nvml", "note", "nvidia-ml-py is not installed", "only the endpoint's host needs it"
+    except Exception as problem:  # NVML's own error type exists only once its import went well
+        return "nvml", "note", f"no NVIDIA driver ({problem})", "device samples will be the host's CPU and memory"
+
+
+def _check_compiler() -> Check:
+    if found := shutil.which("g++") or shutil.which("clang++"):
+        return "compiler", "ok", found, ""
+    return "compiler", "note", "no g++", "apt-get install g++: torch.compile on a CPU needs it"
+
+
+def _check_package(name: str, advice: str) -> Check:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return name, "ok", version(name), ""
+    except PackageNotFoundError:
+        return name, "note", "not installed", advice
+
+
+def _check_port(port: int) -> Check:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return "port", "note", f"{port} is taken", "serve on another with --port"
+    return "port", "ok", f"{port} is free", ""
+
+
+def _check_files() -> Check:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= 4096:
+        return "files", "ok", f"{soft} open files allowed", ""
+    return "files", "note", f"{soft} open files allowed", f"ulimit -n {min(hard, 65536)}: each request in flight is one"
+
+
+def _check_disk() -> Check:
+    free = shutil.disk_usage(".").free / 2**30
+    state, advice = (
+        ("ok", "") if free > 2 else ("note", "a million requests take about 50 MB; --run-dir puts them elsewhere")
+    )
+    return "disk", state, f"{free:.0f} GiB free here", advice
+
+
+def _check_clock() -> Check:
+    """How late a timer fires here: what a schedule can be kept to."""
+    late_ms = []
+    for _ in range(50):
+        due = time.perf_counter() + 0.002
+        time.sleep(0.002)
+        late_ms.append((time.perf_counter() - due) * 1e3)
+    worst = sorted(late_ms)[-2]
+    state, advice = ("ok", "") if worst < 2 else ("note", "this machine is busy or throttled; arrivals will be late")
+    return "timer", state, f"fires {worst:.2f} ms late at worst of 50", advice
+
+
+def _check_cores() -> Check:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores >= 4:
+        return "cores", "ok", str(cores), ""
+    return (
+        "cores",
+        "note",
+        str(cores),
+        "a model and its load on so few cores take time from each other; the report says so",
+    )
+
+
+def _check_endpoint(host: str) -> Check:
+    try:
+        with urllib.request.urlopen(f"{host.rstrip('/')}/v2", timeout=5) as answer:  # noqa: S310
+            name = json.load(answer).get("name", "a server without a name")
+        return "endpoint", "ok", f"{name} at {host}", ""
+    except (OSError, ValueError, AttributeError) as problem:
+        return (
+            "endpoint",
+            "bad",
+            f"{host}: {problem}",
+            "is the endpoint up, and does it speak the Open Inference Protocol?",
+        )

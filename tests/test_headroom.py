@@ -1,0 +1,214 @@
+"""The front door as a user meets it: what it says, and with which exit code."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from endpoint import endpoint
+
+from analysis.records import Manifest
+
+ROOT = Path(__file__).parents[1]
+SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
+
+
+def headroom(*words, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "headroom", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        **more,
+    )
+
+
+def sentence(done):
+    """The one line of a refusal."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("headroom: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["srve"], "unknown command 'srve'; known are demo, doctor, report, rows, run, serve; did you mean serve?"),
+        (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, null, resnet50"),
+        (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
+        (["run", "bert", "--rates", "5:1:1"], "--rates '5:1:1' is not understood"),
+        (["run", "bert", "--slo", "p99<50"], "wrong sign or unit"),
+        (["run", "bert", "--host", "http://127.0.0.1:9"], "nothing answers at http://127.0.0.1:9"),
+        (["serve"], "name at least one model"),
+        (["serve", "brt"], "unknown model 'brt'"),
+        (["serve", "bert", "--variants", "eagr"], "unknown variant 'eagr'"),
+        (["serve", "bert", "--set", "sequence"], "--set 'sequence' is not understood"),
+        (["serve", "bert", "--set", "lenght=5"], "unknown setting of bert 'lenght'"),
+        (["report", "/nowhere"], "/nowhere is not a folder"),
+        (["rows", "/nowhere"], "/nowhere is not a folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(words, said, tmp_path):
+    assert said in sentence(headroom(*words, cwd=tmp_path))
+    assert not list(tmp_path.glob("runs/*"))  # nothing half-made is left behind
+
+
+def test_a_scenario_without_a_model_is_told_what_is_missing(tmp_path):
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    assert "no class with a `model`" in sentence(headroom("run", tmp_path / "mine.py"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("run.json", "{", "run.json, line 1: not valid JSON"),
+        ("run.json", '{\n "schema": 1,\n nope}', "run.json, line 3: not valid JSON"),
+        ("run.json", "[]", "run.json holds no JSON object"),
+        ("run.json", '{"schema": 99}', "schema 99"),
+        ("events.jsonl", '{"time_ns": 1, "event": "idle"}\nnope\n', "events.jsonl, line 2: not valid JSON"),
+    ],
+)
+def test_a_malformed_run_folder_says_which_file_and_line(tmp_path, file, text, said):
+    Manifest(id="x", status="complete", scenario={"steps": []}).write(tmp_path)
+    (tmp_path / file).write_text(text)
+    assert said in sentence(headroom("report", tmp_path))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of the null scenario through `headroom run`: (its folder, what was printed)."""
+    folder = tmp_path_factory.mktemp("runs")
+    with endpoint() as url:
+        words = [
+            "--rates",
+            "50,100",
+            "--slo",
+            "p50<100ms",
+            "--run-dir",
+            folder,
+            "--run-id",
+            "it",
+            "--body-bytes",
+            "2000",
+        ]
+        done = headroom("run", "null", "--host", url, *words, *SHORT)
+    assert done.returncode in (0, 1, 3), done.stdout + done.stderr
+    return folder / "it", done.stdout
+
+
+def test_run_shows_its_steps_and_where_the_report_lies(finished):
+    folder, said = finished
+    assert said.count("offered      50/s") == 2
+    assert said.count("offered     100/s") == 2
+    assert f"report: {folder / 'report.html'}" in said
+    report = json.loads((folder / "report.json").read_text())
+    assert report["conclusion"] in said
+    assert len(report["steps"]) == 4
+    assert Manifest.read(folder).extra["command"].startswith("headroom run null --host")
+
+
+def test_options_of_the_scenario_reach_it(finished):
+    folder, _ = finished
+    first = next(csv.DictReader(io.StringIO(headroom("rows", folder).stdout)))
+    assert int(first["bytes_in"]) > 2000  # --body-bytes 2000 is an option of loadtest/null.py alone
+
+
+def test_rows_prints_every_row(finished):
+    folder, _ = finished
+    rows = list(csv.DictReader(io.StringIO(headroom("rows", folder).stdout)))
+    assert len(rows) == Manifest.read(folder).totals["scheduled"]
+    assert {row["status"] for row in rows} == {"200"}
+    samples = list(csv.DictReader(io.StringIO(headroom("rows", folder, "--table", "devices").stdout)))
+    assert samples[0]["host"] == "stand-in-host"
+
+
+def test_rows_stops_quietly_when_head_has_seen_enough(finished):
+    folder, _ = finished
+    done = subprocess.run(
+        f"{sys.executable} -m headroom rows {folder} | head -1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("worker,seq,step")
+    assert done.stderr == ""
+
+
+def test_report_again_gives_the_same_report(finished):
+    folder, _ = finished
+    before = (folder / "report.json").read_bytes()
+    done = headroom("report", folder)
+    assert done.returncode in (0, 1, 3)
+    assert (folder / "report.json").read_bytes() == before
+
+
+def test_ctrl_c_keeps_what_there_is_and_reports_it(tmp_path):
+    with endpoint() as url:
+        command = [sys.executable, "-m", "headroom", "run", "null", "--host", url, "--rates", "50,60"]
+        command += ["--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it", "--idle-seconds", "0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "it/events.jsonl").exists() or "rows" not in (tmp_path / "it/events.jsonl").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode in (1, 3), said
+    assert Manifest.read(tmp_path / "it").status == "aborted"
+    assert "aborted" in (tmp_path / "it/report.md").read_text()
+    assert "report.html" in said
+    assert (tmp_path / "it/requests.parquet").exists()
+
+
+def test_a_killed_run_is_reported_as_aborted(tmp_path):
+    with endpoint() as url:
+        command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py"), "--headless", "--host", url]
+        command += ["--rates", "100", "--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        events = tmp_path / "it/events.jsonl"
+        deadline = time.monotonic() + 30
+        while not events.exists() or events.read_text().count('"requests"') < 6:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert "still" in sentence(headroom("report", tmp_path / "it"))  # a live run is left alone
+        process.kill()
+        process.wait()
+    flushed = max(json.loads(line).get("rows", 0) for line in events.read_text().splitlines() if '"requests"' in line)
+    done = headroom("report", tmp_path / "it")
+    assert done.returncode in (1, 3), done.stderr
+    manifest = Manifest.read(tmp_path / "it")
+    assert manifest.status == "aborted"
+    rows = list(csv.DictReader(io.StringIO(headroom("rows", tmp_path / "it").stdout)))
+    assert len(rows) >= flushed
+    assert "aborted" in (tmp_path / "it/report.md").read_text()
+
+
+def test_a_taken_run_id_is_refused(finished):
+    folder, _ = finished
+    words = ["--host", "http://127.0.0.1:9", "--run-dir", folder.parent, "--run-id", "it"]
+    assert "is a run folder already" in sentence(headroom("run", "null", *words))
+
+
+def test_doctor_names_what_it_looked_at():
+    done = headroom("doctor", env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stdout
+    for name in ("python", "torch", "nvml", "compiler", "ray", "locust", "port", "files", "disk", "timer", "cores"):
+        assert f"  {name} " in done.stdout
+
+
+def test_doctor_looks_at_an_endpoint():
+    assert headroom("doctor", "--host", "http://127.0.0.1:9").returncode == 2
+    with endpoint() as url:
+        assert "stand-in at" in headroom("doctor", "--host", url).stdout
+
+
+def test_serve_list_names_models_and_variants():
+    said = headroom("serve", "--list").stdout
+    assert "bert, custom_cnn, null, resnet50" in said
+    assert "compiled, eager" in said

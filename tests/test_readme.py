@@ -1,0 +1,80 @@
+"""The README is true: its commands exist, its options too, and its column tables are the columns."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS
+from headroom import main, scenarios
+from loadtest.engine.scenario import OPTIONS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def commands():
+    for block in re.findall(r"^```\n(.*?)^```", README, re.S | re.M):
+        for line in block.splitlines():
+            if re.match(r"(make|pip|headroom|locust) ", line):
+                yield line
+
+
+def test_there_are_commands():
+    assert {line.split()[0] for line in commands()} == {"make", "pip", "headroom", "locust"}
+
+
+@pytest.mark.parametrize("line", list(commands()))
+def test_commands_exist_with_their_options(line):
+    words = shlex.split(line)
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:.*## ", MAKEFILE, re.M)
+    elif words[0] == "headroom":
+        command = main.commands[words[1]]
+        known = {name for option in command.params for name in option.opts}
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
+    elif words[0] == "locust":
+        path = words[words.index("-f") + 1]
+        # locust --help never shows what a locustfile adds
+        code = f"from locust.util.load_locustfile import load_locustfile; load_locustfile({path!r});"
+        code += "from locust.argument_parser import get_parser; print(get_parser().format_help())"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+        for word in words:
+            if word.startswith("--"):
+                assert re.search(rf"(^|\s){re.escape(word)}[\s,=]", done.stdout), word
+
+
+def test_mentioned_subcommands_and_scenarios_exist():
+    for name in re.findall(r"`headroom ([a-z]+)", README):
+        assert name in main.commands, name
+    for name in re.findall(r"loadtest/([a-z0-9_]+)\.py", README):
+        assert name in scenarios(), name
+    for path in re.findall(r"`((?:serve|analysis|loadtest|docs|tests)/[\w/]+\.\w+)`", README):
+        assert (ROOT / path).exists() or path == "serve/models/NAME.py" or path == "serve/variants/NAME.py", path
+
+
+def test_the_help_of_make_names_its_targets():
+    done = subprocess.run(["make", "--no-print-directory"], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["help", "demo", "test", "lint", "bench", "clean"]
+
+
+def table(title):
+    section = README.split(f"### Columns of `{title}`")[1].split("\n#")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.M))
+
+
+def test_column_tables():
+    assert table("requests") == REQUEST_COLUMNS
+    assert table("devices") == DEVICE_COLUMNS
+
+
+def test_the_option_table_has_every_option_and_its_default():
+    for option in OPTIONS:
+        assert f"--{option.name}" in README, option.name
+    for name, value in re.findall(r"`--([a-z-]+) (\d+)`", README.split("## The data path")[0]):
+        default = next(option.default for option in OPTIONS if option.name == name)
+        assert float(value) == default, name
