@@ -52,7 +52,7 @@ class Endpoint:
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
         if path == "/v2":
-            return 200, {"name": "stand-in", "version": "1", "parameters": {"host": "stand-in-host"}}, {}
+            return 200, {"name": "stand-in", "version": "1", "host": "stand-in-host"}, {}
         if path == "/v2/repository/index" and method == "POST":
             return 200, [{"name": MODEL, "version": name, "state": "READY"} for name in VARIANTS], {}
         if path == "/telemetry/clock" and self.options.telemetry:

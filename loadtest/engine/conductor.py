@@ -204,7 +204,6 @@ class Conductor:
         self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
         self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
         server = self._client.get_json(wire.SERVER)
-        about = server.get("parameters") or {}
         self._manifest = Manifest(
             id=self.folder.name,
             status="running",
@@ -221,8 +220,8 @@ class Conductor:
                 for info in self._endpoints
             ],
             started_ns=self._now(),
-            hosts=hosts(about, self._client.url),
-            versions=dict(about.get("versions") or {}) | versions(server),
+            hosts=hosts(server, self._client.url),
+            versions=versions(server),
             extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
         )
         self._manifest.write(self.folder)

@@ -13,14 +13,20 @@ from typing import Any
 PACKAGES = ("headroom", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
 
 
-def hosts(about: dict[str, Any], url: str) -> list[dict[str, Any]]:
+NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions")
+
+
+def hosts(server: dict[str, Any], url: str) -> list[dict[str, Any]]:
+    """What the endpoint says of its machine in its metadata, and what we know of ours."""
     load = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count(), "os": platform.platform()}
-    server = {"role": "server", "url": url} | {k: v for k, v in about.items() if k != "versions"}
-    return [server, load]
+    theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
+    return [{"role": "server", "url": url} | theirs, load]
 
 
 def versions(server: dict[str, Any]) -> dict[str, str]:
-    found = {"server": f"{server.get('name')} {server.get('version', '')}".strip(), "python": platform.python_version()}
+    """The endpoint's versions (torch, cuda, driver, ray), then ours."""
+    name = f"{server.get('name')} {server.get('version', '')}".strip()
+    found = {"server": name, **(server.get("versions") or {}), "python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)

@@ -1,0 +1,24 @@
+"""Reads run folders and says what they prove; needs pandas, and neither locust, ray nor torch.
+
+>>> run = analysis.load("runs/20261120T101500Z-bert")  # doctest: +SKIP
+>>> run.steps[["endpoint", "offered_rps", "p99_ms"]]  # doctest: +SKIP
+
+The data path: `store` (folder → `Run`) → `devices` and `join` → `steps` → `verdict`, `compare`, `capacity` →
+`summary` (`report.json`) → `report` (the page). `records`, which load processes share, needs only Python.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.store import Run
+
+
+def load(folder: str | Path) -> Run:
+    """The run in this folder, sealed or not; nothing is written."""
+    # imported here, because a load process that imports `analysis.records` must not pay for pandas
+    from analysis import store
+
+    return store.load(folder)

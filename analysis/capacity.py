@@ -1,0 +1,123 @@
+"""The highest rate that keeps an objective, from steps at rising rates: rows of `capacity`.
+
+`low_rps` is the highest rate that met the objective below every rate that missed it, `high_rps` the lowest
+that missed it: the limit lies between them, and it is `resolved` when both exist. A step that cannot be
+trusted or cannot say stands for neither. `max_rps` is what was achieved at `low_rps`. Where the load
+generator gave up first the row says "client-limited", and never that this was the endpoint's most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.steps import STAGES
+from analysis.verdict import all_of, is_rising
+
+if TYPE_CHECKING:
+    from analysis.steps import MeasuredStep
+    from analysis.store import Run
+
+BUSY_PCT = 90.0
+"""Above this a device or host is named as the limit: a mean over a window is never quite 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    endpoint: str
+    slo: str
+    max_rps: float | None
+    low_rps: float | None
+    high_rps: float | None
+    limited_by: str | None
+    resolved: bool
+
+
+def capacities(run: Run) -> list[Capacity]:
+    """One row per endpoint and objective; none where rates did not rise."""
+    if not is_rising(run):
+        return []
+    by_endpoint: dict[str, list[MeasuredStep]] = {}
+    for step in run.measured:
+        by_endpoint.setdefault(step.summary.endpoint, []).append(step)
+    return [
+        _capacity(run, endpoint, steps, number, str(slo))
+        for endpoint, steps in by_endpoint.items()
+        for number, slo in enumerate(run.manifest.slos)
+    ]
+
+
+def _capacity(run: Run, endpoint: str, steps: list[MeasuredStep], number: int, slo: str) -> Capacity:
+    by_rate: dict[float, list[MeasuredStep]] = {}
+    for step in sorted(steps, key=lambda step: step.rate):
+        by_rate.setdefault(step.rate, []).append(step)
+    answers = {
+        rate: all_of(step.met[number] if step.summary.trusted else None for step in at) for rate, at in by_rate.items()
+    }
+    high = next((rate for rate, answer in answers.items() if answer is False), None)
+    low = max((rate for rate, answer in answers.items() if answer and (high is None or rate < high)), default=None)
+    achieved = [] if low is None else [step.summary.achieved_rps or 0.0 for step in by_rate[low]]
+    if high is not None:
+        limit = _limit(run, by_rate[low][0] if low is not None else None, by_rate[high][0])
+    else:
+        limit = _open_end(low, [step for rate, at in by_rate.items() if low is None or rate > low for step in at])
+    return Capacity(
+        endpoint=endpoint,
+        slo=slo,
+        max_rps=sum(achieved) / len(achieved) if achieved else None,
+        low_rps=low,
+        high_rps=high,
+        limited_by=limit,
+        resolved=low is not None and high is not None,
+    )
+
+
+def _open_end(low: float | None, above: list[MeasuredStep]) -> str | None:
+    """Why no rate missed the objective."""
+    doubted = [step for step in above if step.summary.n and not step.summary.trusted]
+    if doubted:
+        least = f"≥ {low:g}/s, " if low is not None else ""
+        return f"client-limited: {least}at {doubted[0].rate:g}/s {doubted[0].summary.reasons[0]}"
+    return "nothing: the highest rate tried still met the objective" if low is not None and not above else None
+
+
+def _limit(run: Run, low: MeasuredStep | None, high: MeasuredStep) -> str | None:
+    """What gave way at the lowest rate that missed the objective, from what the run recorded."""
+    found = [*_errors(run, high), *_busy(run, high), *_grown(low, high)]
+    if not found and high.overloaded:
+        found.append("a queue at the endpoint that grows without bound")
+    return ", ".join(found) or None
+
+
+def _errors(run: Run, step: MeasuredStep) -> list[str]:
+    requests = run.requests.iloc[step.rows]
+    status = requests.loc[~requests["ok"], "status"].astype(str)
+    refused = status[~status.isin(["timeout", "dropped", "lost"])]  # these follow from a full queue
+    if len(refused) < 0.01 * step.summary.n:
+        return []
+    return [f"errors ({len(refused) / step.summary.n:.2g} of the arrivals, mostly {refused.mode().iloc[0]})"]
+
+
+def _busy(run: Run, step: MeasuredStep) -> list[str]:
+    found = []
+    for track in run.tracks.values():
+        util = track.within("util_pct", step.start_ns, step.end_ns)
+        if len(util) and util.mean() >= BUSY_PCT:
+            name = "host CPU" if track.is_cpu else track.device[:12]
+            found.append(f"{name} ({util.mean():.0f} % busy)")
+    return found
+
+
+def _grown(low: MeasuredStep | None, high: MeasuredStep) -> list[str]:
+    """The stage in the server that grew most since the last rate that met the objective."""
+    if low is None:
+        return []
+    growth = {}
+    for stage in STAGES:
+        before, after = (getattr(step.summary, f"{stage}_mean_ms") for step in (low, high))
+        if before is not None and after is not None:
+            growth[stage] = (after - before, before, after)
+    most = max(growth, key=lambda name: growth[name][0], default=None)
+    if most is None or growth[most][0] <= 0:
+        return []
+    return [f"time in {most} grew from {growth[most][1]:.3g} to {growth[most][2]:.3g} ms"]

@@ -1,0 +1,192 @@
+"""Device samples on the load generator's clock: one `Track` per device, and its figures over a window.
+
+Owns the mapping of clocks (`clock` of the manifest), what counts as throttled, and energy. A device's figure
+is None where it was not sampled: a short window on a lost GPU has no power rather than none drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.stats import Floats
+
+Instants = npt.NDArray[np.int64]
+
+STATE = ("util_pct", "mem_util_pct", "mem_bytes", "power_w", "energy_j", "temp_c", "sm_mhz", "mem_mhz", "throttle_bits")
+"""The columns that describe a device at an instant."""
+
+THROTTLED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+"""NVML's reasons that lower clocks against the will of the load: power cap, slowdown, thermal, brake."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """One device's samples in order of time."""
+
+    device: str
+    host: str
+    time_ns: Instants
+    """On the load generator's clock."""
+    rows: npt.NDArray[np.intp]
+    """Where each sample stands in `Run.devices`."""
+    state: dict[str, Floats]
+    period_ns: int | None
+    """Median spacing; None with fewer than two samples."""
+    error_ns: int | None
+    """Bound of the clock offset's error; None where the offset was never measured."""
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.lower().startswith("cpu")
+
+    def within(self, column: str, start_ns: int, end_ns: int) -> Floats:
+        """The known values of the window."""
+        first, last = np.searchsorted(self.time_ns, [start_ns, end_ns])
+        values = self.state[column][first:last]
+        return values[~np.isnan(values)]
+
+    def joules(self, start_ns: int, end_ns: int) -> float | None:
+        """Energy over the window: the counter's difference, or the integral of power where there is no counter."""
+        counter = self._known("energy_j")
+        if counter is not None and (np.diff(counter[1]) >= 0).all():  # a driver that restarts counts from zero
+            edges = self._covered(counter[0], start_ns, end_ns)
+            if edges is None:
+                return None
+            used = float(np.diff(np.interp(edges, *counter))[0])
+            return used * (end_ns - start_ns) / float(edges[1] - edges[0])
+        power = self._known("power_w")
+        edges = None if power is None else self._covered(power[0], start_ns, end_ns)
+        if power is None or edges is None:
+            return None
+        inside = (power[0] > edges[0]) & (power[0] < edges[1])
+        at = np.concatenate([edges[:1], power[0][inside], edges[1:]])
+        mean_w = np.trapezoid(np.interp(at, *power), at) / (at[-1] - at[0])
+        return float(mean_w) * (end_ns - start_ns) / 1e9
+
+    def _known(self, column: str) -> tuple[Floats, Floats] | None:
+        """Times since the first sample and values, where there are values; two make an interval."""
+        values = self.state[column]
+        known = ~np.isnan(values)
+        if np.count_nonzero(known) < 2:
+            return None
+        return (self.time_ns[known] - self.time_ns[0]).astype(np.float64), values[known]
+
+    def _covered(self, times: Floats, start_ns: int, end_ns: int) -> Floats | None:
+        """The part of the window between first and last sample; None if more than two periods are uncovered."""
+        start, end = float(start_ns - self.time_ns[0]), float(end_ns - self.time_ns[0])
+        slack = 2.0 * (self.period_ns or 0)
+        edges = np.array([max(start, times[0]), min(end, times[-1])])
+        return edges if edges[0] - start <= slack and end - edges[1] <= slack and edges[1] > edges[0] else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    """What the devices of one endpoint did over a window; utilisation and clocks are means over them, energy a sum."""
+
+    util_pct: float | None = None
+    mem_peak_bytes: int | None = None
+    power_w: float | None = None
+    joules: float | None = None
+    net_joules: float | None = None
+    temp_c: float | None = None
+    """The hottest sample."""
+    sm_mhz: float | None = None
+    throttled_pct: float | None = None
+
+
+def tracks(devices: pd.DataFrame, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, Track]:
+    """Each device's track. A name that two hosts share belongs to neither: whose samples were a request's?"""
+    names, hosts = devices["device"].astype("string"), devices["host"].astype("string").fillna("")
+    by_device: dict[Any, Any] = dict(devices.groupby(names, sort=True).indices)
+    known = set(hosts.unique())
+    found = {}
+    for device, places in by_device.items():
+        mine = hosts.iloc[places].unique()
+        if len(mine) > 1:
+            continue
+        host = str(mine[0])
+        entry = _entry(clock, host, alone=len(known) == 1)
+        time_ns = devices["time_ns"].to_numpy()[places]
+        if entry is not None:
+            time_ns = _on_client(time_ns, entry, started_ns)
+        order = np.argsort(time_ns, kind="stable")
+        rows = np.asarray(places, dtype=np.intp)[order]
+        spacing = np.diff(time_ns[order])
+        found[str(device)] = Track(
+            device=str(device),
+            host=host,
+            time_ns=time_ns[order],
+            rows=rows,
+            state={name: devices[name].iloc[rows].to_numpy(dtype=np.float64, na_value=math.nan) for name in STATE},
+            period_ns=int(np.median(spacing)) if len(spacing) else None,
+            error_ns=None if entry is None or entry.get("error_ns") is None else int(entry["error_ns"]),
+        )
+    return found
+
+
+def _entry(clock: Sequence[Mapping[str, Any]], host: str, *, alone: bool) -> Mapping[str, Any] | None:
+    """The host's entry; one without a host is for all, and a lone entry is a lone host's whatever its name."""
+    named = [entry for entry in clock if entry.get("host") in (host, None)]
+    if not named and alone and len(clock) == 1:
+        named = [clock[0]]
+    return named[0] if named else None
+
+
+def _on_client(time_ns: Instants, entry: Mapping[str, Any], started_ns: int) -> Instants:
+    """Device time minus the offset, which holds at `at_ns` (else at the start) and drifts from there."""
+    shifted: Instants = time_ns - int(entry.get("offset_ns") or 0)
+    drift = float(entry.get("drift_ppm") or 0.0) * 1e-6
+    elapsed = shifted - int(entry.get("at_ns") or started_ns)  # by the device's clock
+    shifted -= np.rint(elapsed * (drift / (1 + drift))).astype(np.int64)
+    return shifted
+
+
+def over(devices: Sequence[Track], start_ns: int, end_ns: int, idle: Sequence[tuple[int, int]] = ()) -> DeviceFigures:
+    """The figures of these devices together over [start, end); `idle` are windows without load before it."""
+    if not devices or end_ns <= start_ns:
+        return DeviceFigures()
+
+    def each(column: str) -> list[Floats]:
+        found = [track.within(column, start_ns, end_ns) for track in devices]
+        return found if all(map(len, found)) else []
+
+    def mean(column: str) -> float | None:
+        values = each(column)
+        return float(np.mean([value.mean() for value in values])) if values else None
+
+    joules = _total([track.joules(start_ns, end_ns) for track in devices])
+    length_s = (end_ns - start_ns) / 1e9
+    idle_w = [_idle_w(track, idle) for track in devices]
+    total_idle_w = _total(idle_w)
+    power = each("power_w")
+    memory = each("mem_bytes")
+    heat = each("temp_c")
+    bits = each("throttle_bits")
+    return DeviceFigures(
+        util_pct=mean("util_pct"),
+        mem_peak_bytes=int(sum(value.max() for value in memory)) if memory else None,
+        power_w=float(sum(value.mean() for value in power)) if power else None if joules is None else joules / length_s,
+        joules=joules,
+        net_joules=None if joules is None or total_idle_w is None else joules - total_idle_w * length_s,
+        temp_c=float(max(value.max() for value in heat)) if heat else None,
+        sm_mhz=mean("sm_mhz"),
+        throttled_pct=100 * float(np.mean(np.concatenate(bits).astype(np.int64) & THROTTLED != 0)) if bits else None,
+    )
+
+
+def _idle_w(track: Track, windows: Sequence[tuple[int, int]]) -> float | None:
+    found = [(track.joules(*window), (window[1] - window[0]) / 1e9) for window in windows]
+    known = [(joules, seconds) for joules, seconds in found if joules is not None]
+    return sum(joules for joules, _ in known) / sum(seconds for _, seconds in known) if known else None
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) and known else None

@@ -1,0 +1,236 @@
+"""The rules: can these numbers be trusted, and do they meet the objective? Pass, fail, or cannot say.
+
+Trust comes first. A step is not trusted where the load generator stood in the way: sent late, dropped
+arrivals although the endpoint kept up, had no CPU left, or recorded nothing. An overloaded endpoint is no
+reason for distrust: the step tells the truth, which is that it misses every objective.
+
+The run cannot say (`inconclusive`) when it did not end by itself or its ledger is broken. Otherwise:
+- rising rates (`ramp`, `knee`; `mixed` and `ab` with several rates) go past the knee on purpose. Pass: every
+  endpoint has a trusted step that meets the objectives (and the rate they ask for). Fail: an endpoint
+  already misses them at its lowest rate, or before the rate that they ask for. Else: cannot say.
+- all other modes: every step must be trusted and meet them; one trusted miss is a fail.
+- without an objective: pass when the figures can be trusted, saying that none was set; with rising rates
+  that takes one trusted step of each endpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis.records import Slo
+from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
+
+if TYPE_CHECKING:
+    from analysis.steps import MeasuredStep
+    from analysis.store import Run
+
+PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+
+NONE_SET = "no objective was set, so none could be missed"
+
+MOST_CPU_PCT = 85.0
+MOST_UNSENT = 0.001
+MOST_GIVEN_UP = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    verdict: str
+    """pass, fail or inconclusive"""
+    reasons: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}[self.verdict]
+
+
+# ---- one step
+
+
+def late_limit_ms(service_p50_ms: float | None) -> float:
+    """How late the generator may send before it distorts what it measures: 1 ms, or 5 % of the P50 service time."""
+    return max(1.0, 0.05 * (service_p50_ms or 0.0))
+
+
+def doubts(late_p99_ms: float | None, limit_ms: float, unsent: float, cpu_pct: float | None) -> list[str]:
+    """Why a step's figures say more about the load generator than about the endpoint; empty: they can be trusted."""
+    found = []
+    if late_p99_ms is not None and late_p99_ms > limit_ms:
+        found.append(f"the load generator was late: P99 {late_p99_ms:.3g} ms, where {limit_ms:.3g} ms would do no harm")
+    if unsent > MOST_UNSENT:
+        found.append(f"{unsent:.2%} of the arrivals were dropped although the queue did not grow: raise max_in_flight")
+    if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
+        found.append(f"a load process was busy for {cpu_pct:.0f} % of the time")
+    return found
+
+
+def is_overloaded(growth: Growth, given_up: float) -> bool:
+    """Whether the queue grew, or would have: dropped and timed-out arrivals cap it, so many of them say the same."""
+    return growth.rising or given_up >= MOST_GIVEN_UP
+
+
+def meets(
+    slo: Slo, latency_ms: Floats, overloaded: bool, achieved_rps: float, rate: float, *, at_rate: bool
+) -> tuple[bool | None, list[str]]:
+    """Whether the arrivals of a window meet the objective, None for cannot say, and what speaks against it.
+
+    Latencies hold +infinity for failures. `at_rate`: the objective's rate counts for this step; in a ramp it
+    counts for the endpoint.
+    """
+    n = len(latency_ms)
+    failed = int(np.isinf(latency_ms).sum())
+    answers: list[bool | None] = [False] if overloaded else []
+    said: list[str] = []
+    if slo.percentile is not None and slo.latency_ms is not None:
+        over = int((latency_ms > slo.latency_ms).sum())
+        value = percentile(latency_ms, slo.percentile)
+        name = f"P{slo.percentile:g}"
+        shown = f"{value:.4g} ms" if math.isfinite(value) else f"infinite ({failed} of {n} arrivals failed)"
+        if value > slo.latency_ms and (n >= early_stop_n(slo.percentile) or surely_over(n, over, slo.percentile)):
+            answers.append(False)
+            said.append(f"{name} is {shown}, the objective {slo.latency_ms:g} ms")
+        elif n < (needed := early_stop_n(slo.percentile)):
+            answers.append(None)
+            said.append(f"{n} arrivals are too few to say whether {name} meets the objective, {needed} are needed")
+        else:
+            answers.append(True)
+            if n < (needed := early_stop_n(slo.percentile, over)):
+                said.append(f"{name} is so near to the objective that {needed} arrivals would be needed to be sure")
+        if slo.min_goodput is not None:
+            share = 1 - over / n
+            answers.append(share >= slo.min_goodput)
+            if not answers[-1]:
+                said.append(f"{share:.2%} of the arrivals succeeded in time, the objective {slo.min_goodput:.2%}")
+    if slo.max_error_rate is not None:
+        answers.append(failed / n <= slo.max_error_rate)
+        if not answers[-1]:
+            said.append(f"{failed / n:.2%} of the arrivals failed, the objective {slo.max_error_rate:.2%}")
+    if at_rate and slo.min_rate_rps is not None:
+        # by chance Poisson arrivals come to less than their rate: then all of them must have succeeded
+        answers.append(achieved_rps >= slo.min_rate_rps or (failed == 0 and rate >= slo.min_rate_rps))
+        if not answers[-1]:
+            said.append(f"{achieved_rps:.4g} requests/s were achieved, the objective {slo.min_rate_rps:g}")
+    return all_of(answers), said
+
+
+def all_of(answers: Iterable[bool | None]) -> bool | None:
+    """False if any is, else unknown if any is, else True."""
+    found = list(answers)
+    return False if False in found else None if None in found else True
+
+
+# ---- the whole run
+
+
+def is_rising(run: Run) -> bool:
+    """Whether rates rise to find out what the endpoint can take, so that high ones may miss the objective."""
+    mode = run.manifest.scenario.get("mode", "ramp")
+    rates = {(step["endpoint"], step["rate"]) for step in run.manifest.scenario["steps"]}
+    several = len(rates) > len({endpoint for endpoint, _ in rates})
+    return mode in ("ramp", "knee") or (mode in ("mixed", "ab") and several)
+
+
+def judge(run: Run) -> Verdict:
+    steps = run.measured
+    notes = warnings(run)
+    if broken := flaws(run):
+        return Verdict(INCONCLUSIVE, (*broken, *notes))
+    objectives = run.manifest.slos
+    if is_rising(run):
+        by_endpoint: dict[str, list[MeasuredStep]] = {}
+        for step in steps:
+            by_endpoint.setdefault(step.summary.endpoint, []).append(step)
+        found = [_rising(endpoint, mine, objectives) for endpoint, mine in by_endpoint.items()]
+    else:
+        found = [_held(step, objectives) for step in steps]
+    answers = {answer for answer, _ in found}
+    verdict = FAIL if FAIL in answers else INCONCLUSIVE if INCONCLUSIVE in answers else PASS
+    reasons = [sentence for answer, sentence in found if sentence and (answer == verdict or verdict == PASS)]
+    if not objectives:
+        reasons.insert(0, NONE_SET)
+    return Verdict(verdict, (*reasons, *notes))
+
+
+def _rising(endpoint: str, steps: list[MeasuredStep], objectives: Sequence[Slo]) -> tuple[str, str]:
+    trusted = [step for step in steps if step.summary.trusted]
+    if not trusted:
+        return INCONCLUSIVE, f"no step of {endpoint} can be trusted ({_first_reason(steps[0])})"
+    if not objectives:
+        return PASS, ""
+    passing = [step for step in trusted if step.summary.slo]
+    failing = [step for step in trusted if step.summary.slo is False]
+    wanted = max((slo.min_rate_rps or 0.0 for slo in objectives), default=0.0)
+    if not passing:
+        lowest = min(steps, key=lambda step: step.rate)
+        if lowest in failing:
+            where = f"its lowest rate, {lowest.rate:g}/s"
+            return FAIL, f"{endpoint} misses the objective at {where}: {_first_reason(lowest)}"
+        return INCONCLUSIVE, f"{endpoint} cannot be judged ({_first_reason(lowest)})"
+    best = max(step.rate for step in passing)
+    if best >= wanted:
+        return PASS, f"{endpoint} meets the objective at up to {best:g}/s"
+    if failing:
+        return FAIL, f"{endpoint} meets the objective at up to {best:g}/s only, where {wanted:g}/s were asked for"
+    return INCONCLUSIVE, f"{endpoint} was not tried at the {wanted:g}/s that the objective asks for"
+
+
+def _held(step: MeasuredStep, objectives: Sequence[Slo]) -> tuple[str, str]:
+    row = step.summary
+    where = f"step {row.index}, {row.endpoint} at {step.rate:g}/s"
+    if not row.trusted:
+        return INCONCLUSIVE, f"{where}, cannot be trusted: {_first_reason(step)}"
+    if not objectives or row.slo:
+        return PASS, ""
+    if row.slo is None:
+        return INCONCLUSIVE, f"{where}: {_first_reason(step)}"
+    return FAIL, f"{where}, misses the objective: {_first_reason(step)}"
+
+
+def _first_reason(step: MeasuredStep) -> str:
+    return step.summary.reasons[0] if step.summary.reasons else "it has no answer"
+
+
+def flaws(run: Run) -> list[str]:
+    """What keeps the run as a whole from saying anything for certain."""
+    manifest, rows = run.manifest, run.requests
+    known = [step["index"] for step in manifest.scenario["steps"]]
+    found = []
+    if manifest.status == "running":
+        found.append("the run is still going on")
+    elif manifest.status != "complete":
+        planned = manifest.scenario.get("planned_steps", len(known))
+        ended = run.ended_ns or 0
+        whole = sum(1 for step in manifest.scenario["steps"] if step["end_ns"] <= ended)
+        found.append(f"the run was aborted after {whole} of {planned} steps")
+    if not len(rows):
+        found.append("the run holds no arrivals")
+    if lost := run.missing["requests"]:
+        found.append(f"{lost} recorded rows of requests are missing from the folder")
+    scheduled = manifest.totals.get("scheduled")
+    if manifest.status == "complete" and scheduled is not None and scheduled != len(rows):
+        found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {len(rows)} are recorded")
+    numbered = rows.loc[rows["seq"].notna(), ["step", "seq"]]
+    if doubled := int(numbered.duplicated().sum()):
+        found.append(f"the ledger is broken: {doubled} arrivals are recorded twice")
+    if strangers := int((~rows["step"].isin(known)).sum()):
+        found.append(f"the ledger is broken: {strangers} arrivals belong to no step of the manifest")
+    return found
+
+
+def warnings(run: Run) -> list[str]:
+    """What leaves latencies as they are, but not every figure beside them."""
+    found = []
+    if lost := run.missing["devices"]:
+        found.append(f"{lost} recorded device samples are missing from the folder")
+    found += [
+        f"the clock of {track.host or name} is known to ±{track.error_ns / 1e6:.3g} ms only, too little for samples "
+        f"every {track.period_ns / 1e6:.3g} ms: device figures beside a request may be another's"
+        for name, track in run.tracks.items()
+        if track.error_ns is not None and track.period_ns is not None and track.error_ns > track.period_ns / 2
+    ]
+    return found

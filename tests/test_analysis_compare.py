@@ -1,0 +1,99 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from folders import Load, constant, lognormal, make_run, queue
+
+import analysis
+from analysis.compare import Pair, pairs
+
+
+def _pairs(folder: Path, loads: list[Load], seed: int = 1) -> list[Pair]:
+    return pairs(analysis.load(make_run(folder, loads, seed=seed).folder))
+
+
+def test_the_ratio_is_a_over_b_with_eager_as_a(tmp_path: Path) -> None:
+    loads = [Load("m/compiled", 200, lognormal(10)), Load("m/eager", 200, lognormal(15)), Load("n/eager", 200)]
+    run = analysis.load(make_run(tmp_path / "run", loads).folder)
+    (pair,) = pairs(run)
+    assert (pair.a, pair.b, pair.rate, pair.rounds, pair.note) == ("m/eager", "m/compiled", 200, 1, None)
+    by_endpoint = run.steps.set_index("endpoint")
+    for ratio, column in ((pair.p50_ratio, "p50_ms"), (pair.p99_ratio, "p99_ms")):
+        assert ratio == pytest.approx(by_endpoint.loc["m/eager", column] / by_endpoint.loc["m/compiled", column])
+    assert pair.ratio_low is not None
+    assert pair.ratio_high is not None
+    assert pair.ratio_low < 1.5 < pair.ratio_high
+    assert pair.differs
+
+
+def test_each_two_variants_at_each_rate_they_share(tmp_path: Path) -> None:
+    loads = [Load(f"m/{name}", rate) for rate in (60, 80) for name in ("int8", "eager", "compiled")]
+    found = _pairs(tmp_path / "run", [*loads, Load("m/eager", 90)])
+    assert [(pair.a, pair.b, pair.rate) for pair in found] == [
+        ("m/eager", "m/int8", 60),
+        ("m/eager", "m/int8", 80),
+        ("m/eager", "m/compiled", 60),
+        ("m/eager", "m/compiled", 80),
+        ("m/int8", "m/compiled", 60),
+        ("m/int8", "m/compiled", 80),
+    ]
+
+
+def test_equal_variants_are_called_different_as_rarely_as_promised(tmp_path: Path) -> None:
+    called = 0
+    for seed in range(60):
+        (pair,) = _pairs(tmp_path / str(seed), [Load("m/eager", 300), Load("m/compiled", 300)], seed)
+        called += bool(pair.differs)
+    # 3 in 60 by definition; 9 or more happen in 4 of 1000 such tests
+    assert called <= 8
+
+
+def test_a_true_difference_is_called(tmp_path: Path) -> None:
+    for seed in range(20):
+        loads = [Load("m/eager", 300, lognormal(13)), Load("m/compiled", 300, lognormal(10))]
+        (pair,) = _pairs(tmp_path / str(seed), loads, seed)
+        assert pair.differs
+        assert pair.smallest_visible is not None
+        assert pair.smallest_visible < 0.3
+
+
+def test_rounds_are_paired_in_order(tmp_path: Path) -> None:
+    scale = [1.0, 1.3, 0.8, 1.1]
+    loads = [
+        Load(f"m/{name}", 100, constant(ms * factor), block=block)
+        for block, factor in enumerate(scale)
+        for name, ms in (("eager", 20 + block), ("compiled", 10))
+    ]
+    (pair,) = _pairs(tmp_path / "run", loads)
+    logs = np.log([2.0, 2.1, 2.2, 2.3])  # what the rounds have in common cancels
+    assert pair.rounds == 4
+    assert pair.p99_ratio == pytest.approx(math.exp(logs.mean()))
+    reach = 3.182446 * logs.std(ddof=1) / 2  # Student's t for three degrees of freedom
+    assert pair.ratio_low == pytest.approx(math.exp(logs.mean() - reach))
+    assert pair.ratio_high == pytest.approx(math.exp(logs.mean() + reach))
+
+
+def test_an_overloaded_or_late_step_is_not_compared(tmp_path: Path) -> None:
+    loads = [Load("m/eager", 100, queue(20)), Load("m/compiled", 100, lognormal(10), late_ms=5)]
+    (pair,) = _pairs(tmp_path / "run", loads)
+    assert (pair.p50_ratio, pair.p99_ratio, pair.ratio_low, pair.differs) == (None, None, None, None)
+    assert pair.note == "m/eager was overloaded; m/compiled cannot be trusted"
+
+
+def test_a_small_sample_gives_a_ratio_without_interval(tmp_path: Path) -> None:
+    (pair,) = _pairs(tmp_path / "run", [Load("m/eager", 15, constant(30)), Load("m/compiled", 15, constant(10))])
+    assert pair.p99_ratio == pytest.approx(3)
+    assert pair.ratio_low is None
+    assert pair.note == "no interval: too few independent arrivals"
+
+
+def test_an_infinite_p99_has_no_ratio(tmp_path: Path) -> None:
+    (pair,) = _pairs(tmp_path / "run", [Load("m/eager", 200, failed=0.1), Load("m/compiled", 200)])
+    assert pair.p99_ratio is None
+    assert pair.p50_ratio == pytest.approx(1, abs=0.2)
+    assert pair.note == "so many arrivals failed that P99 is infinite"
+
+
+def test_one_endpoint_has_no_partner(tmp_path: Path) -> None:
+    assert _pairs(tmp_path / "run", [Load("m/eager", 100), Load("other/compiled", 100)]) == []

@@ -1,0 +1,119 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import Load, make_run
+
+from analysis.records import EVENTS, MANIFEST, Manifest, RunError, Slo, append_event, read_events, write_atomically
+
+
+@pytest.mark.parametrize(
+    ("text", "slo"),
+    [
+        ("p99<50ms", Slo(percentile=99, latency_ms=50)),
+        ("p99.9<=0.2s, errors<0.1%", Slo(percentile=99.9, latency_ms=200, max_error_rate=0.001)),
+        ("p95<20ms,goodput>95%", Slo(percentile=95, latency_ms=20, min_goodput=0.95)),
+        ("rate>=200", Slo(min_rate_rps=200)),
+    ],
+)
+def test_an_objective_is_read_and_written_back(text: str, slo: Slo) -> None:
+    assert Slo.parse(text) == slo
+    assert Slo.parse(str(slo)) == slo
+    assert Slo.from_json(slo.as_json()) == slo
+
+
+@pytest.mark.parametrize(
+    "text", ["", "p99", "p99>50ms", "p99<50", "errors>1%", "p0<5ms", "p99<0ms", "p99<5ms,p50<1ms", "goodput>90%"]
+)
+def test_a_wrong_objective_is_one_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="SLO") as caught:
+        Slo.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_manifest_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [Load("m/a", 10)]).folder
+    found = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(found | {"weather": "rain"}))
+    manifest = Manifest.read(folder)
+    assert manifest.extra == {"weather": "rain"}
+    manifest.write(folder)
+    assert json.loads((folder / MANIFEST).read_text()) == found | {"weather": "rain"}
+
+
+def test_a_lone_clock_entry_and_nulls_are_read(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [Load("m/a", 10)]).folder
+    found = json.loads((folder / MANIFEST).read_text())
+    entry = {"offset_ns": 5, "error_ns": 1, "drift_ppm": 0.0}
+    (folder / MANIFEST).write_text(json.dumps(found | {"clock": entry, "finished_ns": None, "versions": None}))
+    manifest = Manifest.read(folder)
+    assert manifest.clock == [entry]
+    assert manifest.finished_ns == 0
+    assert manifest.versions == {}
+
+
+def _step(**changes: Any) -> dict[str, Any]:
+    step = {"index": 0, "endpoint": "m/a", "rate": 1, "seconds": 1, "start_ns": 0, "end_ns": 1}
+    return {"scenario": {"steps": [{**step, **changes}]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema": 2}, "schema 2"),
+        ({"status": "done"}, "status 'done' is not one of running, complete, aborted"),
+        ({"status": None}, "has no 'status'"),
+        ({"totals": []}, "'totals' must be a dict"),
+        ({"scenario": {}}, "'scenario.steps' must be a list"),
+        ({"scenario": {"steps": [{"index": 0}]}}, "step 0 of 'scenario.steps' has no endpoint"),
+        (_step(rate="fast"), "step 0 of 'scenario.steps' has a wrong rate: 'fast'"),
+        (_step(end_ns=None), "step 0 of 'scenario.steps' has a wrong end_ns: None"),
+    ],
+)
+def test_a_wrong_manifest_names_the_file_and_the_key(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    folder = make_run(tmp_path / "run", [Load("m/a", 10)]).folder
+    found = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(found | changes))
+    with pytest.raises(RunError, match=r"run\.json") as caught:
+        Manifest.read(folder)
+    assert said in str(caught.value)
+
+
+def test_no_folder_no_manifest_and_broken_json_say_so(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a folder; give a run folder"):
+        Manifest.read(tmp_path / "none")
+    with pytest.raises(RunError, match=r"it has no run\.json"):
+        Manifest.read(tmp_path)
+    (tmp_path / MANIFEST).write_text('{"schema": 1,\n "id" 3}')
+    with pytest.raises(RunError, match=r"run\.json, line 2"):
+        Manifest.read(tmp_path)
+
+
+def test_a_last_event_cut_by_a_kill_is_passed_over_but_no_other(tmp_path: Path) -> None:
+    append_event(tmp_path, "idle", start_ns=1)
+    append_event(tmp_path, "rows", time_ns=7, rows=3)
+    with (tmp_path / EVENTS).open("a") as out:
+        out.write('{"time_ns": 8, "ev')
+    events = list(read_events(tmp_path))
+    assert [event["event"] for event in events] == ["idle", "rows"]
+    assert events[1] == {"time_ns": 7, "event": "rows", "rows": 3}
+    with (tmp_path / EVENTS).open("a") as out:
+        out.write('\n{"event": "rows"}\n')
+    with pytest.raises(RunError, match=r"events\.jsonl, line 3"):
+        list(read_events(tmp_path))
+
+
+def test_an_atomic_write_replaces_the_whole(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a.txt", "one, and long")
+    write_atomically(tmp_path / "a.txt", "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "two"
+
+
+def test_a_load_process_gets_the_records_without_pandas() -> None:
+    ask = "import sys, analysis.records; print(sorted({'pandas', 'numpy', 'pyarrow', 'scipy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

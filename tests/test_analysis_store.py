@@ -1,0 +1,322 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from folders import GPU, Load, Waveform, Written, constant, lognormal, make_run
+
+import analysis
+from analysis import store
+from analysis.records import DEVICE_COLUMNS, MANIFEST, REQUEST_COLUMNS, Manifest, RunError, append_event, segment_path
+from analysis.store import Run, seal
+
+LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def _segments(folder: Path, **changes: Any) -> Written:
+    return make_run(folder, LOADS, devices=[Waveform()], sealed=False, **changes)
+
+
+def _killed(folder: Path, pid: int) -> Written:
+    written = _segments(folder, status="running")
+    found = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(found | {"pid": pid, "host": socket.gethostname()}))
+    return written
+
+
+def _dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def _same_rows(run: Run, written: Written) -> None:
+    """Every recorded column of every row, whatever the order of rows."""
+    for found, truth, columns in (
+        (run.requests, written.requests, REQUEST_COLUMNS),
+        (run.devices, written.devices, DEVICE_COLUMNS),
+    ):
+        assert len(found) == len(truth)
+        keys = [name for name in ("step", "seq", "time_ns") if name in columns]
+        found, truth = (frame.sort_values(keys, ignore_index=True) for frame in (found, truth))
+        for name, kind in columns.items():
+            assert (found[name].isna() == truth[name].isna()).all(), name
+            known = found[name].notna()
+            if kind == "string":
+                assert found.loc[known, name].astype(object).tolist() == truth.loc[known, name].tolist(), name
+            else:
+                assert found.loc[known, name].tolist() == truth.loc[known, name].tolist(), name
+
+
+def test_a_sealed_folder_gives_the_rows_that_were_written(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", LOADS, devices=[Waveform()])
+    run = analysis.load(written.folder)
+    _same_rows(run, written)
+    assert run.missing == {"requests": 0, "devices": 0}
+    assert run.manifest == written.manifest
+    assert run.requests["endpoint"].dtype == "category"
+    assert run.requests["intended_ns"].dtype == np.int64
+    assert run.requests["sent_ns"].dtype == pd.Int64Dtype()
+
+
+def test_derived_columns_are_differences_of_the_recorded_ones(tmp_path: Path) -> None:
+    rows = analysis.load(make_run(tmp_path / "run", LOADS).folder).requests
+    answered = rows["done_ns"].notna()
+    assert (rows.loc[answered, "latency_ms"] * 1e6).round().tolist() == (
+        rows.loc[answered, "done_ns"] - rows.loc[answered, "intended_ns"]
+    ).tolist()
+    assert np.allclose(rows.loc[answered, "late_ms"], 0.1, atol=1e-9)
+    assert np.allclose(rows["service_ms"] + rows["late_ms"], rows["latency_ms"], equal_nan=True)
+    assert (rows["ok"] == (rows["status"] == "200")).all()
+    assert rows.loc[rows["status"] == "dropped", "latency_ms"].isna().all()
+
+
+def test_segments_are_read_without_writing_anything(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    before = _files(written.folder)
+    run = analysis.load(written.folder)
+    _same_rows(run, written)
+    assert len(run.steps) == 2
+    assert _files(written.folder) == before
+
+
+def test_sealing_keeps_every_row_and_may_be_repeated(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    seal(written.folder)
+    once = _files(written.folder)
+    assert set(once) == {"run.json", "events.jsonl", "requests.parquet", "devices.parquet"}
+    _same_rows(analysis.load(written.folder), written)
+    seal(written.folder)
+    assert _files(written.folder) == once
+    assert analysis.load(written.folder).missing == {"requests": 0, "devices": 0}
+
+
+def test_a_sealed_run_needs_nothing_but_three_files(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    seal(written.folder)
+    (written.folder / "events.jsonl").unlink()
+    _same_rows(analysis.load(written.folder), written)
+
+
+def test_a_segment_written_after_sealing_is_added(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    seal(written.folder)
+    other = _segments(tmp_path / "other", seed=2)
+    segment_path(other.folder, "requests", 0).rename(segment_path(written.folder, "requests", 1))
+    assert len(analysis.load(written.folder).requests) == 2000
+    seal(written.folder)
+    assert len(analysis.load(written.folder).requests) == 2000
+
+
+@pytest.mark.parametrize("instant", range(12))
+def test_a_crash_of_sealing_neither_loses_nor_doubles_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: int
+) -> None:
+    written = _segments(tmp_path / "run")
+    left = [instant]
+
+    def failing(real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return real(*args, **kwargs)
+
+        return call
+
+    # two tables × (write, fsync, rename, fsync of the folder, removal of the segment) and two to spare
+    with monkeypatch.context() as patched:
+        patched.setattr(pq, "write_table", failing(pq.write_table))
+        patched.setattr(os, "fsync", failing(os.fsync))
+        patched.setattr(Path, "replace", failing(Path.replace))
+        patched.setattr(Path, "unlink", failing(Path.unlink))
+        if instant < 10:
+            with pytest.raises(KeyboardInterrupt):
+                seal(written.folder)
+        else:
+            seal(written.folder)
+    _same_rows(analysis.load(written.folder), written)
+    seal(written.folder)
+    _same_rows(analysis.load(written.folder), written)
+    assert not list(written.folder.glob("*.arrows"))
+
+
+def test_two_programs_that_seal_at_once_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = _segments(tmp_path / "run")
+    real = store._write
+
+    def overtaken(path: Path, stored: Any) -> None:
+        monkeypatch.setattr(store, "_write", real)
+        seal(written.folder)  # the other one, from beginning to end
+        real(path, stored)
+
+    monkeypatch.setattr(store, "_write", overtaken)
+    seal(written.folder)
+    _same_rows(analysis.load(written.folder), written)
+
+
+def test_a_kill_inside_a_batch_loses_that_batch_only(tmp_path: Path) -> None:
+    written = _killed(tmp_path / "run", _dead_pid())
+    kept = written.cut(batches=7, extra_bytes=100)
+    assert 0 < kept < len(written.requests)
+    run = analysis.load(written.folder)
+    assert len(run.requests) == kept
+    assert run.missing["requests"] == len(written.requests) - kept
+    assert run.manifest.status == "aborted"
+    seal(written.folder)
+    again = analysis.load(written.folder)
+    assert len(again.requests) == kept
+    assert again.missing == run.missing
+    assert Manifest.read(written.folder).status == "aborted"
+    assert "pid" not in Manifest.read(written.folder).extra
+
+
+def test_a_cut_between_two_batches_is_counted_too(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    kept = written.cut(batches=3)
+    assert analysis.load(written.folder).missing["requests"] == len(written.requests) - kept
+
+
+@pytest.mark.parametrize("size", [0, 4, 60])
+def test_a_segment_cut_in_its_header_holds_no_rows(tmp_path: Path, size: int) -> None:
+    written = _killed(tmp_path / "run", _dead_pid())
+    written.cut(batches=0, extra_bytes=size)
+    seal(written.folder)
+    run = analysis.load(written.folder)
+    assert len(run.requests) == 0
+    assert run.missing["requests"] == len(written.requests)
+    assert len(run.devices) == len(written.devices)
+
+
+def test_totals_of_a_killed_run_come_from_its_rows(tmp_path: Path) -> None:
+    written = _killed(tmp_path / "run", _dead_pid())
+    kept = written.cut(batches=15, extra_bytes=1)
+    totals = seal(written.folder).totals
+    status = analysis.load(written.folder).requests["status"]
+    assert totals["ok"] == (status == "200").sum()
+    assert totals["failed"] == (status == "503").sum() > 0
+    assert totals["dropped"] == (status == "dropped").sum() > 0
+    assert totals["lost"] == len(written.requests) - kept
+    assert totals["scheduled"] == len(written.requests)
+    assert Manifest.read(written.folder).finished_ns == analysis.load(written.folder).requests["done_ns"].max()
+
+
+def test_a_run_that_is_still_written_can_be_read_but_not_sealed(tmp_path: Path) -> None:
+    written = _killed(tmp_path / "run", os.getpid())
+    assert analysis.load(written.folder).manifest.status == "running"
+    with pytest.raises(RunError, match=f"still being written by process {os.getpid()}"):
+        seal(written.folder)
+    assert list(written.folder.glob("*.arrows"))
+
+
+def test_on_another_host_a_folder_that_rests_has_no_writer(tmp_path: Path) -> None:
+    written = _killed(tmp_path / "run", os.getpid())
+    found = json.loads((written.folder / MANIFEST).read_text())
+    (written.folder / MANIFEST).write_text(json.dumps(found | {"host": "elsewhere"}))
+    with pytest.raises(RunError, match="on elsewhere"):
+        seal(written.folder)
+    for path in written.folder.iterdir():
+        os.utime(path, (0, 0))
+    assert seal(written.folder).status == "aborted"
+
+
+def test_a_foreign_folder_may_lack_columns_and_devices(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("triton/onnx", 50, constant(20))], foreign=True)
+    assert not (written.folder / "devices.parquet").exists()
+    run = analysis.load(written.folder)
+    assert run.requests["queue_ms"].isna().all()
+    assert len(run.devices) == 0
+    assert run.joined["util_pct"].isna().all()
+    assert run.steps["p99_ms"].tolist() == [20.0]
+
+
+def _rewrite(folder: Path, change: Any, table: str = "requests") -> None:
+    path = folder / f"{table}.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+def test_extra_columns_are_kept(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", LOADS)
+    _rewrite(written.folder, lambda rows: rows.append_column("tokens", pa.array(range(len(rows)))))
+    assert analysis.load(written.folder).requests["tokens"].tolist() == list(range(1000))
+
+
+def test_other_types_of_the_same_kind_are_taken(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", LOADS[:1])
+
+    def change(rows: Any) -> Any:
+        status = pa.array(rows["status"].to_pylist()).cast(pa.int16())
+        rows = rows.set_column(rows.column_names.index("status"), "status", status)
+        place = rows.column_names.index("seq")
+        return rows.set_column(place, "seq", rows["seq"].cast(pa.float64()))
+
+    _rewrite(written.folder, change)
+    assert analysis.load(written.folder).requests["ok"].all()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("intended_ns", pa.array(["now"] * 1000), "column 'intended_ns' is string, which is not int64"),
+        ("queue_ms", pa.array([True] * 1000), "column 'queue_ms' is bool, which is not double"),
+        ("seq", pa.array([0.5] * 1000), "column 'seq' is double, which is not int64"),
+        ("endpoint", pa.array([1.5] * 1000), "column 'endpoint' is double, which is not string"),
+        ("step", pa.array([None] * 1000, pa.int32()), "column 'step' has 1000 empty values"),
+    ],
+)
+def test_a_wrong_type_names_file_and_column(tmp_path: Path, column: str, values: Any, said: str) -> None:
+    written = make_run(tmp_path / "run", LOADS)
+    _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index(column), column, values))
+    with pytest.raises(RunError, match=r"requests\.parquet") as caught:
+        analysis.load(written.folder)
+    assert said in str(caught.value)
+
+
+def test_a_missing_column_and_a_broken_file_are_named(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", LOADS, devices=[Waveform()])
+    _rewrite(written.folder, lambda rows: rows.drop_columns(["time_ns"]), "devices")
+    with pytest.raises(RunError, match=r"devices\.parquet has no column 'time_ns'"):
+        analysis.load(written.folder)
+    (written.folder / "devices.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(RunError, match=r"devices\.parquet cannot be read"):
+        analysis.load(written.folder)
+
+
+def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "gpu=3" / "run", LOADS)
+    assert "gpu" not in analysis.load(written.folder).requests.columns
+
+
+def test_rows_that_vanished_from_a_foreign_parquet_are_missed(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", LOADS)
+    append_event(written.folder, "rows", table="requests", file="requests-0000.arrows", rows=1003)
+    assert analysis.load(written.folder).missing == {"requests": 3, "devices": 0}
+
+
+def test_a_folder_of_a_manifest_alone_has_no_rows(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", LOADS)
+    for path in written.folder.glob("*.parquet"):
+        path.unlink()
+    run = analysis.load(written.folder)
+    assert len(run.requests) == len(run.devices) == len(run.joined) == 0
+    seal(written.folder)
+    assert len(analysis.load(written.folder).requests) == 0
+
+
+def test_an_error_text_makes_an_answer_a_failure(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 10, constant(5), device=GPU)])
+    texts = pa.array(["", "the answer was cut", *[None] * 98])
+    _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index("error"), "error", texts))
+    assert analysis.load(written.folder).requests["ok"].tolist() == [True, False, *[True] * 98]
