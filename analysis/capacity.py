@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.steps import STAGES
 from analysis.verdict import all_of, is_rising
 
 if TYPE_CHECKING:
@@ -20,6 +19,14 @@ if TYPE_CHECKING:
 
 BUSY_PCT = 90.0
 """Above this a device or host is named as the limit: a mean over a window is never quite 100."""
+
+STAGE_WORDS = {
+    "queue": "waiting for the replica",
+    "batch": "forming batches",
+    "h2d": "copies to the device",
+    "compute": "the model's compute time",
+    "d2h": "copies back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +120,13 @@ def _grown(low: MeasuredStep | None, high: MeasuredStep) -> list[str]:
     if low is None:
         return []
     growth = {}
-    for stage in STAGES:
+    for stage in STAGE_WORDS:
         before, after = (getattr(step.summary, f"{stage}_mean_ms") for step in (low, high))
         if before is not None and after is not None:
             growth[stage] = (after - before, before, after)
     most = max(growth, key=lambda name: growth[name][0], default=None)
     if most is None or growth[most][0] <= 0:
         return []
-    return [f"time in {most} grew from {growth[most][1]:.3g} to {growth[most][2]:.3g} ms"]
+    return [
+        f"{STAGE_WORDS[most]} ({growth[most][1]:.3g} ms at {low.rate:g}/s, {growth[most][2]:.3g} ms at {high.rate:g}/s)"
+    ]

@@ -150,6 +150,7 @@ class _Log:
         self.bounds = [(s.percentile, s.latency_ms) for s in self.slos if s.percentile and s.latency_ms]
         self.rising = verdict.is_rising(run)
         self.idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
+        self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
         self.intended_ns = rows["intended_ns"].to_numpy()
         self.ok = rows["ok"].to_numpy()
         self.dropped = (rows["status"] == "dropped").to_numpy()
@@ -210,6 +211,8 @@ class _Log:
         overloaded = verdict.is_overloaded(growth, given_up)
         cpu_pct = self._cpu_pct(step)
         doubts = verdict.doubts(late_p99, late_limit, 0.0 if overloaded else dropped / n, cpu_pct)
+        if step["index"] in self.short:
+            doubts.append("a load process was lost, and its share of the arrivals with it")
         answers = [
             verdict.meets(slo, latency, overloaded, successes / seconds, rate, at_rate=not self.rising)
             for slo in self.slos

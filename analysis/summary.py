@@ -132,9 +132,11 @@ def _sustained(limits: list[Capacity], compared: list[Pair]) -> list[str]:
         one, other = tightest.get(a), tightest.get(b)
         # limits lie between low and high, so their ratio lies between these
         if one and other and one.low_rps and one.high_rps and other.low_rps:
-            least = f"{other.low_rps / one.high_rps:.3g}"
-            most = f" and at most {other.high_rps / one.low_rps:.3g}" if other.high_rps else ""
-            said.append(f"The rate of {b} is at least {least}{most} times that of {a}")
+            least = other.low_rps / one.high_rps
+            if other.high_rps:
+                said.append(f"{b} takes {least:.3g} to {other.high_rps / one.low_rps:.3g} times the rate of {a}")
+            elif least > 1:
+                said.append(f"{b} takes at least {least:.3g} times the rate of {a}")
     return said
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.records import Slo
+from analysis.records import LOST, Slo
 from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
 
 if TYPE_CHECKING:
@@ -212,7 +212,10 @@ def flaws(run: Run) -> list[str]:
     if lost := run.missing["requests"]:
         found.append(f"{lost} recorded rows of requests are missing from the folder")
     scheduled = manifest.totals.get("scheduled")
-    if manifest.status == "complete" and scheduled is not None and scheduled != len(rows):
+    # arrivals that went down with a load process have no row, but an event that says so
+    went_down = any(event["event"] == "worker_lost" for event in run.events)
+    gone = manifest.totals.get("lost", 0) - int((rows["status"] == LOST).sum()) if went_down else 0
+    if manifest.status == "complete" and scheduled is not None and scheduled != len(rows) + gone:
         found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {len(rows)} are recorded")
     numbered = rows.loc[rows["seq"].notna(), ["step", "seq"]]
     if doubled := int(numbered.duplicated().sum()):

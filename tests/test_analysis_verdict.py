@@ -201,3 +201,18 @@ def test_a_clock_error_over_half_a_period_is_said(tmp_path: Path, error_ms: int,
     verdict = _judge(tmp_path / "run", loads, devices=[Waveform()], error_ns=error_ms * 10**6)
     assert any("the clock of gpu-host is known to ±51 ms only" in reason for reason in verdict.reasons) == said
     assert verdict.verdict == PASS  # latencies need no second clock
+
+
+def test_a_lost_load_process_costs_its_step_not_the_run(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", _ramp("m/a", FAST, FAST), slo=SLO)
+    written.manifest.totals["scheduled"] += 40
+    written.manifest.totals["lost"] = 40
+    written.manifest.write(written.folder)
+    append_event(written.folder, "worker_lost", worker=1, member="w1", steps=[1])
+    run = analysis.load(written.folder)
+    assert [step.summary.trusted for step in run.measured] == [True, False]
+    assert run.measured[1].summary.reasons[0] == "a load process was lost, and its share of the arrivals with it"
+    assert judge(run).verdict == PASS
+    written.manifest.totals["scheduled"] += 1
+    written.manifest.write(written.folder)
+    assert "the ledger is broken" in judge(analysis.load(written.folder)).reasons[0]

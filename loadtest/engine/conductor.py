@@ -150,7 +150,8 @@ class Conductor:
             self._crew.give(member, replace(order, index=index))
         while not self._all_done.wait(timeout=1.0):
             for member in self._waiting - set(self._crew.members()):
-                self._event("worker_lost", worker=members.index(member), member=member)
+                what = {"worker": members.index(member), "member": member}
+                self._event("worker_lost", **what, steps=[step.index for step in steps])
                 say.warning("load process %s was lost; its share of this step is counted as lost", member)
                 self._lost.append((order, members.index(member)))
                 self._done(member)
