@@ -1,4 +1,4 @@
-"""Whole runs of `locust -f loadtest/null.py` against a stand-in endpoint: the ledger, and the ways to run and to end."""
+"""Whole runs of `locust -f loadtest/null.py` against a stand-in endpoint: the ledger, ways to run, ways to end."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 import pytest
 
@@ -79,8 +79,6 @@ def test_several_objectives():
     assert scenario.as_json()["slo"][0] == {"percentile": 99, "latency_ms": 50, "max_error_rate": 0.001}
 
 
-def test_option_help_survives_argparse():
-    parser = ArgumentParser()
-    for option in OPTIONS:
-        parser.add_argument(f"--{option.name}", default=option.default, help=option.what.replace("%", "%%"))
-    assert "errors<0.1%" in parser.format_help()
+def test_option_help_shows_as_written():
+    # argparse formats it, Locust's web page does not: a percent sign would show wrong in one of them
+    assert not any("%" in option.what for option in OPTIONS)

@@ -137,7 +137,7 @@ OPTIONS = (
     Option("settle-seconds", 5.0, "how much of each step's start is not measured, in seconds"),
     Option("mode", "ramp", "; ".join(f"{mode}: {what}" for mode, what in MODES.items()), tuple(MODES)),
     Option("arrivals", "poisson", "how arrivals are spaced", PROCESSES),
-    Option("slo", "", "objective, such as p99<50ms,errors<0.1%; several objectives are separated by ;"),
+    Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", 1, "rows in each request"),
     Option("max-in-flight", 1000, "arrivals beyond this many unanswered requests are dropped, and counted"),
@@ -157,7 +157,7 @@ def add_options(parser: Any, scenario_class: type) -> None:
             type=type(option.default),
             default=type(option.default)(getattr(scenario_class, option.key, option.default)),
             choices=option.choices,
-            help=option.what.replace("%", "%%"),
+            help=option.what,
         )
 
 
