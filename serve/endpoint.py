@@ -1,0 +1,226 @@
+"""One replica of one endpoint (model × variant): the protocol on one side, its engine on the other.
+
+Turns requests into jobs and jobs into answers with the headers that say where the time went, and tells
+its metadata, configuration, readiness and statistics. Runs in an event loop that it never blocks: the
+device belongs to the engine's thread. Knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from serve import variants, wire
+from serve.asgi import Answer, Request, as_error, as_json, only
+from serve.counters import as_statistics
+from serve.engine import Engine, Job
+from serve.options import ServeOptions
+from serve.runner import open_runner
+from serve.wire import EndpointInfo, TensorSpec, WireError
+
+TIMEOUT_HEADER = "x-request-timeout-seconds"
+
+
+class Endpoint:
+    """Answers every path under `/v2/models/{model}/versions/{variant}`."""
+
+    def __init__(self, options: ServeOptions, model: str, variant: str, replica: str) -> None:
+        self.model, self.variant, self.replica = model, variant, replica
+        self._options = options
+        self._spec = options.spec(model)
+        self._outputs = {output.name for output in self._spec.outputs}
+        self._info = EndpointInfo(model, variant, self._spec.inputs, self._spec.outputs)
+        self._loop = asyncio.get_running_loop()
+        self.engine = Engine(
+            partial(open_runner, self._spec, variants.load(variant), options),
+            self._deliver,
+            max_queue=options.max_queue,
+            max_wait_s=options.max_wait_ms / 1e3,
+        )
+        self.engine.start()
+
+    async def answer(self, request: Request, tail: str) -> Answer:
+        """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats or config."""
+        if tail == "infer":
+            only(request, "POST")
+            return await self._infer(request)
+        if tail not in ("", "ready", "stats", "config"):
+            raise WireError(404, f"unknown path {request.path}; an endpoint has infer, ready, stats and config")
+        only(request, "GET")
+        if tail == "ready":
+            return self._ready()
+        if tail == "stats":
+            return as_json({"model_stats": [as_statistics(self.model, self.variant, self.engine.counters.snapshot())]})
+        return as_json(self._configuration() if tail == "config" else self.metadata())
+
+    def report(self) -> dict[str, Any]:
+        """What the gateway should know of this replica (see `board`)."""
+        return {
+            "model": self.model,
+            "variant": self.variant,
+            "replica": self.replica,
+            "state": self.engine.state,
+            "reason": self.engine.reason,
+            "waiting": self.engine.waiting,
+            "counts": self.engine.counters.snapshot(),
+        }
+
+    # ---- what it is
+
+    def metadata(self) -> dict[str, Any]:
+        return self._info.as_json(self._options.variants) | {"parameters": self._parameters()}
+
+    def _parameters(self) -> dict[str, Any]:
+        runner = self.engine.runner
+        return {
+            "variant": self.variant,
+            "state": self.engine.state,
+            "reason": self.engine.reason,
+            "replica": self.replica,
+            "device": runner.device if runner else None,
+            "max_batch": runner.max_batch if runner else self._options.max_batch,
+            "max_queue": self._options.max_queue,
+            "max_wait_ms": self._options.max_wait_ms,
+            "default_outputs": ",".join(self._spec.default_outputs),
+            **self._spec.parameters,
+            **(runner.parameters() if runner else {}),
+        }
+
+    def _configuration(self) -> dict[str, Any]:
+        """Triton's model configuration, as far as its tools read it."""
+
+        def tensors(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+            types = {"BYTES": "STRING"}
+            return [
+                {
+                    "name": spec.name,
+                    "data_type": f"TYPE_{types.get(spec.datatype, spec.datatype)}",
+                    "dims": list(spec.shape[1:]),
+                }
+                for spec in specs
+            ]
+
+        runner = self.engine.runner
+        return {
+            "name": self.model,
+            "platform": "headroom",
+            "backend": "headroom",
+            "max_batch_size": runner.max_batch if runner else self._options.max_batch or 0,
+            "input": tensors(self._spec.inputs),
+            "output": tensors(self._spec.outputs),
+            "dynamic_batching": {"max_queue_delay_microseconds": int(self._options.max_wait_ms * 1e3)},
+        }
+
+    def _ready(self) -> Answer:
+        if self.engine.state != "READY":
+            raise WireError(503, f"{self._info.name} is {self.engine.state.lower()}: {self.engine.reason}")
+        return as_json({"name": self.model, "version": self.variant, "ready": True})
+
+    # ---- inference
+
+    async def _infer(self, request: Request) -> Answer:
+        ok = False
+        try:
+            found = await self._infer_or_raise(request)
+            ok = True
+        except WireError as problem:
+            found = as_error(problem, **self._headers(request))
+        finally:  # also when the client has gone and this task is cancelled
+            self.engine.counters.answer(ok, time.perf_counter_ns() - request.received_ns)
+        return found
+
+    async def _infer_or_raise(self, request: Request) -> Answer:
+        asked = wire.decode_infer(request.body, _header_length(request))
+        job = self._job(request, asked)
+        job.waiter = self._loop.create_future()
+        self.engine.submit(job)
+        timer = self._expire_on_time(job)
+        try:
+            await job.waiter
+        except asyncio.CancelledError:
+            self.engine.withdraw(job)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if job.error is not None:
+            raise job.error
+        assert job.outputs is not None
+        binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
+        outputs = {name: job.outputs[name] for name in binary}
+        body, headers = wire.encode_result(self._info, outputs, binary=binary, request_id=asked.id)
+        stages_ms = job.stages_ms(time.perf_counter_ns())
+        headers |= self._headers(request)
+        headers[wire.TIMING] = wire.format_timing(stages_ms, sum(stages_ms))
+        headers[wire.BATCH] = str(job.batch_rows)
+        return Answer(200, body, headers)
+
+    def _job(self, request: Request, asked: wire.InferRequest) -> Job:
+        if unknown := [name for name in asked.outputs or () if name not in self._outputs]:
+            raise WireError(400, f"unknown output '{unknown[0]}'; the model has {', '.join(sorted(self._outputs))}")
+        tensors = self._spec.prepare(asked.inputs)
+        timeout_s = _timeout_s(request)
+        return Job(
+            tensors,
+            rows=asked.rows,
+            wanted=frozenset(asked.outputs or self._spec.default_outputs),
+            received_ns=request.received_ns,
+            deadline_ns=None if timeout_s is None else request.received_ns + int(timeout_s * 1e9),
+        )
+
+    def _expire_on_time(self, job: Job) -> asyncio.TimerHandle | None:
+        """Answers 504 at the deadline if the job is still queued, rather than when the device gets to it."""
+        if job.deadline_ns is None:
+            return None
+
+        def expire() -> None:
+            if not job.waiter.done() and self.engine.withdraw(job):
+                job.error = WireError(504, "the deadline of the request passed while it was queued")
+                job.waiter.set_result(None)
+
+        return self._loop.call_later((job.deadline_ns - time.perf_counter_ns()) / 1e9, expire)
+
+    def _deliver(self, jobs: Sequence[Job]) -> None:
+        """From the engine's thread: wakes all waiters of a batch at once."""
+
+        def wake() -> None:
+            for job in jobs:
+                if not job.waiter.done():
+                    job.waiter.set_result(None)
+
+        self._loop.call_soon_threadsafe(wake)
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        # x-request-id is not among them: Ray's ingress echoes it on every path, and twice would be wrong
+        runner = self.engine.runner
+        return {
+            wire.CLOCK_HEADER: f"{request.received_wall_ns},{time.time_ns()}",
+            wire.REPLICA: self.replica,
+            wire.DEVICE: runner.device if runner else "",
+        }
+
+
+def _header_length(request: Request) -> int | None:
+    text = request.headers.get(wire.HEADER_LENGTH)
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise WireError(400, f"the header {wire.HEADER_LENGTH} must be a number of bytes, not '{text[:64]}'")
+    return int(text)
+
+
+def _timeout_s(request: Request) -> float | None:
+    text = request.headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = math.nan
+    if not math.isfinite(timeout_s):
+        raise WireError(400, f"the header {TIMEOUT_HEADER} must be a number of seconds, not '{text[:64]}'")
+    return timeout_s if timeout_s > 0 else None  # as Ray's ingress reads it

@@ -1,0 +1,125 @@
+"""What answers for the server as a whole: health, index, telemetry, metrics, and models without a version.
+
+Requests that name a version go straight to that endpoint's replicas where the topology allows it; those
+that come here are handed on. Holds the board that replicas report to and the sampler of this host's
+devices. Knows nothing of Ray: how a request reaches a replica is given to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import parse_qs, unquote
+
+from serve import wire
+from serve.asgi import Answer, Request, as_json, only
+from serve.board import Board, Name
+from serve.options import ServeOptions
+from serve.telemetry import Sampler, sources
+from serve.wire import WireError
+
+EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "model_configuration", "telemetry"]
+
+Forward = Callable[[Name, Request, str], Awaitable[Answer]]
+"""(endpoint, request, what follows the endpoint's path) → its answer."""
+
+
+class Gateway:
+    """Answers every path that no endpoint has for its own."""
+
+    def __init__(self, options: ServeOptions, forward: Forward) -> None:
+        self._options = options
+        self._forward = forward
+        self.board = Board(options.endpoints, options.replicas)
+        self._sampler = Sampler(sources(), options.sample_ms)
+        self._sampler.start()
+        self._paths: dict[str, tuple[str, Callable[[Request], Answer]]] = {
+            wire.SERVER: ("GET", self._server),
+            wire.LIVE: ("GET", self._live),
+            wire.READY: ("GET", self._ready),
+            wire.INDEX: ("POST", self._index),
+            wire.DEVICES: ("GET", self._devices),
+            wire.CLOCK: ("GET", self._clock),
+            wire.METRICS: ("GET", self._metrics),
+        }
+
+    def close(self) -> None:
+        self._sampler.stop()
+
+    async def answer(self, request: Request) -> Answer:
+        path = request.path.rstrip("/")
+        if path.startswith(wire.SERVER + "/models"):
+            return await self._model(request, [unquote(part) for part in path.split("/")[3:]])
+        if path not in self._paths:
+            raise WireError(404, f"unknown path {request.path[:200]}; models are under {wire.SERVER}/models/")
+        method, found = self._paths[path]
+        only(request, method)
+        return found(request)
+
+    def _live(self, request: Request) -> Answer:
+        return as_json({"live": True})
+
+    def _ready(self, request: Request) -> Answer:
+        if why := self.board.ready(self.board.endpoints, time.monotonic()):
+            raise WireError(503, why)
+        return as_json({"ready": True})
+
+    def _index(self, request: Request) -> Answer:
+        return as_json(self.board.index(time.monotonic()))
+
+    def _devices(self, request: Request) -> Answer:
+        after = parse_qs(request.query, keep_blank_values=True).get("after", [""])[-1]
+        return as_json(self._sampler.read(after))
+
+    def _clock(self, request: Request) -> Answer:
+        clock = {"recv_ns": request.received_wall_ns, "host": self._sampler.host, "send_ns": time.time_ns()}
+        return as_json(clock)
+
+    def _metrics(self, request: Request) -> Answer:
+        text = self.board.metrics(time.monotonic())
+        return Answer(200, text.encode(), {"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    def _server(self, request: Request) -> Answer:
+        found = {
+            "name": "headroom",
+            "version": _version("headroom") or "0",
+            "extensions": EXTENSIONS,
+            "host": self._sampler.host,
+            "endpoints": ["/".join(name) for name in self.board.endpoints],
+            "versions": {name: installed for name in ("torch", "ray") if (installed := _version(name))},
+        }
+        return as_json(found)
+
+    async def _model(self, request: Request, parts: list[str]) -> Answer:
+        """`parts` is what follows /v2/models: model[/versions/variant][/tail], or stats alone."""
+        now_s = time.monotonic()
+        if parts == ["stats"]:
+            only(request, "GET")
+            return as_json({"model_stats": self.board.statistics(self.board.endpoints, now_s)})
+        name, tail = self._find(parts)
+        if tail == "stats" and self._options.replicas > 1:
+            only(request, "GET")
+            return as_json({"model_stats": self.board.statistics([name], now_s)})
+        if not self.board.reports(name, now_s):  # a request handed on would wait for a replica instead
+            raise WireError(503, f"{'/'.join(name)} is {self.board.state(name, now_s)[1]}")
+        return await self._forward(name, request, tail)
+
+    def _find(self, parts: list[str]) -> tuple[Name, str]:
+        """The endpoint that is meant, its model's first variant where none is named, and the tail."""
+        model, variant, tail = (parts or [""])[0], self._options.variants[0], parts[1:]
+        if tail[:1] == ["versions"] and len(tail) > 1:
+            variant, tail = tail[1], tail[2:]
+        if model not in self._options.models:
+            raise WireError(404, f"unknown model '{model[:64]}'; this server has {', '.join(self._options.models)}")
+        if variant not in self._options.variants:
+            known = ", ".join(self._options.variants)
+            raise WireError(404, f"unknown version '{variant[:64]}' of {model}; this server has {known}")
+        return (model, variant), "/".join(tail)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

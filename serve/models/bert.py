@@ -1,0 +1,186 @@
+"""BERT (transformers' `BertModel`, base size): token ids or text in, pooled and per-token vectors out.
+
+Every request is padded to `sequence` tokens, so that one compiled shape per bucket serves them all.
+Random weights go with a WordPiece vocabulary that this project trained itself (`serve/vocabulary.py`);
+pretrained ones, from the hub or a folder, bring their own tokenizer. Ids are checked against the
+model's vocabulary here, because one id too large would take down its whole batch on the device.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from serve import wire
+from serve.spec import ModelSpec, ServeError, Tensors
+from serve.wire import Array, TensorSpec, WireError
+
+if TYPE_CHECKING:
+    import tokenizers
+    import torch
+
+HUB = "bert-base-uncased"
+VOCABULARY = Path(__file__).with_name("bert_vocabulary.txt")
+WORDS = 30522
+PAD = 0
+
+
+def spec(*, sequence: int = 128, layers: int = 12, hidden: int = 768, weights: str = "random") -> ModelSpec:
+    """`layers` and `hidden` make it smaller or larger than base; heads are of 64, as in base."""
+    if not 2 <= sequence <= 512 or layers < 1 or hidden < 64 or hidden % 64:
+        raise ServeError("bert takes sequence from 2 to 512, layers from 1, and hidden in multiples of 64")
+    source = weights if weights == "pretrained" or Path(weights).is_dir() else None
+    words = WORDS
+    if source and source != "pretrained":
+        hidden, words = _sizes(Path(source))
+    tokens = Tokens(sequence, words, source)
+    ids_spec = TensorSpec("input_ids", "INT64", (-1, -1))
+    mask_spec = TensorSpec("attention_mask", "INT64", (-1, -1))
+
+    def prepare(tensors: Tensors) -> dict[str, Array]:
+        if "text" in tensors:
+            if others := [name for name in tensors if name != "text"]:
+                raise WireError(400, f"send either 'text' or token ids, not both 'text' and {', '.join(others)}")
+            return tokens.encode(tensors["text"])
+        wire.check(tensors, (ids_spec, mask_spec) if "attention_mask" in tensors else (ids_spec,))
+        return tokens.pad(tensors["input_ids"], tensors.get("attention_mask"))
+
+    def example(rows: int, seed: int) -> dict[str, Array]:
+        drawn = np.random.default_rng(seed)
+        length = drawn.integers(2, sequence + 1, (rows, 1))
+        known = np.arange(sequence) < length
+        ids = drawn.integers(1, words, (rows, sequence))
+        return {"input_ids": np.where(known, ids, PAD), "attention_mask": known.astype(np.int64)}
+
+    def build() -> torch.nn.Module:
+        _ = tokens.tokenizer  # loaded here, in the device's thread, and not by the first request
+        from transformers import BertConfig
+
+        made: torch.nn.Module = _bert_class()(
+            BertConfig(
+                vocab_size=WORDS,
+                hidden_size=hidden,
+                num_hidden_layers=layers,
+                num_attention_heads=hidden // 64,
+                intermediate_size=4 * hidden,
+            )
+        )
+        return made
+
+    def pretrained(source: str) -> torch.nn.Module:
+        _ = tokens.tokenizer
+        found: torch.nn.Module = _bert_class().from_pretrained(HUB if source == "pretrained" else source)
+        return found
+
+    return ModelSpec(
+        name="bert",
+        inputs=(ids_spec, mask_spec),
+        outputs=(
+            TensorSpec("pooler_output", "FP32", (-1, hidden)),
+            TensorSpec("last_hidden_state", "FP32", (-1, sequence, hidden)),
+        ),
+        default_outputs=("pooler_output",),
+        prepare=prepare,
+        example=example,
+        build=build,
+        pretrained=pretrained,
+        settings={"sequence": sequence, "layers": layers, "hidden": hidden},
+        parameters={
+            "sequence": sequence,
+            "text_input": "text BYTES [-1, 1] may be sent instead of input_ids and attention_mask",
+            "optional_inputs": "attention_mask",
+        },
+    )
+
+
+class Tokens:
+    """What turns texts or token ids into the two tensors of the module, `sequence` tokens wide."""
+
+    def __init__(self, sequence: int, words: int, source: str | None) -> None:
+        self.sequence = sequence
+        self.words = words
+        self._source = source
+
+    @cached_property
+    def tokenizer(self) -> tokenizers.Tokenizer:
+        return tokenizer(self._source)
+
+    def encode(self, text: Array) -> dict[str, Array]:
+        if text.dtype != object or text.ndim not in (1, 2) or text.shape[1:] not in ((), (1,)):
+            raise WireError(400, f"input 'text' must be BYTES of shape [-1, 1] or [-1], not {list(text.shape)}")
+        try:
+            lines = [bytes(item).decode() for item in text.reshape(-1)]
+        except UnicodeDecodeError:
+            raise WireError(400, "input 'text' is not valid UTF-8") from None
+        found = [item.ids for item in self.tokenizer.encode_batch_fast(lines)]
+        for row, ids in enumerate(found):
+            self._check_length(len(ids), f"text {row}")
+        padded = np.full((len(found), self.sequence), PAD, np.int64)
+        mask = np.zeros_like(padded)
+        for row, ids in enumerate(found):
+            padded[row, : len(ids)] = ids
+            mask[row, : len(ids)] = 1
+        return {"input_ids": padded, "attention_mask": mask}
+
+    def pad(self, ids: Array, mask: Array | None) -> dict[str, Array]:
+        self._check_length(ids.shape[1], "input_ids")
+        if ids.shape[1] < 1 or ids.min() < 0 or ids.max() >= self.words:
+            raise WireError(400, f"input_ids must hold at least one token id per row, each from 0 to {self.words - 1}")
+        if mask is None:
+            mask = (ids != PAD).astype(np.int64)
+        if mask.shape != ids.shape or mask.min() < 0 or mask.max() > 1:
+            raise WireError(400, f"attention_mask must hold 0 or 1 in the shape of input_ids, {list(ids.shape)}")
+        missing = ((0, 0), (0, self.sequence - ids.shape[1]))
+        return {"input_ids": np.pad(ids, missing, constant_values=PAD), "attention_mask": np.pad(mask, missing)}
+
+    def _check_length(self, length: int, what: str) -> None:
+        if length > self.sequence:
+            raise WireError(400, f"{what} is {length} tokens long, but the model takes at most {self.sequence}")
+
+
+def _sizes(folder: Path) -> tuple[int, int]:
+    """Width and vocabulary of the model that lies in a Hugging Face folder."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return int(found["hidden_size"]), int(found["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ServeError(f"{folder} is no Hugging Face folder of a BERT: its config.json cannot be read") from None
+
+
+def tokenizer(source: str | None = None) -> tokenizers.Tokenizer:
+    """Ours, or with a source ('pretrained', a folder) the one that belongs to those weights."""
+    if source is not None:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(HUB if source == "pretrained" else source).backend_tokenizer
+    return wordpiece(VOCABULARY.read_text(encoding="utf-8").split("\n"))
+
+
+def wordpiece(words: Sequence[str]) -> tokenizers.Tokenizer:
+    """BERT's uncased tokenizer over these words, whose place in the list is their id."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    ids = {word: place for place, word in enumerate(words) if word}
+    made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))  # noqa: S106
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    return made
+
+
+def _bert_class() -> Any:
+    from transformers import BertModel
+
+    class Bert(BertModel):  # type: ignore[no-untyped-call]
+        """BertModel with tensors alone at both ends, in the order of the spec."""
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = super().forward(input_ids=input_ids, attention_mask=attention_mask)
+            return found.pooler_output, found.last_hidden_state
+
+    return Bert

@@ -1,0 +1,30 @@
+"""torchvision's ResNet-50: an image in, a thousand logits out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from serve.image import image_model
+from serve.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+
+def spec() -> ModelSpec:
+    return image_model("resnet50", classes=1000, build=build, pretrained=pretrained)
+
+
+def build() -> torch.nn.Module:
+    from torchvision.models import resnet50
+
+    module: torch.nn.Module = resnet50(weights=None)
+    return module
+
+
+def pretrained(source: str) -> torch.nn.Module:
+    """torchvision's current best ImageNet weights, downloaded into its own cache."""
+    from torchvision.models import ResNet50_Weights, resnet50
+
+    module: torch.nn.Module = resnet50(weights=ResNet50_Weights.DEFAULT)
+    return module

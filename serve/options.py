@@ -1,0 +1,130 @@
+"""What `headroom serve` can be asked for, and whether it makes sense: checked fast, without torch or Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from serve import models, variants, weights
+from serve.spec import ModelSpec, ServeError, unknown
+from serve.telemetry import MIN_PERIOD_MS
+
+__all__ = ["ServeError", "ServeOptions", "check", "from_args"]
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Which endpoints to serve, where and how."""
+
+    models: tuple[str, ...]
+    variants: tuple[str, ...] = ("eager", "compiled")
+    device: str = "auto"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    weights: str = "random"
+    """random, pretrained, or a path"""
+    seed: int = 0
+    max_batch: int | None = None
+    """Rows per batch; None: 4 on the CPU and 16 on CUDA, 64 for null."""
+    max_wait_ms: float = 0.0
+    """How long a request that waits alone for an idle device waits for company."""
+    max_queue: int = 256
+    """Waiting requests per replica beyond which more are refused."""
+    max_body_bytes: int = 64 << 20
+    replicas: int = 1
+    threads: int | None = None
+    """Of a replica's torch; None: all cores, as variants are driven one after the other."""
+    num_gpus: float | None = None
+    """Share of a GPU per replica; None: the GPUs divided among the endpoints, one at most."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    sample_ms: int = 100
+    cache_dir: str | None = None
+    keep_on_parity_failure: bool = False
+
+    @property
+    def endpoints(self) -> list[tuple[str, str]]:
+        """(model, variant) of each; a model's first variant answers where a request names none."""
+        return [(model, variant) for model in self.models for variant in self.variants]
+
+    def spec(self, model: str) -> ModelSpec:
+        """The model with those of the settings that it knows."""
+        known = models.settings(model)
+        return models.load(model, {k: v for k, v in self.settings.items() if k in known}, self.weights)
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where calibrated weights and compiled artefacts are kept."""
+        named = self.cache_dir or os.environ.get("HEADROOM_CACHE")
+        return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "headroom"
+
+
+def from_args(args: Mapping[str, str]) -> ServeOptions:
+    """Options from text, as `serve run` and YAML give them."""
+    kinds = {f.name: str(f.type) for f in fields(ServeOptions)}
+    values: dict[str, Any] = {}
+    settings: dict[str, str] = {}
+    for key, text in args.items():
+        name = {"model": "models", "variant": "variants"}.get(key, key)
+        kind = kinds.get(name)
+        try:
+            if kind is None or name == "settings":
+                settings[key] = str(text)
+            elif kind.startswith("tuple"):
+                values[name] = tuple(str(text).split(","))
+            elif kind.startswith("bool"):
+                values[name] = str(text).lower() in ("1", "true", "yes")
+            else:
+                values[name] = {"int": int, "float": float, "str": str}[kind.split(" ")[0]](text)
+        except ValueError:
+            raise ServeError(f"{key} must be a number, not '{text}'") from None
+    if "models" not in values:
+        raise ServeError("name a model, such as model=bert")
+    return ServeOptions(**values, settings=settings)
+
+
+def check(options: ServeOptions) -> None:
+    """Raises `ServeError` with one sentence for what cannot work."""
+    if not options.models or not options.variants:
+        raise ServeError(f"name at least one model and one variant; models are {', '.join(models.names())}")
+    if len(set(options.endpoints)) < len(options.endpoints):
+        raise ServeError("a model or variant is named twice")
+    for key in options.settings:
+        if not any(key in models.settings(name) for name in options.models):
+            known = sorted({known for name in options.models for known in models.settings(name)})
+            raise unknown(f"setting of {', '.join(options.models)}", key, known)
+    for name in options.models:
+        spec = options.spec(name)
+        weights.check(spec, options.weights)
+        for variant in options.variants:
+            if why := variants.load(variant).refuse(spec, options.device):
+                raise ServeError(why)
+        if spec.build is not None and (missing := [p for p in ("torch", "safetensors") if find_spec(p) is None]):
+            raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'headroom[serve]'")
+    if options.device not in DEVICES:
+        raise ServeError(f"unknown device '{options.device}'; known are {', '.join(DEVICES)}")
+    for name, least in (("replicas", 1), ("max_queue", 1), ("max_wait_ms", 0), ("sample_ms", MIN_PERIOD_MS)):
+        if getattr(options, name) < least:
+            raise ServeError(f"{name} must be at least {least}")
+    for name in ("max_batch", "threads"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ServeError(f"{name} must be at least 1")
+    if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
+        raise ServeError(f"serving needs {', '.join(missing)}: pip install 'headroom[serve]'")
+    _check_port(options.host, options.port)
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as problem:
+            raise ServeError(f"cannot listen on {host}:{port} ({problem}); choose another --port or --host") from None

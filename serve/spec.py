@@ -1,0 +1,77 @@
+"""The two words of this package: what a model is (`ModelSpec`) and how it is executed (`Variant`).
+
+A file in `models/` says one, a file in `variants/` the other, and neither knows of the other: an
+endpoint is any pair that the variant does not refuse. Owns no torch: modules are made by the functions
+that the specs carry, inside the replica's device thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from serve.wire import Array, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors = Mapping[str, Array]
+
+
+class ServeError(Exception):
+    """Misuse, or a server that cannot start: one sentence that says what is wrong and what to do."""
+
+
+def unknown(kind: str, name: str, known: list[str]) -> ServeError:
+    """The sentence for a name that is not among the known ones, with the closest of them."""
+    near = get_close_matches(name, known, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return ServeError(f"unknown {kind} '{name}'{hint}; known are {', '.join(known) or 'none'}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One model: its tensors on the wire, and how to make and feed its module."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    """What a request carries, as the metadata lists it."""
+    outputs: tuple[TensorSpec, ...]
+    """In the order in which the module returns them."""
+    default_outputs: tuple[str, ...]
+    """What a request gets that names none."""
+    prepare: Callable[[Tensors], dict[str, Array]]
+    """Checks a request's tensors and makes of them what the module takes, in its order; raises `WireError`."""
+    example: Callable[[int, int], dict[str, Array]]
+    """(rows, seed) → prepared tensors, for warm-up, calibration and parity."""
+    build: Callable[[], torch.nn.Module] | None = None
+    """The eager fp32 module with random weights from torch's seed; None: no module (see `reply`)."""
+    pretrained: Callable[[str], torch.nn.Module] | None = None
+    """'pretrained' or a folder → the module with those weights; None: there are none to be had."""
+    reply: Callable[[int], dict[str, Array]] | None = None
+    """rows → outputs, for a model without a module."""
+    delay_s: float = 0.0
+    """How long a batch of a model without a module takes."""
+    max_batch: tuple[int, int] = (4, 16)
+    """Rows per batch unless said otherwise: on the CPU, on CUDA."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What else the metadata should tell a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of executing a module."""
+
+    name: str
+    precision: str
+    build: Callable[[torch.nn.Module, str], Callable[..., Any]]
+    """(eager module on its device, mode) → what is called with its input tensors."""
+    modes: Callable[[torch.nn.Module, str], tuple[str, ...]]
+    """(module, device type) → the modes to try, best first; the next is tried when one fails to warm up."""
+    refuse: Callable[[ModelSpec, str], str | None] = lambda spec, device: None
+    """(model, device type) → why this variant cannot execute it, or None."""
+    compiles: bool = False
+    """Whether it leaves artefacts that make the next start faster."""

@@ -1,0 +1,112 @@
+"""A live server in a process of its own, for tests: `with served(models=("null",)) as server: …`.
+
+Run as a program it is that process: it serves until its standard input ends, so that it cannot outlive
+the test that started it, whatever becomes of that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+START_S = 300
+
+
+@dataclass
+class Served:
+    url: str
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    """What the server said while it started, and on standard error."""
+
+    @property
+    def netloc(self) -> str:
+        return self.url.removeprefix("http://")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def starting(cache: Path, **options: Any) -> Iterator[Served]:
+    """A server that is on its way; `wait_until_ready` tells when it has arrived."""
+    options = {"port": free_port(), "cache_dir": str(cache)} | options
+    process = subprocess.Popen(
+        [sys.executable, __file__, json.dumps(options)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"HOME": str(cache)},
+    )
+    server = Served(f"http://127.0.0.1:{options['port']}", process)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    said = process.stdout
+    reader = threading.Thread(target=lambda: server.lines.extend(said), daemon=True)
+    reader.start()
+    try:
+        yield server
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join(10)
+        said.close()
+
+
+def wait_until_ready(server: Served) -> None:
+    until_s = time.monotonic() + START_S
+    while f"ready {server.url}\n" not in server.lines:
+        if server.process.poll() is not None or time.monotonic() > until_s:
+            raise RuntimeError("the server did not start:\n" + "".join(server.lines))
+        time.sleep(0.1)
+
+
+@contextmanager
+def served(cache: Path, **options: Any) -> Iterator[Served]:
+    """A server that is ready."""
+    with starting(cache, **options) as server:
+        wait_until_ready(server)
+        yield server
+
+
+def main() -> int:
+    from serve.app import start
+    from serve.options import ServeOptions
+    from serve.spec import ServeError
+
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(sys.argv[1]).items()}
+    try:
+        server = start(ServeOptions(**given), lambda line: print(line, flush=True))
+    except ServeError as problem:
+        print(f"error: {problem}", flush=True)
+        return 2
+    try:
+        print(f"ready {server.url}", flush=True)
+        sys.stdin.read()
+    finally:
+        server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

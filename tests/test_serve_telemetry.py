@@ -1,0 +1,202 @@
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve.telemetry import HostSource, NvmlSource, Sampler, sources
+from serve.wire import SAMPLE_FIELDS, WireError
+
+
+class FakeSource:
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.problem: Exception | None = None
+
+    def read(self) -> list[dict[str, Any]]:
+        self.asked += 1
+        if self.problem:
+            raise self.problem
+        return [{"device": "GPU-a", "index": 0, "power_w": 10.0 * self.asked}]
+
+
+def powers(read: dict[str, Any]) -> list[float]:
+    return [row[SAMPLE_FIELDS.index("power_w")] for row in read["rows"]]
+
+
+def test_each_sample_is_read_once_in_order() -> None:
+    sampler = Sampler([FakeSource()], host="h")
+    sampler.sample()
+    sampler.sample()
+    first = sampler.read()
+    assert first["columns"] == list(SAMPLE_FIELDS)
+    assert first["host"] == "h"
+    assert powers(first) == [10, 20]
+    row = dict(zip(first["columns"], first["rows"][0], strict=True))
+    assert (row["host"], row["device"], row["index"]) == ("h", "GPU-a", 0)
+    assert row["util_pct"] is None
+    assert powers(sampler.read(first["cursor"])) == []
+    sampler.sample()
+    assert powers(sampler.read(first["cursor"])) == [30]
+    assert sampler.read(first["cursor"])["overwritten"] == 0
+
+
+def test_what_was_overwritten_before_it_was_read_is_counted() -> None:
+    sampler = Sampler([FakeSource()], kept=3)
+    sampler.sample()
+    cursor = sampler.read()["cursor"]
+    for _ in range(5):
+        sampler.sample()
+    found = sampler.read(cursor)
+    assert powers(found) == [40, 50, 60]
+    assert found["overwritten"] == 2
+
+
+def test_a_cursor_of_another_sampler_starts_from_the_oldest() -> None:
+    old = Sampler([FakeSource()])
+    for _ in range(9):
+        old.sample()
+    new = Sampler([FakeSource()])
+    new.sample()
+    found = new.read(old.read()["cursor"])
+    assert powers(found) == [10]
+    assert found["overwritten"] == 0
+
+
+def test_a_cursor_from_the_future_starts_from_the_oldest() -> None:
+    sampler = Sampler([FakeSource()])
+    sampler.sample()
+    epoch = sampler.read()["cursor"].split(":")[0]
+    assert powers(sampler.read(f"{epoch}:999")) == [10]
+
+
+@pytest.mark.parametrize("cursor", ["x", ":", "a:", ":3", "a:b", "a:-1", "a:1.5", "a:1:2"])
+def test_a_malformed_cursor_is_a_400(cursor: str) -> None:
+    with pytest.raises(WireError) as problem:
+        Sampler([FakeSource()]).read(cursor)
+    assert problem.value.status == 400
+
+
+def test_a_source_that_fails_is_an_event_and_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    failing, steady = FakeSource(), FakeSource()
+    steady.name = "steady"
+    failing.problem = OSError("lost the bus")
+    sampler = Sampler([failing, steady])
+    sampler.sample()
+    sampler.sample()
+    assert failing.asked == 1  # not hammered
+    assert powers(sampler.read()) == [10, 20]
+    (event,) = sampler.read()["events"]
+    assert (event["source"], event["event"]) == ("fake", "OSError: lost the bus")
+    now_s[0] += 60
+    failing.problem = None
+    sampler.sample()
+    assert powers(sampler.read()) == [10, 20, 20, 30]
+
+
+def test_the_thread_samples_until_stopped() -> None:
+    source = FakeSource()
+    sampler = Sampler([source], period_ms=10)
+    sampler.start()
+    give_up_s = time.monotonic() + 10
+    while source.asked < 3 and time.monotonic() < give_up_s:
+        time.sleep(0.01)
+    sampler.stop()
+    asked = source.asked
+    assert asked >= 3
+    times = [row[0] for row in sampler.read()["rows"]]
+    assert times == sorted(times)
+    time.sleep(0.03)
+    assert source.asked == asked
+
+
+def test_the_host_is_always_there() -> None:
+    sampler = Sampler([source for source in sources() if source.name == "host"])
+    sampler.sample()
+    row = dict(zip(SAMPLE_FIELDS, sampler.read()["rows"][0], strict=True))
+    assert row["device"] == "cpu"
+    assert 0 <= row["util_pct"] <= 100
+    assert row["mem_bytes"] > 0
+    assert row["sm_mhz"] is None
+    assert abs(row["time_ns"] - time.time_ns()) < 60e9
+
+
+def test_host_power_is_the_difference_of_rapls_counter_even_where_it_starts_over(tmp_path: Path) -> None:
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (tmp_path / "intel-rapl:0:0").mkdir()  # a part of the first: it must not be counted twice
+    (zone / "max_energy_range_uj").write_text("10000000")
+    (zone / "energy_uj").write_text("9000000")
+    source = HostSource(tmp_path)
+    (first,) = source.read()
+    assert first["energy_j"] == 9
+    assert "power_w" not in first
+    (zone / "energy_uj").write_text("1000000")
+    (second,) = source.read()
+    assert second["energy_j"] == 11
+    assert second["power_w"] > 0
+
+
+def test_without_rapl_power_is_missing(tmp_path: Path) -> None:
+    (sample,) = HostSource(tmp_path).read()
+    assert "power_w" not in sample
+    assert "energy_j" not in sample
+
+
+class FakeNvml:
+    """One GPU that has everything but an energy counter."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+
+    class NVMLError_NotSupported(Exception):  # noqa: N801, N818
+        pass
+
+    class NVMLError_FunctionNotFound(Exception):  # noqa: N801, N818
+        pass
+
+    class Reading:
+        gpu, memory, used = 55, 44, 2**30
+
+    def __init__(self) -> None:
+        self.asked_for_energy = 0
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: object) -> int:  # noqa: N802
+        self.asked_for_energy += 1
+        raise self.NVMLError_NotSupported
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        answers: dict[str, Any] = {
+            "nvmlInit": None,
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetUUID": "GPU-1234",
+            "nvmlDeviceGetUtilizationRates": self.Reading,
+            "nvmlDeviceGetMemoryInfo": self.Reading,
+            "nvmlDeviceGetPowerUsage": 123_456,
+            "nvmlDeviceGetTemperature": 61,
+            "nvmlDeviceGetClockInfo": 1980,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": 4,
+        }
+        return lambda *args: answers[name]
+
+
+def test_nvml_fills_every_field_and_names_a_missing_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    sampler = Sampler([NvmlSource()], host="h")
+    sampler.sample()
+    sampler.sample()
+    found = sampler.read()
+    row = dict(zip(SAMPLE_FIELDS, found["rows"][1], strict=True))
+    assert row == {
+        "time_ns": row["time_ns"], "host": "h", "device": "GPU-1234", "index": 0, "util_pct": 55.0,
+        "mem_util_pct": 44.0, "mem_bytes": 2**30, "power_w": 123.456, "energy_j": None, "temp_c": 61.0,
+        "sm_mhz": 1980.0, "mem_mhz": 1980.0, "throttle_bits": 4,
+    }  # fmt: skip
+    assert [event["event"] for event in found["events"]] == ["GPU 0 has no energy_j"]
+    assert nvml.asked_for_energy == 1
