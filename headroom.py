@@ -54,6 +54,8 @@ class Front(click.Group):
             return super().invoke(ctx)
         except (RunError, ScenarioError, ServeError) as problem:
             refuse(str(problem))
+        except KeyboardInterrupt:  # before there was anything to keep
+            raise SystemExit(130) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
@@ -120,10 +122,7 @@ def serve(models: tuple[str, ...], only_list: bool, **given: Any) -> None:
     check(options)
     from serve import app
 
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    _terminate_is_ctrl_c()
     _stop_with_parent()
     server = None
     try:
@@ -143,6 +142,15 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         refuse(f"--set '{text}' is not understood; write for instance --set sequence=512")
     return key, value
+
+
+def _terminate_is_ctrl_c() -> None:
+    """A scheduler's SIGTERM keeps as much as a person's Ctrl-C."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def _stop_with_parent() -> None:
@@ -230,6 +238,7 @@ def run(scenario: str, host: str | None, processes: int, locust_args: tuple[str,
 def _run(scenario: str, host: str | None, processes: int, locust_args: Sequence[str], given: dict[str, Any]) -> int:
     from loadtest.engine.scenario import OPTIONS, from_options
 
+    _terminate_is_ctrl_c()
     path = scenario_file(scenario)
     defaults = scenario_defaults(path)
     keys = {option.key for option in OPTIONS}
@@ -278,7 +287,8 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
     except KeyboardInterrupt:
         click.echo("stopping: what there is will be kept and reported", err=True)
         child.send_signal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # from here on it is a matter of seconds
+        signal.signal(stop, signal.SIG_IGN)
     try:
         code = child.wait(timeout=STOP_S)
     except subprocess.TimeoutExpired:
@@ -286,6 +296,7 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
         code = child.wait()
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _terminate_is_ctrl_c()
     if not (folder / MANIFEST).exists():
         log = (folder / "locust.log").read_text().strip().splitlines() if (folder / "locust.log").exists() else []
         shutil.rmtree(folder)

@@ -259,9 +259,8 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
         if isinstance(problem, ServeError | KeyboardInterrupt | SystemExit):
             raise
         log.debug("start failed", exc_info=problem)
-        raise ServeError(
-            f"Ray Serve could not be started: {(str(problem).strip() or repr(problem)).splitlines()[-1]}"
-        ) from problem
+        cause = (str(problem).strip() or repr(problem)).splitlines()[-1]
+        raise ServeError(f"Ray Serve could not be started: {cause}") from problem
     return server
 
 
@@ -314,7 +313,7 @@ def _wait_until_ready(server: Server, options: ServeOptions, say: Callable[[str]
             before, said_s = said.get(name, ("", 0.0))
             if what != before or (line != what and time.monotonic() - said_s > STILL_S):
                 said[name] = (what, time.monotonic())
-                say(f"{name}: {line}")
+                say(f"{name}: {what if what != before else line}")
         if index and all(entry["state"] == "READY" for entry in index):
             return
         time.sleep(POLL_S)

@@ -147,17 +147,38 @@ def test_report_again_gives_the_same_report(finished):
     assert (folder / "report.json").read_bytes() == before
 
 
-def test_ctrl_c_keeps_what_there_is_and_reports_it(tmp_path):
+@pytest.fixture
+def started():
+    """`subprocess.Popen`, ended with the test whatever becomes of it."""
+    running = []
+
+    def start(command, **how):
+        running.append(subprocess.Popen(command, **how))
+        return running[-1]
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)  # a front door passes it on
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_keeps_what_there_is_and_reports_it(tmp_path, started, stop):
     with endpoint() as url:
         command = [sys.executable, "-m", "headroom", "run", "null", "--host", url, "--rates", "50,60"]
         command += ["--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it", "--idle-seconds", "0"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = started(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         deadline = time.monotonic() + 30
         while not (tmp_path / "it/events.jsonl").exists() or "rows" not in (tmp_path / "it/events.jsonl").read_text():
             assert time.monotonic() < deadline
             time.sleep(0.1)
         time.sleep(2)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         said, _ = process.communicate(timeout=60)
     assert process.returncode in (1, 3), said
     assert Manifest.read(tmp_path / "it").status == "aborted"
@@ -166,11 +187,11 @@ def test_ctrl_c_keeps_what_there_is_and_reports_it(tmp_path):
     assert (tmp_path / "it/requests.parquet").exists()
 
 
-def test_a_killed_run_is_reported_as_aborted(tmp_path):
+def test_a_killed_run_is_reported_as_aborted(tmp_path, started):
     with endpoint() as url:
         command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py"), "--headless", "--host", url]
         command += ["--rates", "100", "--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         events = tmp_path / "it/events.jsonl"
         deadline = time.monotonic() + 30
         while not events.exists() or events.read_text().count('"requests"') < 6:

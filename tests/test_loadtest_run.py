@@ -1,5 +1,6 @@
 """Whole runs of `locust -f loadtest/null.py` against a stand-in endpoint: the ledger, ways to run, ways to end."""
 
+import contextlib
 import json
 import os
 import re
@@ -23,11 +24,25 @@ LOCUST = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py")]
 QUICK = ["--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0.2", "--only-summary"]
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running():
+    """Whatever a failed test leaves behind ends with it, its load processes included."""
+    yield
+    while STARTED:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(STARTED.pop().pid, signal.SIGKILL)
+
+
 def start(tmp_path, *words, env=None):
     command = [*LOCUST, *QUICK, "--run-dir", str(tmp_path), "--run-id", "it", *words]
     log = (tmp_path / f"log-{len(list(tmp_path.iterdir()))}").open("wb")
     with log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | (env or {}), start_new_session=True)
+        environment = os.environ | (env or {})
+        STARTED.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True))
+    return STARTED[-1]
 
 
 def finish(tmp_path, *words, **more):

@@ -57,7 +57,7 @@ def texts(cache: Path, states: list[int]) -> Iterator[Served]:
         waiting = threading.Thread(target=lambda: wait_until_ready(server))
         waiting.start()
         while waiting.is_alive():
-            with suppress(OSError):  # nothing listens yet
+            with suppress(OSError, ValueError):  # nothing listens yet, or Ray itself answers, in text
                 states.append(get(server, wire.READY)[0])
             time.sleep(0.2)
         wait_until_ready(server)
