@@ -1,0 +1,120 @@
+"""The main job as a user runs it: a model served here in two variants, driven, joined, reported; then nothing is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import analysis
+
+pytestmark = pytest.mark.served
+
+WORDS = [
+    "run",
+    "custom_cnn",
+    "--rates",
+    "2,3,4,5",
+    "--step-seconds",
+    "4",
+    "--settle-seconds",
+    "0.5",
+    "--max-batch",
+    "1",
+]
+
+
+def environment(cache):
+    return os.environ | {"HEADROOM_CACHE": str(cache), "COLUMNS": "200"}
+
+
+def ours(before):
+    """Processes that were not there before, the dying ones aside."""
+    found = []
+    for process in psutil.process_iter(["pid", "name", "status", "cmdline"]):
+        words = " ".join(process.info["cmdline"] or [process.info["name"]])
+        if process.pid not in before and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(words)
+    return [words for words in found if any(name in words for name in ("ray", "headroom", "locust"))]
+
+
+def assert_nothing_is_left(before):
+    deadline = time.monotonic() + 20
+    while ours(before) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert ours(before) == []
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    before = set(psutil.pids())
+    command = [sys.executable, "-m", "headroom", *WORDS, "--run-dir", str(folder), "--run-id", "it", "--slo", "p50<5s"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache")
+    )
+    assert done.returncode in (0, 1, 3), done.stdout + done.stderr
+    assert_nothing_is_left(before)
+    return analysis.load(folder / "it"), done.stdout
+
+
+def test_progress_is_shown_while_models_load_and_steps_run(run):
+    _, said = run
+    assert "custom_cnn/compiled: warming" in said
+    assert "ready: custom_cnn/eager, custom_cnn/compiled at http://127.0.0.1:" in said
+    assert said.count("offered") >= 8
+
+
+def test_every_arrival_of_both_variants_is_there_with_its_stages_and_device(run):
+    loaded, _ = run
+    assert loaded.manifest.status == "complete"
+    assert set(loaded.requests["endpoint"].unique()) == {"custom_cnn/eager", "custom_cnn/compiled"}
+    assert loaded.manifest.totals["scheduled"] == loaded.manifest.totals["ok"] == len(loaded.requests)
+    stages = loaded.requests[["queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms"]].sum(axis=1)
+    assert ((stages - loaded.requests["server_ms"]).abs() <= 0.05 * loaded.requests["server_ms"]).all()
+    assert (loaded.requests["server_ms"] <= loaded.requests["service_ms"]).all()
+    joined = loaded.joined
+    assert joined["util_pct"].notna().mean() > 0.9
+    assert (joined["device"] == "cpu").all()
+
+
+def test_the_clock_of_an_endpoint_on_this_machine_is_this_machine_s(run):
+    (entry,) = run[0].manifest.clock
+    assert abs(entry["offset_ns"]) <= entry["error_ns"] + 1_000_000
+
+
+def test_the_report_compares_the_variants_at_four_rates(run):
+    loaded, _ = run
+    report = json.loads((loaded.folder / "report.json").read_text())
+    assert len(report["steps"]) == 8
+    assert {(pair["a"], pair["b"]) for pair in report["pairs"]} == {("custom_cnn/eager", "custom_cnn/compiled")}
+    assert {row["endpoint"] for row in report["capacity"]} == {"custom_cnn/eager", "custom_cnn/compiled"}
+    by_variant = {entry["variant"]: entry["parameters"] for entry in loaded.manifest.endpoints}
+    assert by_variant["eager"]["weights_digest"] == by_variant["compiled"]["weights_digest"]
+    assert {"torch", "ray", "locust"} <= set(loaded.manifest.versions)
+    for name in ("report.html", "report.md", "steps.csv"):
+        assert (loaded.folder / name).stat().st_size > 500
+
+
+def test_a_front_door_that_is_killed_takes_its_server_with_it(tmp_path):
+    before = set(psutil.pids())
+    command = [sys.executable, "-m", "headroom", "run", "null", "--variants", "eager", "--rates", "5"]
+    process = subprocess.Popen(
+        [*command, "--run-dir", str(tmp_path), "--run-id", "it", "--step-seconds", "6", "--settle-seconds", "1"],
+        env=environment(tmp_path / "cache"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not (Path(tmp_path) / "it/events.jsonl").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert_nothing_is_left(before)
