@@ -210,7 +210,7 @@ class _Log:
         given_up = float((self.timed_out | self.dropped)[window].mean())
         overloaded = verdict.is_overloaded(growth, given_up)
         cpu_pct = self._cpu_pct(step)
-        doubts = verdict.doubts(late_p99, late_limit, 0.0 if overloaded else dropped / n, cpu_pct)
+        doubts = verdict.doubts(late, late_limit, 0.0 if overloaded else dropped / n, cpu_pct)
         if step["index"] in self.short:
             doubts.append("a load process was lost, and its share of the arrivals with it")
         answers = [

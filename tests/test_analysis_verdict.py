@@ -8,7 +8,7 @@ from folders import Floats, Latency, Load, Waveform, constant, lognormal, make_r
 
 import analysis
 from analysis.records import Slo, append_event
-from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Verdict, judge, late_limit_ms, meets
+from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Verdict, doubts, judge, late_limit_ms, meets
 
 
 def _judge(folder: Path, loads: list[Load], **more: Any) -> Verdict:
@@ -216,3 +216,9 @@ def test_a_lost_load_process_costs_its_step_not_the_run(tmp_path: Path) -> None:
     written.manifest.totals["scheduled"] += 1
     written.manifest.write(written.folder)
     assert "the ledger is broken" in judge(analysis.load(written.folder)).reasons[0]
+
+
+@pytest.mark.parametrize(("late", "n", "doubted"), [(1, 50, False), (2, 50, True), (1, 100, False), (2, 300, False)])
+def test_one_hiccup_is_not_a_late_generator(late: int, n: int, doubted: bool) -> None:
+    late_ms = np.array([9.0] * late + [0.1] * (n - late))
+    assert bool(doubts(late_ms, 1.0, 0.0, None)) == doubted

@@ -1,4 +1,4 @@
-"""The main job as a user runs it: a model served here in two variants, driven, joined, reported; then nothing is left."""
+"""The main job as a user runs it: a model served in two variants, driven, joined, reported; then nothing is left."""
 
 import json
 import os

@@ -48,6 +48,9 @@ class Crew(Protocol):
 
     def halt(self) -> None: ...
 
+    def priority(self) -> str:
+        """How the operating system treats them, for the record."""
+
 
 class Conductor:
     """`prepare` raises `ScenarioError` before any load; `run` blocks until the plan is done."""
@@ -221,7 +224,7 @@ class Conductor:
                 for info in self._endpoints
             ],
             started_ns=self._now(),
-            hosts=hosts(server, self._client.url),
+            hosts=hosts(server, self._client.url, self._crew.priority()),
             versions=versions(server),
             extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
         )

@@ -16,9 +16,10 @@ PACKAGES = ("headroom", "locust", "gevent", "geventhttpclient", "numpy", "pyarro
 NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions")
 
 
-def hosts(server: dict[str, Any], url: str) -> list[dict[str, Any]]:
+def hosts(server: dict[str, Any], url: str, priority: str) -> list[dict[str, Any]]:
     """What the endpoint says of its machine in its metadata, and what we know of ours."""
     load = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count(), "os": platform.platform()}
+    load["priority"] = priority
     theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
     return [{"role": "server", "url": url} | theirs, load]
 

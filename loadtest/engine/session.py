@@ -11,6 +11,7 @@ single process they call each other; in a distributed run they send Locust messa
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shlex
@@ -29,6 +30,7 @@ from analysis.records import run_folder
 from loadtest.engine.client import Client
 from loadtest.engine.conductor import Conductor, spawn
 from loadtest.engine.driver import Driver, Order
+from loadtest.engine.priority import take_precedence
 from loadtest.engine.recorder import pack, unpack
 from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
 
@@ -50,6 +52,7 @@ class Session:
         self.conductor: Conductor | None = None
         self.ready: dict[str, int] = {}
         """Members of the crew that hold their payloads, and their index."""
+        self.priorities: dict[str, str] = {}
         self.over = False
 
     @property
@@ -78,11 +81,15 @@ class Session:
         elif self.driver is not None:
             self.driver.halt()
 
+    def priority(self) -> str:
+        return "; ".join(sorted(set(self.priorities.values())))
+
     # ---- what the crew reports
 
     def take(self, member: str, kind: str, content: dict[str, Any]) -> None:
         if kind == "ready":
             self.ready[member] = len(self.ready)
+            self.priorities[member] = content["priority"]
         elif self.conductor is None:
             return
         elif kind == "rows":
@@ -140,7 +147,10 @@ def work(user: EndpointUser) -> None:
         user.environment.events.request.fire,
     )
     session.driver = driver
-    session.report("ready", {})
+    # what is there by now stays: a full collection over it would stall the schedule by tens of milliseconds
+    gc.collect()
+    gc.freeze()
+    session.report("ready", {"priority": take_precedence()})
     try:
         while True:
             driver.execute(session.orders.get())
@@ -191,6 +201,7 @@ def _on_packed_rows(msg: Any, **_: Any) -> None:
 def _on_test_start(environment: Any, **_: Any) -> None:
     session = _here()
     session.ready.clear()
+    session.priorities.clear()
     session.orders = Queue()
     if isinstance(environment.runner, WorkerRunner):
         return
