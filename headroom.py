@@ -406,7 +406,7 @@ def demo(run_dir: str) -> None:
     """Serves custom_cnn eager and compiled on this machine, drives rising rates at both, and reports."""
     given = {
         "run_dir": run_dir,
-        "rates": "6,10,14,18",
+        "rates": "6,12,18,24",
         "step_seconds": 13.0,
         "settle_seconds": 1.0,
         "slo": "p90<250ms",
