@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import socket
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +18,9 @@ from serve.telemetry import NvmlSource
 
 Check = tuple[str, str, str, str]
 
+TO_SERVE = "pip install 'headroom[serve]' to serve models here; driving others' does without"
+LOCUST_PAGE, LOCUST_MASTER = 8089, 5557
+
 
 def checks(port: int, host: str | None) -> Iterator[Check]:
     """(what, ok|note|bad, what was found, what to do) for each thing that runs have been seen to fail on."""
@@ -25,9 +28,9 @@ def checks(port: int, host: str | None) -> Iterator[Check]:
     yield from _check_torch()
     yield _check_driver()
     yield _check_compiler()
-    yield _check_package("ray", "pip install 'headroom[serve]' to serve models here; driving others' needs it not")
+    yield _check_package("ray", TO_SERVE)
     yield _check_package("locust", "pip install headroom")
-    yield _check_port(port)
+    yield _check_ports(port)
     yield _check_files()
     yield _check_disk()
     yield _check_clock()
@@ -37,24 +40,14 @@ def checks(port: int, host: str | None) -> Iterator[Check]:
 
 
 def _check_python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    return (
-        ("python", "ok", found, "")
-        if sys.version_info >= (3, 11)
-        else ("python", "bad", found, "install 3.11 or newer")
-    )
+    return "python", "ok", platform.python_version(), ""
 
 
 def _check_torch() -> Iterator[Check]:
     try:
         import torch
     except ImportError:
-        yield (
-            "torch",
-            "note",
-            "not installed",
-            "pip install 'headroom[serve]' to serve models here; driving others' needs it not",
-        )
+        yield "torch", "note", "not installed", TO_SERVE
         return
     yield "torch", "ok", str(torch.__version__), ""
     if torch.cuda.is_available():
@@ -89,14 +82,22 @@ def _check_package(name: str, advice: str) -> Check:
         return name, "note", "not installed", advice
 
 
-def _check_port(port: int) -> Check:
+def _check_ports(port: int) -> Check:
+    taken = [number for number in (port, LOCUST_PAGE, LOCUST_MASTER) if _is_taken(number)]
+    if taken:
+        advice = "choose others: headroom serve --port, locust --web-port and --master-bind-port"
+        return "ports", "note", f"{', '.join(map(str, taken))} taken", advice
+    return "ports", "ok", f"{port}, {LOCUST_PAGE} and {LOCUST_MASTER} are free", ""
+
+
+def _is_taken(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            return "port", "note", f"{port} is taken", "serve on another with --port"
-    return "port", "ok", f"{port} is free", ""
+            return True
+    return False
 
 
 def _check_files() -> Check:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MODEL, VARIANTS = "null", ("eager", "compiled")
+VARIANTS = ("eager", "compiled")
 
 
 class Endpoint:
@@ -54,7 +54,7 @@ class Endpoint:
         if path == "/v2":
             return 200, {"name": "stand-in", "version": "1", "host": "stand-in-host"}, {}
         if path == "/v2/repository/index" and method == "POST":
-            return 200, [{"name": MODEL, "version": name, "state": "READY"} for name in VARIANTS], {}
+            return 200, [{"name": self.options.model, "version": name, "state": "READY"} for name in VARIANTS], {}
         if path == "/telemetry/clock" and self.options.telemetry:
             now = self.clock_ns()
             return 200, {"recv_ns": now, "send_ns": self.clock_ns(), "host": "stand-in-host"}, {}
@@ -63,7 +63,7 @@ class Endpoint:
             rows = [[self.clock_ns(), "stand-in-host", "cpu", 0, 12.5]]
             found = {"cursor": "1:1", "overwritten": 0, "host": "stand-in-host", "columns": columns, "rows": rows}
             return 200, found, {}
-        prefix = f"/v2/models/{MODEL}/versions/"
+        prefix = f"/v2/models/{self.options.model}/versions/"
         variant, _, rest = path.removeprefix(prefix).partition("/")
         if not path.startswith(prefix) or variant not in VARIANTS:
             return 404, {"error": f"nothing at {path}"}, {}
@@ -71,7 +71,11 @@ class Endpoint:
             return 200, {}, {}
         if rest == "":
             inputs = [{"name": "x", "datatype": "UINT8", "shape": [-1, -1]}]
-            return 200, {"name": MODEL, "versions": VARIANTS, "inputs": inputs, "outputs": [], "parameters": {}}, {}
+            return (
+                200,
+                {"name": self.options.model, "versions": VARIANTS, "inputs": inputs, "outputs": [], "parameters": {}},
+                {},
+            )
         return await self.infer(headers, body)
 
     async def infer(self, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
@@ -119,6 +123,7 @@ def endpoint(**options: object) -> Iterator[str]:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--model", default="null")
     parser.add_argument("--delay-ms", type=float, default=5)
     parser.add_argument("--slots", type=int, default=0)
     parser.add_argument("--fail-every", type=int, default=0)

@@ -219,7 +219,7 @@ def test_a_taken_run_id_is_refused(finished):
 def test_doctor_names_what_it_looked_at():
     done = headroom("doctor", env=os.environ | {"COLUMNS": "200"})
     assert done.returncode == 0, done.stdout
-    for name in ("python", "torch", "nvml", "compiler", "ray", "locust", "port", "files", "disk", "timer", "cores"):
+    for name in ("python", "torch", "nvml", "compiler", "ray", "locust", "ports", "files", "disk", "timer", "cores"):
         assert f"  {name} " in done.stdout
 
 

@@ -59,6 +59,7 @@ class Conductor:
         self.scenario = scenario
         self.folder = folder
         self.finished = False
+        self._opened = False
         self._aborting = False
         self._command = command
         self._crew = crew
@@ -71,6 +72,8 @@ class Conductor:
         self._waiting: set[str] = set()
         self._all_done = Event()
         self._live: dict[int, Live] = {}
+        self._order: Order | None = None
+        self._members: list[str] = []
         self._lost: list[tuple[Order, int]] = []
 
     # ---- before
@@ -95,10 +98,8 @@ class Conductor:
     def run(self) -> None:
         plan = self.scenario.steps([info.name for info in self._endpoints])
         self._open(plan)
-        collector = Collector(self._client, self._base, self._offset, self._devices.write, self._event)
-        self._collector = collector
-        collector.start()
-        if collector.host:
+        self._collector.start()
+        if self._collector.host:
             began = self._now()
             gevent.sleep(self.scenario.idle_seconds)
             self._event("idle", start_ns=began, end_ns=self._now())
@@ -106,22 +107,25 @@ class Conductor:
         for step in plan:
             blocks.setdefault(step.block, []).append(step)
         for steps in blocks.values():
-            self._run_block(steps, len(plan))
             if self._aborting:
                 return
-        self._close("complete")
+            self._run_block(steps, len(plan))
+        if not self._aborting:
+            self._close("complete")
 
     def abort(self) -> None:
         """Halts the crew and closes the folder with what there is."""
-        if self.finished or self._aborting or not self.folder.exists():
+        if self.finished or self._aborting:
             return
         self._aborting = True
+        if not self._opened:
+            return
         self._event("aborted")
         if self._waiting:
             self._crew.halt()
             self._all_done.wait(timeout=HALT_S + 1)
-            for member in self._waiting:
-                self._event("worker_lost", member=member)
+            for member in list(self._waiting):
+                self._lose(member)
         self._close("aborted")
 
     def _run_block(self, steps: list[LoadStep], of: int) -> None:
@@ -130,7 +134,8 @@ class Conductor:
             raise ScenarioError("no load process is left to send anything")
         start_ns = self._now() + int(LEAD_S * 1e9)
         paths = {info.name: self._path(info) for info in self._endpoints}
-        order = Order(
+        self._members = members
+        self._order = order = Order(
             number=steps[0].block,
             start_ns=start_ns,
             base=self._base,
@@ -153,17 +158,23 @@ class Conductor:
             self._crew.give(member, replace(order, index=index))
         while not self._all_done.wait(timeout=1.0):
             for member in self._waiting - set(self._crew.members()):
-                what = {"worker": members.index(member), "member": member}
-                self._event("worker_lost", **what, steps=[step.index for step in steps])
-                say.warning("load process %s was lost; its share of this step is counted as lost", member)
-                self._lost.append((order, members.index(member)))
-                self._done(member)
+                self._lose(member)
         if self._aborting:
             return
         for step in steps:
             live = self._live.pop(step.index)
             self._event("step_end", step=step.index, endpoint=step.endpoint, rate=step.rate, **live.figures())
             say.info("step %d of %d  %s", step.index + 1, of, live.sentence())
+
+    def _lose(self, member: str) -> None:
+        """A load process that answers no more: an event, and its share of the schedule is counted as lost."""
+        assert self._order is not None
+        index = self._members.index(member)
+        steps = [step.index for step in self._order.steps]
+        self._event("worker_lost", worker=index, member=member, steps=steps)
+        say.warning("load process %s was lost; its share of this step is counted as lost", member)
+        self._lost.append((self._order, index))
+        self._done(member)
 
     def _due(self, order: Order, index: int) -> int:
         """Arrivals of one member's share that were due by now; for members that cannot say so themselves."""
@@ -207,6 +218,7 @@ class Conductor:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
         self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
+        self._collector = Collector(self._client, self._base, self._offset, self._devices.write, self._event)
         server = self._client.get_json(wire.SERVER)
         self._manifest = Manifest(
             id=self.folder.name,
@@ -229,6 +241,7 @@ class Conductor:
             extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
         )
         self._manifest.write(self.folder)
+        self._opened = True
         say.info("run folder: %s", self.folder)
 
     def _close(self, status: str) -> None:
@@ -267,12 +280,14 @@ def spawn(conductor: Conductor, on_end: Callable[[str | None], None]) -> gevent.
     """Runs the plan in a greenlet of its own; `on_end` gets None, or the sentence that says why it ended."""
 
     def work() -> None:
+        problem: str | None = "the run ended without saying why"
         try:
             conductor.run()
-        except (ScenarioError, OSError) as problem:
+            problem = None
+        except (ScenarioError, OSError) as known:
+            problem = str(known)
+        finally:  # whatever happened, what there is is kept and the test comes to its end
             conductor.abort()
-            on_end(str(problem))
-        else:
-            on_end(None)
+            on_end(problem)
 
     return gevent.spawn(work)

@@ -49,7 +49,8 @@ class Collector:
         if first.status != str(OK):
             self._event("warning", sentence=f"the endpoint sends no device samples ({wire.DEVICES}: {first.status})")
             return
-        self._take(first)
+        found = json.loads(first.body)  # samples from before the run are not ours
+        self._cursor, self.host = str(found["cursor"]), str(found.get("host", ""))
         self._greenlets = [
             gevent.spawn(self._forever, self.poll, POLL_S),
             gevent.spawn(self._forever, self._probe, PROBE_S),

@@ -224,7 +224,7 @@ def _prepare(session: Session) -> None:
     assert _scenario_class is not None
     options = environment.parsed_options
     folder = run_folder(Path(options.run_dir), options.run_id, scenario.name)
-    command = os.environ.get("HEADROOM_COMMAND") or shlex.join(["locust", *sys.argv[1:]])
+    command = shlex.join(["locust", *sys.argv[1:]])
     conductor = Conductor(scenario, host, folder, command, session)
     _scenario_class.host = host
     conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows))
@@ -239,6 +239,8 @@ def _conduct(session: Session) -> None:
     deadline = time.monotonic() + READY_S
     while len(session.members()) < max(1, wanted) and time.monotonic() < deadline:
         gevent.sleep(0.05)
+    if session.conductor is not conductor:  # stopped meanwhile
+        return
     if not session.members():
         say.error("no load process became ready within %g s", READY_S)
         session.over = True
@@ -247,7 +249,9 @@ def _conduct(session: Session) -> None:
     def on_end(problem: str | None) -> None:
         if problem:
             say.error("%s", problem)
-        session.over = True
+            session.environment.process_exit_code = 2
+        if session.conductor is conductor:  # else it was stopped, and the next test may be under way
+            session.over = True
 
     spawn(conductor, on_end).join()
 
