@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.verdict import all_of, is_rising
+from analysis.words import significant
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep
@@ -128,5 +129,6 @@ def _grown(low: MeasuredStep | None, high: MeasuredStep) -> list[str]:
     if most is None or growth[most][0] <= 0:
         return []
     return [
-        f"{STAGE_WORDS[most]} ({growth[most][1]:.3g} ms at {low.rate:g}/s, {growth[most][2]:.3g} ms at {high.rate:g}/s)"
+        f"{STAGE_WORDS[most]} ({significant(growth[most][1])} ms at {low.rate:g}/s, "
+        f"{significant(growth[most][2])} ms at {high.rate:g}/s)"
     ]

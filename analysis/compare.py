@@ -89,7 +89,7 @@ def _pair(run: Run, a: str, b: str, rate: float, rounds: list[tuple[MeasuredStep
     else:
         ratio = block_ratio(_latency(run, usable[0][0]), _latency(run, usable[0][1]), 99)
     value = _geometric(p99)
-    unsure = None if ratio else "no interval: too few independent arrivals"
+    unsure = None if ratio else "there are too few independent arrivals for an interval"
     return Pair(
         a=a,
         b=b,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import verdict
+from analysis import verdict, words
 from analysis.capacity import Capacity, capacities
 from analysis.compare import Pair, pairs
 from analysis.records import SCHEMA, write_atomically
@@ -167,8 +167,9 @@ def _held(run: Run, judged: Verdict) -> list[str]:
         if row.trusted and step.overloaded:
             best.setdefault(row.endpoint, f"{row.endpoint} kept up with no rate that was tried")
         elif row.trusted:
-            p99 = "no finite P99" if row.p99_ms is None or math.isinf(row.p99_ms) else f"a P99 of {row.p99_ms:.3g} ms"
-            best[row.endpoint] = f"{row.endpoint} answered {row.achieved_rps:.4g} requests/s with {p99}"
+            finite = row.p99_ms is not None and math.isfinite(row.p99_ms)
+            p99 = f"a P99 of {words.significant(row.p99_ms)} ms" if finite else "no finite P99"
+            best[row.endpoint] = f"{row.endpoint} answered {words.significant(row.achieved_rps)} requests/s with {p99}"
     return [*said, "; ".join(best.values())] if best else said
 
 
@@ -183,18 +184,7 @@ def _bought(compared: list[Pair]) -> list[str]:
 
 
 def _difference(pair: Pair) -> str:
-    ratio = pair.p99_ratio or 1.0
-    where = f"At {pair.rate:g} requests/s"
-    apart = f"{max(ratio, 1 / ratio):.3g}× {'shorter' if ratio > 1 else 'longer'} than {pair.a}'s"
-    if pair.differs is None or pair.ratio_low is None or pair.ratio_high is None:
-        return f"{where} the P99 of {pair.b} is {apart}, but the sample is too small for an interval"
-    if pair.differs:
-        ends = (pair.ratio_low, pair.ratio_high) if ratio > 1 else (1 / pair.ratio_high, 1 / pair.ratio_low)
-        return f"{where} the P99 of {pair.b} is {apart} ({ends[0]:.3g}–{ends[1]:.3g})"
-    return (
-        f"{where} no difference between the P99 of {pair.a} and {pair.b} could be seen (ratio {pair.ratio_low:.3g}–"
-        f"{pair.ratio_high:.3g}); one under {pair.smallest_visible:.0%} would not have shown"
-    )
+    return f"For {pair.a.partition('/')[0]} at {pair.rate:g} requests/s, {words.pair_sentence(asdict(pair))}"
 
 
 def _ms(nanoseconds: float | None) -> float | None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from analysis.records import LOST, Slo
 from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
+from analysis.words import significant
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep
@@ -63,7 +64,8 @@ def doubts(late_ms: Floats, limit_ms: float, unsent: float, cpu_pct: float | Non
     late_p99_ms = percentile(late_ms, 99) if len(late_ms) else 0.0
     # under a hundred arrivals the P99 is the latest of all: one hiccup is not a late generator
     if late_p99_ms > limit_ms and (late_ms > limit_ms).sum() > 1:
-        found.append(f"the load generator was late: P99 {late_p99_ms:.3g} ms, where {limit_ms:.3g} ms would do no harm")
+        late, limit = significant(late_p99_ms), significant(limit_ms)
+        found.append(f"the load generator was late: P99 {late} ms, where {limit} ms would do no harm")
     if unsent > MOST_UNSENT:
         found.append(f"{unsent:.2%} of the arrivals were dropped although the queue did not grow: raise max_in_flight")
     if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
@@ -92,7 +94,7 @@ def meets(
         over = int((latency_ms > slo.latency_ms).sum())
         value = percentile(latency_ms, slo.percentile)
         name = f"P{slo.percentile:g}"
-        shown = f"{value:.4g} ms" if math.isfinite(value) else f"infinite ({failed} of {n} arrivals failed)"
+        shown = f"{significant(value)} ms" if math.isfinite(value) else f"infinite ({failed} of {n} arrivals failed)"
         if value > slo.latency_ms and (n >= early_stop_n(slo.percentile) or surely_over(n, over, slo.percentile)):
             answers.append(False)
             said.append(f"{name} is {shown}, the objective {slo.latency_ms:g} ms")
@@ -116,7 +118,7 @@ def meets(
         # by chance Poisson arrivals come to less than their rate: then all of them must have succeeded
         answers.append(achieved_rps >= slo.min_rate_rps or (failed == 0 and rate >= slo.min_rate_rps))
         if not answers[-1]:
-            said.append(f"{achieved_rps:.4g} requests/s were achieved, the objective {slo.min_rate_rps:g}")
+            said.append(f"{significant(achieved_rps)} requests/s were achieved, the objective {slo.min_rate_rps:g}")
     return all_of(answers), said
 
 
@@ -233,8 +235,8 @@ def warnings(run: Run) -> list[str]:
     if lost := run.missing["devices"]:
         found.append(f"{lost} recorded device samples are missing from the folder")
     found += [
-        f"the clock of {track.host or name} is known to ±{track.error_ns / 1e6:.3g} ms only, too little for samples "
-        f"every {track.period_ns / 1e6:.3g} ms: device figures beside a request may be another's"
+        f"the clock of {track.host or name} is known to ±{significant(track.error_ns / 1e6)} ms only, too little "
+        f"for samples every {significant(track.period_ns / 1e6)} ms: device figures beside a request may be another's"
         for name, track in run.tracks.items()
         if track.error_ns is not None and track.period_ns is not None and track.error_ns > track.period_ns / 2
     ]

@@ -88,7 +88,7 @@ def test_none_without_rising_rates_or_objective(tmp_path: Path) -> None:
     [
         ([Waveform("cpu", util_pct=97)], "host CPU (97 % busy), waiting for the replica ("),
         ([Waveform("cpu", util_pct=20), Waveform(util_pct=96)], "GPU-11111111 (96 % busy), waiting for the replica ("),
-        ([Waveform(util_pct=40)], "waiting for the replica (4.95 ms at 100/s, 45 ms at 200/s)"),
+        ([Waveform(util_pct=40)], "waiting for the replica (4.95 ms at 100/s, 45.0 ms at 200/s)"),
     ],
 )
 def test_what_limits_comes_from_what_was_recorded(tmp_path: Path, waves: list[Waveform], said: str) -> None:

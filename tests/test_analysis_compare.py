@@ -85,7 +85,7 @@ def test_a_small_sample_gives_a_ratio_without_interval(tmp_path: Path) -> None:
     (pair,) = _pairs(tmp_path / "run", [Load("m/eager", 15, constant(30)), Load("m/compiled", 15, constant(10))])
     assert pair.p99_ratio == pytest.approx(3)
     assert pair.ratio_low is None
-    assert pair.note == "no interval: too few independent arrivals"
+    assert pair.note == "there are too few independent arrivals for an interval"
 
 
 def test_an_infinite_p99_has_no_ratio(tmp_path: Path) -> None:

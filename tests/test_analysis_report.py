@@ -17,9 +17,9 @@ import pytest
 from folders import START_NS, Load, Waveform, queue
 
 import analysis
-from analysis import summary
+from analysis import summary, words
 from analysis.records import append_event
-from analysis.report import axes, markup, timeline, words, write
+from analysis.report import axes, markup, timeline, write
 
 S = 10**9
 CPU = Waveform("cpu", power=False, counter=False, util_pct=50.0)

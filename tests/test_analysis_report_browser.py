@@ -12,7 +12,7 @@ from folders import Load
 from playwright.sync_api import Browser, Page, sync_playwright
 from test_analysis_report import EVIL, run_of, shown, two_variants
 
-from analysis.report import words
+from analysis import words
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]

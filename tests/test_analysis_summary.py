@@ -115,12 +115,12 @@ def test_conclusion_of_a_ramp_with_two_variants(tmp_path: Path) -> None:
     loads = [*_ramp("m/eager", FAST, SLOW), *_ramp("m/compiled", constant(5), constant(5), FAST, SLOW)]
     report = _report(tmp_path / "run", loads, slo=SLO, devices=[Waveform("cpu", util_pct=95)])
     assert report["verdict"] == "pass"
-    why = "limited by host CPU (95 % busy), waiting for the replica (4.95 ms at {}/s, 45 ms at {}/s)"
+    why = "limited by host CPU (95 % busy), waiting for the replica (4.95 ms at {}/s, 45.0 ms at {}/s)"
     assert report["conclusion"] == (
         f"m/eager sustains 100 requests/s at p99<50ms and misses it at 200, {why.format(100, 200)}; "
         f"m/compiled sustains 300 requests/s at p99<50ms and misses it at 400, {why.format(300, 400)}. "
         "m/compiled takes 1.5 to 4 times the rate of m/eager. "
-        "At 200 requests/s the P99 of m/compiled is 18× shorter than m/eager's (18–18)."
+        "For m at 200 requests/s, compiled is 18× faster at P99 than eager (18–18)."
     )
 
 
@@ -182,16 +182,15 @@ def test_conclusion_of_variants_that_do_not_differ_and_of_the_slower(tmp_path: P
     same = _report(tmp_path / "a", [Load("m/eager", 300), Load("m/compiled", 300)])
     (pair,) = same["pairs"]
     assert same["conclusion"].endswith(
-        "At 300 requests/s no difference between the P99 of m/eager and m/compiled could be seen "
-        f"(ratio {pair['ratio_low']:.3g}–{pair['ratio_high']:.3g}); "
-        f"one under {pair['smallest_visible']:.0%} would not have shown."
+        "For m at 300 requests/s, no difference shown at P99 "
+        f"({pair['ratio_low']:.2f}–{pair['ratio_high']:.1f}); "
+        f"one under {pair['smallest_visible']:.1%} would not have shown.".replace("%", " %")
     )
     slower = _report(tmp_path / "b", [Load("m/eager", 300, constant(10)), Load("m/compiled", 300, constant(20))])
-    assert slower["conclusion"].endswith("the P99 of m/compiled is 2× longer than m/eager's (2–2).")
+    assert slower["conclusion"].endswith("For m at 300 requests/s, compiled is 2.0× slower at P99 than eager (2.0–2.0).")
     small = _report(tmp_path / "c", [Load("m/eager", 15, constant(20)), Load("m/compiled", 15, constant(10))])
     assert small["conclusion"].endswith(
-        "At 15 requests/s the P99 of m/compiled is 2× shorter than m/eager's, "
-        "but the sample is too small for an interval."
+        f"For m at 15 requests/s, compiled seems 2× faster at P99 than eager, but {small['pairs'][0]['note']}."
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis import words
 from analysis.records import Slo
-from analysis.report import words
 from analysis.report.axes import Panel, Scale, fitting, linear, time_ticks
 from analysis.report.figure import Readout, figure, legend
 from analysis.report.markup import Html, tag

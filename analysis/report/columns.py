@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.report.words import ABSENT, count, significant, size
+from analysis.words import ABSENT, count, significant, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.report import words
+from analysis import words
 from analysis.report.view import View
 
 

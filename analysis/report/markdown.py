@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from analysis.report import columns, facts, words
+from analysis import words
+from analysis.report import columns, facts
 from analysis.report.view import View
 
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 from importlib.resources import files
 
-from analysis.report import words
+from analysis import words
 from analysis.report.markup import Child, Html, tag
 from analysis.report.sections import SECTIONS
 from analysis.report.view import View

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from analysis.report import charts, columns, facts, words
+from analysis import words
+from analysis.report import charts, columns, facts
 from analysis.report.markup import Child, Html, join, tag
 from analysis.report.timeline import device_slices
 from analysis.report.view import Stages, View

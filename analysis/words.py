@@ -1,4 +1,4 @@
-"""Numbers and findings in words, the same ones for the page and for the Markdown.
+"""Numbers and findings in words, the same ones for the conclusion, the page and the Markdown.
 
 Owns how a latency, a rate or a size is written, what each column of a step means, and the sentence for
 an eager-against-compiled pair. An absent value is written `–`, a percentile lost to failures `∞`; `nan`
@@ -111,6 +111,8 @@ def pair_sentence(pair: Row) -> str:
     if not ratio:
         return f"cannot be compared: {pair.get('note') or 'one of the two has no finite P99'}"
     times = f"{significant(max(ratio, 1 / ratio), 2)}× {'faster' if ratio > 1 else 'slower'}"
+    if (not low or not high) and abs(math.log(ratio)) < 0.05:
+        return f"{b} and {a} differ by less than 5 % at P99, but {pair.get('note') or 'there is no interval'}"
     if not low or not high:
         return f"{b} seems {times} at P99 than {a}, but {pair.get('note') or 'there is no interval'}"
     if low > 1 or high < 1:
