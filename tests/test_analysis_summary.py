@@ -190,7 +190,7 @@ def test_conclusion_of_variants_that_do_not_differ_and_of_the_slower(tmp_path: P
     assert slower["conclusion"].endswith("For m at 300 requests/s, compiled is 2.0× slower at P99 than eager (2.0–2.0).")
     small = _report(tmp_path / "c", [Load("m/eager", 15, constant(20)), Load("m/compiled", 15, constant(10))])
     assert small["conclusion"].endswith(
-        f"For m at 15 requests/s, compiled seems 2× faster at P99 than eager, but {small['pairs'][0]['note']}."
+        f"For m at 15 requests/s, compiled seems 2.0× faster at P99 than eager, but {small['pairs'][0]['note']}."
     )
 
 
