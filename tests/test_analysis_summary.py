@@ -187,7 +187,9 @@ def test_conclusion_of_variants_that_do_not_differ_and_of_the_slower(tmp_path: P
         f"one under {pair['smallest_visible']:.1%} would not have shown.".replace("%", " %")
     )
     slower = _report(tmp_path / "b", [Load("m/eager", 300, constant(10)), Load("m/compiled", 300, constant(20))])
-    assert slower["conclusion"].endswith("For m at 300 requests/s, compiled is 2.0× slower at P99 than eager (2.0–2.0).")
+    assert slower["conclusion"].endswith(
+        "For m at 300 requests/s, compiled is 2.0× slower at P99 than eager (2.0–2.0)."
+    )
     small = _report(tmp_path / "c", [Load("m/eager", 15, constant(20)), Load("m/compiled", 15, constant(10))])
     assert small["conclusion"].endswith(
         f"For m at 15 requests/s, compiled seems 2.0× faster at P99 than eager, but {small['pairs'][0]['note']}."

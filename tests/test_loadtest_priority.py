@@ -5,25 +5,45 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from loadtest.engine.priority import NICE
 
-# in a process of its own: the tests keep theirs
-ASK = "import os; from loadtest.engine.priority import take_precedence; print(take_precedence(), '/', os.nice(0))"
+# in a process of its own, as the tests keep their priority; {become} runs after the imports
+ASK = """
+import os, subprocess
+from loadtest.engine.priority import precedence
+{become}
+now = lambda: f"{{os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK}} {{os.nice(0)}}"
+print(now())
+with precedence() as granted:
+    print(granted)
+    print(now())
+    print(os.popen("chrt -p $$ 2>/dev/null | head -1 | grep -c SCHED_OTHER").read().strip())
+print(now())
+"""
 
 
-def asked():
-    return subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_what_is_said_is_what_is_granted():
-    said, _, nice = asked().partition(" / ")
-    granted = re.fullmatch(r"nice (-?\d+), slices of 0.1 ms", said)
-    assert int(nice) == (int(granted[1]) if granted else os.nice(0))
-    assert int(nice) in (NICE, os.nice(0))
-
-
-def test_a_user_without_the_right_keeps_the_nice_value():
-    become_nobody = "os.setuid(65534)" if os.geteuid() == 0 else "pass"
-    code = ASK.replace("print(", f"{become_nobody}; print(")  # after the imports, which nobody may not read
+def asked(become):
+    code = ASK.format(become=become)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith(f"/ {os.nice(0)}")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="schedulers are Linux's here")
+@pytest.mark.parametrize("become", ["pass", "os.setuid(65534)"])
+def test_what_is_said_is_what_is_granted_and_it_ends_with_the_block(become):
+    if become != "pass" and os.geteuid() != 0:
+        become = "pass"
+    before, granted, during, child_is_ordinary, after = asked(become)
+    assert before == after == f"{os.SCHED_OTHER} {os.nice(0)}"
+    slices = re.fullmatch(r"nice (-?\d+), slices of 0.1 ms", granted)
+    if granted == "real-time":
+        assert during == f"{os.SCHED_RR} {os.nice(0)}"
+    elif slices:
+        assert during == f"{os.SCHED_OTHER} {slices[1]}"
+        assert int(slices[1]) in (NICE, os.nice(0))
+    else:
+        assert granted == "as started"
+        assert during == before
+    assert child_is_ordinary == "1"

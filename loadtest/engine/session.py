@@ -30,7 +30,7 @@ from analysis.records import run_folder
 from loadtest.engine.client import Client
 from loadtest.engine.conductor import Conductor, spawn
 from loadtest.engine.driver import Driver, Order
-from loadtest.engine.priority import take_precedence
+from loadtest.engine.priority import precedence
 from loadtest.engine.recorder import pack, unpack
 from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
 
@@ -150,10 +150,11 @@ def work(user: EndpointUser) -> None:
     # what is there by now stays: a full collection over it would stall the schedule by tens of milliseconds
     gc.collect()
     gc.freeze()
-    session.report("ready", {"priority": take_precedence()})
     try:
-        while True:
-            driver.execute(session.orders.get())
+        with precedence() as granted:
+            session.report("ready", {"priority": granted})
+            while True:
+                driver.execute(session.orders.get())
     finally:
         session.driver = None
         client.close()
