@@ -225,6 +225,21 @@ def test_a_run_that_is_stopped_keeps_what_there_is(tmp_path, stop):
     assert all(schedule[row["step"], row["seq"]] == row["intended_ns"] for row in rows)
 
 
+def test_ctrl_c_in_a_terminal_reaches_all_processes_and_every_arrival_still_has_its_row(tmp_path):
+    port = str(free_port())
+    distributed = ["--processes", "2", "--master-bind-port", port, "--master-port", port, "--step-seconds=20"]
+    with endpoint(delay_ms=50) as url:
+        process = start(tmp_path, "--headless", "--host", url, "--rates", "80", *distributed)
+        await_rows(tmp_path / "it", 100)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=30) == 0, said(tmp_path)
+    manifest, rows = read(tmp_path / "it")
+    assert manifest.status == "aborted"
+    assert_ledger_closes(manifest, rows)
+    assert manifest.totals["scheduled"] == len(rows) >= 100
+    assert "worker_lost" not in {event["event"] for event in read_events(tmp_path / "it")}
+
+
 def test_a_killed_run_loses_at_most_the_rows_not_yet_flushed(tmp_path):
     with endpoint() as url:
         process = start(tmp_path, "--headless", "--host", url, "--rates", "200", "--step-seconds=20")

@@ -174,6 +174,8 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
     if isinstance(runner, WorkerRunner):
         runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
         runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
+        # Ctrl-C reaches every process of a terminal: say what became of everything before Locust says goodbye
+        environment.events.quitting.add_listener(lambda **_: _halt())
         return
     if isinstance(runner, MasterRunner):
         for kind in ("ready", "clock", "done"):
