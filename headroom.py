@@ -13,6 +13,7 @@ import ast
 import csv
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -395,9 +396,15 @@ def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterato
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the kernel hands out, of which Ray takes dozens before it listens on ours."""
+    for port in random.sample(range(20_000, 30_000), 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no port between 20000 and 30000 is free")
 
 
 @main.command()

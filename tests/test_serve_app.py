@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 import torch
 import tritonclient.http as triton
-from serving import Served, free_port, served, starting, wait_until_ready
+from serving import Served, served, starting, wait_until_ready
 from tritonclient.utils import InferenceServerException
 
+from headroom import free_port
 from serve import models, weights, wire
 from serve.wire import Array
 
