@@ -33,7 +33,6 @@ import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-VERDICT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 READY_S = 1800
 STOP_S = 30
 
@@ -411,6 +410,8 @@ def free_port() -> int:
 @click.option("--run-dir", default="runs", show_default=True, help="folder that holds run folders")
 def demo(run_dir: str) -> None:
     """Serves custom_cnn eager and compiled on this machine, drives rising rates at both, and reports."""
+    from analysis.verdict import EXIT_CODES
+
     given = {
         "run_dir": run_dir,
         "rates": "6,12,18,24",
@@ -420,7 +421,7 @@ def demo(run_dir: str) -> None:
     }
     code = _run("custom_cnn", None, 1, (), given)
     # the verdict is about this machine, not about whether the demo worked
-    raise SystemExit(0 if code in VERDICT_CODES.values() else code)
+    raise SystemExit(0 if code in EXIT_CODES.values() else code)
 
 
 # ---- read
@@ -436,13 +437,14 @@ def report(folder: Path) -> None:
 def make_report(folder: Path) -> int:
     from analysis import report as pages
     from analysis import store, summary
+    from analysis.verdict import EXIT_CODES
 
     store.seal(folder)
     run = store.load(folder)
     found = summary.write(run)
     pages.write(run, found)
     _print_report(found, folder)
-    return VERDICT_CODES[found["verdict"]]
+    return EXIT_CODES[found["verdict"]]
 
 
 def _console() -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from analysis.store import Run
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
 NONE_SET = "no objective was set, so none could be missed"
 
@@ -47,7 +48,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        return {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}[self.verdict]
+        return EXIT_CODES[self.verdict]
 
 
 # ---- one step

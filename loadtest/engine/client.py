@@ -21,7 +21,7 @@ from geventhttpclient.response import HTTPParseError
 from loadtest.engine.scenario import ScenarioError
 from serve import wire
 
-OK = 200
+OK = "200"
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Client:
         answer = self.send(method, self.prefix + path)
         if answer.status in ("timeout", "connect"):
             raise ScenarioError(f"nothing answers at {self.url}: {answer.error}; is the endpoint up?")
-        if answer.status != str(OK):
+        if answer.status != OK:
             raise ScenarioError(f"{self.url}{path} answered {answer.status}: {error_sentence(answer.body)}")
         try:
             return json.loads(answer.body)
@@ -122,7 +122,7 @@ def discover(client: Client, model: str, variants: Sequence[str]) -> list[wire.E
     found = [wire.EndpointInfo.from_json(client.get_json(wire.model_path(model, name)), name) for name in chosen]
     for name in chosen:
         ready = client.send("GET", f"{client.prefix}{wire.model_path(model, name)}/ready")
-        if ready.status != str(OK):
+        if ready.status != OK:
             raise ScenarioError(f"{model}/{name} at {client.url} is not ready: {error_sentence(ready.body)}")
     return found
 

@@ -85,7 +85,7 @@ class Conductor:
             raise ScenarioError(f"{self.folder} is a run folder already; choose another --run-id")
         for info in found:
             answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers))
-            if answer.status != str(OK):
+            if answer.status != OK:
                 why = answer.error or error_sentence(answer.body)
                 raise ScenarioError(f"{info.name} does not take this scenario's request ({answer.status}): {why}")
         self._endpoints = found
@@ -273,7 +273,7 @@ class Conductor:
         return self._base.wall_ns(time.monotonic_ns())
 
 
-_KIND = {str(OK): "ok", "timeout": "timed_out", "dropped": "dropped", LOST: "lost"}
+_KIND = {OK: "ok", "timeout": "timed_out", "dropped": "dropped", LOST: "lost"}
 
 
 def spawn(conductor: Conductor, on_end: Callable[[str | None], None]) -> gevent.Greenlet[..., None]:

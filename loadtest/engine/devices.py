@@ -26,14 +26,12 @@ PROBE_S = 0.2
 
 
 class Collector:
-    """Polls until stopped; `rows`, `overwritten` and `host` say what came."""
+    """Polls until stopped; `host` is empty where the endpoint sends no samples."""
 
     def __init__(
         self, client: Client, base: Base, offset: Offset, sink: Callable[[Any], None], event: Callable[..., None]
     ) -> None:
         self.host = ""
-        self.rows = 0
-        self.overwritten = 0
         self._client = client
         self._base = base
         self._offset = offset
@@ -46,7 +44,7 @@ class Collector:
     def start(self) -> None:
         """Begins polling if the server has device samples; asks once, so that others are not bothered."""
         first = self._get(wire.DEVICES)
-        if first.status != str(OK):
+        if first.status != OK:
             self._event("warning", sentence=f"the endpoint sends no device samples ({wire.DEVICES}: {first.status})")
             return
         found = json.loads(first.body)  # samples from before the run are not ours
@@ -65,13 +63,13 @@ class Collector:
 
     def poll(self) -> None:
         answer = self._get(f"{wire.DEVICES}?after={quote(self._cursor)}")
-        if answer.status == str(OK):
+        if answer.status == OK:
             self._take(answer)
             if self._lost:
                 self._event("telemetry_back")
         elif not self._lost:
             self._event("telemetry_lost", status=answer.status, sentence=answer.error or "")
-        self._lost = answer.status != str(OK)
+        self._lost = answer.status != OK
 
     def _get(self, path: str) -> Answer:
         return self._client.send("GET", self._client.prefix + path)
@@ -81,18 +79,16 @@ class Collector:
         self._cursor = str(found["cursor"])
         self.host = str(found.get("host", self.host))
         if found.get("overwritten"):
-            self.overwritten += int(found["overwritten"])
             self._event("samples_overwritten", count=int(found["overwritten"]))
         positions = {name: place for place, name in enumerate(found["columns"])}
         places = [positions.get(name) for name in DEVICE_COLUMNS]
         for row in found["rows"]:
             self._batcher.append(tuple(None if place is None else row[place] for place in places))
-        self.rows += len(found["rows"])
         self._batcher.flush()
 
     def _probe(self) -> None:
         answer = self._get(wire.CLOCK)
-        if answer.status == str(OK):
+        if answer.status == OK:
             found = json.loads(answer.body)
             to_wall = self._base.wall_ns
             self._offset.see(to_wall(answer.sent_ns), found["recv_ns"], found["send_ns"], to_wall(answer.done_ns))

@@ -146,7 +146,7 @@ class Driver:
         except gevent.GreenletExit:
             answer = Answer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
         to_wall = base.wall_ns
-        ok = answer.status == str(OK)
+        ok = answer.status == OK
         if not ok and answer.error is None:
             answer.error = error_sentence(answer.body)
         stages = wire.parse_timing(answer.header(wire.TIMING) or "")

@@ -21,7 +21,7 @@ class Live:
         self._bad = 0
 
     def see(self, batch: Any) -> None:
-        ok = np.asarray(batch.column("status").to_pylist()) == str(OK)
+        ok = np.asarray(batch.column("status").to_pylist()) == OK
         intended = np.asarray(batch.column("intended_ns"))
         self._ok += int(ok.sum())
         self._bad += int((~ok).sum())
