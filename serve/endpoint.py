@@ -18,8 +18,8 @@ from serve import variants, wire
 from serve.asgi import Answer, Request, as_error, as_json, only
 from serve.counters import as_statistics
 from serve.engine import Engine, Job
+from serve.opening import open_runner
 from serve.options import ServeOptions
-from serve.runner import open_runner
 from serve.wire import EndpointInfo, TensorSpec, WireError
 
 TIMEOUT_HEADER = "x-request-timeout-seconds"

@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from serve.counters import Counters
-from serve.runner import Ran, Runner, Say, first_line
+from serve.opening import Say
+from serve.runner import Ran, Runner, first_line
 from serve.spec import ServeError, Tensors
 from serve.wire import Array, WireError
 

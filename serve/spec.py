@@ -56,6 +56,10 @@ class ModelSpec:
     """How long a batch of a model without a module takes."""
     max_batch: tuple[int, int] = (4, 16)
     """Rows per batch unless said otherwise: on the CPU, on CUDA."""
+    lengths: tuple[int, ...] = ()
+    """Sizes that the second dimension of every input is padded to, such as tokens; empty: it does not vary."""
+    slow_prepare: bool = False
+    """Whether `prepare` is work (decoding images), so that the event loop must not do it."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """What else the metadata should tell a client."""

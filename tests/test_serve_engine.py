@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from serve.engine import Engine, Job
-from serve.runner import Ran, Say
+from serve.opening import Say
+from serve.runner import Ran
 from serve.spec import ServeError, Tensors
 from serve.wire import WireError
 

@@ -48,7 +48,7 @@ def test_null_and_all_checks_need_no_torch() -> None:
         "import sys; sys.modules |= dict.fromkeys(['torch', 'ray', 'transformers', 'tokenizers'])\n"
         "from serve import models, variants\n"
         "from serve.options import ServeOptions, check\n"
-        "from serve.runner import open_runner\n"
+        "from serve.opening import open_runner\n"
         "options = ServeOptions(('null',), ('eager',))\n"
         "print(open_runner(models.load('null'), variants.load('eager'), options, print).run([], 2, ['y']).outputs)\n"
         "[models.load(name) for name in models.names()]\n"

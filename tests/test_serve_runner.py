@@ -10,6 +10,7 @@ import torch
 from test_serve_weights import small_net
 
 from serve import variants, warmup, weights
+from serve.opening import Opening
 from serve.options import ServeOptions
 from serve.runner import NullRunner, TorchRunner
 from serve.spec import ModelSpec, ServeError, Variant
@@ -42,7 +43,7 @@ def options(cache: Path, **change: Any) -> ServeOptions:
 
 def opened(spec: ModelSpec, variant: str | Variant, how: ServeOptions, said: list[str] | None = None) -> TorchRunner:
     made = variants.load(variant) if isinstance(variant, str) else variant
-    return TorchRunner(spec, made, how, (said if said is not None else []).append)
+    return Opening(spec, made, how, (said if said is not None else []).append).runner
 
 
 def test_buckets_are_powers_of_two_and_the_largest_batch() -> None:
@@ -151,7 +152,7 @@ def test_a_shape_that_was_not_warmed_counts_as_a_recompile(tmp_path: Path) -> No
     def work() -> list[int]:
         runner = opened(small_net(), "compiled", options(tmp_path))
         before = runner.parameters()["recompiles"]
-        runner._call(torch.zeros(3, 3, 8, 8))
+        runner.call(torch.zeros(3, 3, 8, 8))
         return [before, runner.parameters()["recompiles"]]
 
     assert in_a_thread(work) == [0, 1]
