@@ -13,11 +13,9 @@ import ast
 import csv
 import json
 import os
-import random
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -88,9 +86,16 @@ def serve_options(function: Function) -> Function:
                 "--max-queue", type=int, default=256, show_default=True, help="beyond it requests are refused"
             ),
             click.option("--replicas", type=int, default=1, show_default=True, help="replicas per variant"),
-            click.option("--threads", type=int, help="CPU threads per replica [default: all cores]"),
+            click.option("--max-replicas", type=int, help="let Ray Serve add replicas under load, up to this many"),
+            click.option("--threads", type=int, help="CPU threads per replica [default: the cores, shared]"),
+            click.option("--ingress", default="auto", show_default=True, help="fast, plain, or auto"),
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model's own"),
             click.option("--cache-dir", help="where compiled artefacts and weights are kept"),
+            click.option(
+                "--parity-share", type=float, default=0.001, show_default=True, help="of responses compared afterwards"
+            ),
+            click.option("--fail-on-recompile", is_flag=True, help="refuse a request that would compile again"),
+            click.option("--profile", is_flag=True, help="let clients ask for a profile of the next batches"),
         ]
     ):
         function = option(function)
@@ -249,7 +254,7 @@ def _run(scenario: str, host: str | None, processes: int, locust_args: Sequence[
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     if host is not None:
         return _drive(path, host, folder, processes, [*words, *locust_args])
-    how = {key: value for key, value in given.items() if key not in keys and value not in (None, ())}
+    how = {k: value for k, value in given.items() if k not in keys and value not in (None, ()) and value is not False}
     # served and driven by one machine: the load keeps a core, or its lateness would be all there is to see
     how.setdefault("threads", max(1, (os.cpu_count() or 1) - processes))
     with serving(plan.model, plan.variants or ("eager", "compiled"), how) as url:
@@ -277,6 +282,8 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / "locust.log")]
     command += ["--json-file", str(folder / "locust-stats.json"), *words]
     if processes > 1:
+        from serve.ingress import free_port
+
         port = str(free_port())
         command += ["--processes", str(processes), "--master-bind-port", port, "--master-port", port]
         command += ["--master-bind-host", "127.0.0.1"]
@@ -365,10 +372,14 @@ def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[s
 @contextmanager
 def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterator[str]:
     """`headroom serve` in a process of its own, from ready to stopped; yields its URL."""
+    from serve.ingress import free_port
+
     port = free_port()
     command = [sys.executable, "-m", "headroom", "serve", model, "--variants", ",".join(variants), "--port", str(port)]
     for key, value in how.items():
-        command += [f"--set={pair}" for pair in value] if key == "settings" else [f"--{key.replace('_', '-')}={value}"]
+        option = f"--{key.replace('_', '-')}"
+        said = [f"--set={pair}" for pair in value] if key == "settings" else [f"{option}={value}"]
+        command += [option] if value is True else said
     environment = os.environ | {"HEADROOM_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -392,18 +403,6 @@ def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterato
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def free_port() -> int:
-    """A free port below those that the kernel hands out, of which Ray takes dozens before it listens on ours."""
-    for port in random.sample(range(20_000, 30_000), 200):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no port between 20000 and 30000 is free")
 
 
 @main.command()

@@ -14,13 +14,15 @@ import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve import wire
+from serve import ingress, wire
 from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
@@ -45,19 +47,10 @@ CPU_SHARE = 0.1
 """Of a logical core, so that Ray places any number of endpoints on a small machine: threads are ours to set."""
 EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 """Where a server that listens everywhere is reached from here."""
+FALLBACK = "HEADROOM_INGRESS_FALLBACK"
+"""In the environment of a cluster of ours: why it does without the fast way."""
 
 DIED = "its process died while loading (out of memory?)"
-
-ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "disabled",  # else a token is written into the home folder
-    "RAY_worker_niceness": "0",  # Ray's 15 would give our cores to whoever drives the load
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else processes without a share of a GPU see none
-    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # our event loop never blocks
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
-}
-"""Read by every Ray process, so it must be set before the cluster starts."""
 
 
 # ---- inside the cluster
@@ -71,9 +64,10 @@ class EndpointReplica:
     ) -> None:
         from ray import serve
 
+        _stay_on_loopback()
         # Ray says 1 here. Passive: threads that spin between batches take cores that the ingress needs.
         # Both are read but once, when torch is loaded.
-        os.environ["OMP_NUM_THREADS"] = str(options.threads or len(os.sched_getaffinity(0)))
+        os.environ["OMP_NUM_THREADS"] = str(options.replica_threads)
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         context = serve.get_replica_context()
         self._name = (model, variant)
@@ -133,9 +127,10 @@ class GatewayReplica:
     """The gateway as a Serve deployment; `children` are the endpoints when they are bound into its application."""
 
     async def __init__(self, options: ServeOptions, *children: Any) -> None:  # type: ignore[misc]  # Ray awaits it
+        _stay_on_loopback()
         self._options = options
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
-        self._gateway = Gateway(options, self._forward)
+        self._gateway = Gateway(options, self._forward, self._ingress)
 
     def __serve_build_asgi_app__(self) -> App:
         return as_app(self._gateway.answer, self._options.max_body_bytes)
@@ -149,13 +144,43 @@ class GatewayReplica:
     async def was_ready(self, name: Name) -> bool:
         return self._gateway.board.was_ready(name)
 
+    def _ingress(self) -> dict[str, Any]:
+        """Which way requests take, why not the fast one although it was wanted, and how many missed it."""
+        import ray
+
+        if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
+            node: str = ray.get_runtime_context().get_node_id()
+            return {"way": "fast", "fallback": None, "slow_requests": ingress.slow_requests(node)}
+        why = os.environ.get(FALLBACK, "the cluster was started without the environment of the fast way")
+        return {"way": "plain", "fallback": None if self._options.ingress == "plain" else why, "slow_requests": None}
+
     async def _forward(self, name: Name, request: Request, tail: str) -> Answer:
         from ray import serve
 
         if name not in self._handles:
             self._handles[name] = serve.get_deployment_handle(deployment_name(name), deployment_name(name))
-        found: Answer = await self._handles[name].handed_on.remote(request, tail)
+        sent = dataclasses.replace(request, gone=None)  # only here can that be told
+        found: Answer = await self._handles[name].handed_on.remote(sent, tail)
         return found
+
+
+def _stay_on_loopback() -> None:
+    """Where all of Ray is on loopback, so shall be the port for calls between replicas, which Ray opens everywhere.
+
+    Whoever reaches that port can make the replica unpickle what they please.
+    """
+    import ray
+    from ray.serve._private import replica
+
+    if ray.util.get_node_ip_address() != ingress.LOOPBACK:  # type: ignore[no-untyped-call]
+        return
+    listen = getattr(replica, "add_port_to_grpc_server", None)
+    if listen is None:
+        log.warning("this Ray opens its port for calls between replicas in another way, maybe on every interface")
+        return
+    vars(replica)["add_port_to_grpc_server"] = lambda server, address: listen(
+        server, address.replace("[::]", ingress.LOOPBACK)
+    )
 
 
 def deployment_name(name: Name) -> str:
@@ -184,16 +209,30 @@ def _endpoint(options: ServeOptions, name: Name, num_gpus: float, gateway_app: s
     deployment: Any = serve.deployment(
         serve.ingress()(EndpointReplica) if gateway_app else EndpointReplica,  # Ray allows one ingress per application
         name=deployment_name(name),
-        num_replicas=options.replicas,
+        num_replicas=None if options.max_replicas else options.replicas,
+        autoscaling_config=_autoscaling(options, name),
         # more than the queue holds, so that it is the engine that refuses, at once and with a sentence
         max_ongoing_requests=options.max_queue + 1024,
         max_constructor_retry_count=1,
         ray_actor_options={"num_cpus": CPU_SHARE, "num_gpus": num_gpus},
         health_check_timeout_s=120,  # compiling holds the interpreter for long stretches
-        graceful_shutdown_timeout_s=5,
+        graceful_shutdown_timeout_s=30,
     )
     bound: Application = deployment.bind(options, *name, gateway_app)
     return bound
+
+
+def _autoscaling(options: ServeOptions, name: Name) -> dict[str, Any] | None:
+    """A replica more as soon as each has another batch waiting behind the one it runs."""
+    if options.max_replicas is None:
+        return None
+    batch = options.max_batch or options.spec(name[0]).max_batch[options.device == "cuda"]
+    return {
+        "min_replicas": options.replicas,
+        "max_replicas": options.max_replicas,
+        "target_ongoing_requests": 2 * batch,
+        "upscale_delay_s": 5,
+    }
 
 
 def _gpu_share(options: ServeOptions) -> float:
@@ -241,18 +280,23 @@ class Server:
 def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     """Serves until stopped; returns when every replica is warm, or raises `ServeError` with what went wrong."""
     check(options)
-    os.environ.update({key: os.environ.get(key, value) for key, value in ENVIRONMENT.items()})
-    import ray
+    scratch = tempfile.mkdtemp(prefix="hr-")  # short: Ray puts sockets there, whose paths are limited
+    try:
+        fast = _prepare_environment(options, Path(scratch), say)
+        import ray
 
-    if ray.is_initialized():
-        raise ServeError("this process is connected to a Ray cluster already; use `serve run serve.app:build` there")
+        if ray.is_initialized():
+            raise ServeError("this process has a Ray cluster already; use `serve run serve.app:build` there")
+    except BaseException:
+        shutil.rmtree(scratch)
+        raise
     host = EVERY_INTERFACE.get(options.host, options.host)
     host = f"[{host}]" if ":" in host else host
-    scratch = tempfile.mkdtemp(prefix="hr-")  # short: Ray puts sockets there, whose paths are limited
     server = Server(f"http://{host}:{options.port}", ["/".join(name) for name in options.endpoints], scratch)
     try:
         say("starting Ray")
-        _start_cluster(options, scratch)
+        # the fast way opens the host's port itself: all else stays on loopback
+        _start_cluster(options, scratch, ingress.LOOPBACK if fast else options.host)
         _wait_until_ready(server, options, say)
     except BaseException as problem:
         server.stop()
@@ -264,7 +308,24 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     return server
 
 
-def _start_cluster(options: ServeOptions, scratch: str) -> None:
+def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[str], None]) -> bool:
+    """Sets what Ray must find; whether it is the fast way."""
+    why = None if options.ingress == "plain" else ingress.obstacle()
+    fast = options.ingress != "plain" and why is None
+    if why is not None:
+        if options.ingress == "fast":
+            raise ServeError(f"the fast way is not possible: {why}")
+        say(f"requests take Ray's plain proxy, a few hundred a second at most: {why}")
+        os.environ[FALLBACK] = why
+    wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "haproxy" if fast else None, options.host)
+    missing = {key: value for key, value in wanted.items() if key not in os.environ}
+    if missing and "ray" in sys.modules:
+        raise ServeError("Ray was imported before its environment was set; import it after `start` has been called")
+    os.environ.update(missing)
+    return fast
+
+
+def _start_cluster(options: ServeOptions, scratch: str, host: str) -> None:
     import ray
     from ray import serve
 
@@ -279,7 +340,7 @@ def _start_cluster(options: ServeOptions, scratch: str) -> None:
     )
     quiet = {"enable_access_log": False, "log_level": "WARNING"}
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    serve.start(http_options={"host": options.host, "port": options.port}, logging_config=quiet)
+    serve.start(http_options={"host": host, "port": options.port}, logging_config=quiet)
     share = _gpu_share(options)
     targets = [serve.RunTarget(_gateway(options), GATEWAY, "/", quiet)]
     for name in options.endpoints:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from serve import wire
@@ -30,16 +31,23 @@ RETRY_AFTER_S = 1
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request with its whole body; header names are in lower case."""
+    """One HTTP request with its whole body."""
 
     method: str
     path: str
     query: str
-    headers: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    """As they came, names in lower case: few of them are ever looked at."""
     body: wire.Body
     received_ns: int
     """`time.perf_counter_ns` once the body was there: comparable only on this machine."""
     received_wall_ns: int
+    gone: Callable[[], bool] | None = None
+    """Whether the client has hung up meanwhile; None where nobody can tell."""
+
+    def header(self, name: bytes) -> str | None:
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +84,24 @@ def as_app(answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int) 
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-
-            async def read_and_answer() -> Answer | None:
-                request = await _read(scope, receive, max_body_bytes)
-                return None if request is None else await answer(request)
-
-            found = await settled(read_and_answer(), f"{scope['method']} {scope['path']}")
+            found = await settled(_read_and_answer(scope, receive, answer, max_body_bytes), scope["path"])
             if found is not None:
-                await _write(found, send)
+                headers = [
+                    (name.encode("latin-1"), value.encode("latin-1", "replace"))
+                    for name, value in found.headers.items()
+                ]
+                headers.append((b"content-length", b"%d" % len(found.body)))
+                await send({"type": "http.response.start", "status": found.status, "headers": headers})
+                await send({"type": "http.response.body", "body": found.body})
 
     return app
+
+
+async def _read_and_answer(
+    scope: Scope, receive: Receive, answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int
+) -> Answer | None:
+    request = await _read(scope, receive, max_body_bytes)
+    return None if request is None else await answer(request)
 
 
 async def settled(answer: Awaitable[T], what: str) -> T | Answer:
@@ -109,10 +125,10 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 async def _read(scope: Scope, receive: Receive, limit: int) -> Request | None:
     """None: the client left before its body was complete."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise WireError(413, f"the body has {declared} bytes, but at most {limit} are taken")
+    headers = dict(scope["headers"])
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > limit:
+        raise WireError(413, f"the body has {int(declared)} bytes, but at most {limit} are taken")
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -128,14 +144,13 @@ async def _read(scope: Scope, receive: Receive, limit: int) -> Request | None:
             break
     received_ns, received_wall_ns = time.perf_counter_ns(), time.time_ns()
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if encoding := headers.get("content-encoding", ""):
-        body = wire.inflate(body, encoding, limit)
+    if encoding := headers.get(b"content-encoding"):
+        body = wire.inflate(body, encoding.decode("latin-1"), limit)
     query = scope.get("query_string", b"").decode("latin-1")
-    return Request(scope["method"], scope["path"], query, headers, body, received_ns, received_wall_ns)
+    return Request(scope["method"], scope["path"], query, headers, body, received_ns, received_wall_ns, _gone(receive))
 
 
-async def _write(answer: Answer, send: Send) -> None:
-    named: Sequence[tuple[str, str]] = [*answer.headers.items(), ("content-length", str(len(answer.body)))]
-    headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in named]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+def _gone(receive: Receive) -> Callable[[], bool] | None:
+    """uvicorn knows who has hung up, and to ask it costs no task per request."""
+    cycle = getattr(receive, "__self__", None)
+    return partial(getattr, cycle, "disconnected") if hasattr(cycle, "disconnected") else None

@@ -22,7 +22,9 @@ from serve.opening import open_runner
 from serve.options import ServeOptions
 from serve.wire import EndpointInfo, TensorSpec, WireError
 
-TIMEOUT_HEADER = "x-request-timeout-seconds"
+TIMEOUT_HEADERS = (b"x-headroom-timeout-seconds", b"x-request-timeout-seconds")
+"""The first is what our HAProxy makes of the second, empty where there was none."""
+HEADER_LENGTH = wire.HEADER_LENGTH.encode()
 
 
 class Endpoint:
@@ -173,13 +175,14 @@ class Endpoint:
         )
 
     def _expire_on_time(self, job: Job) -> asyncio.TimerHandle | None:
-        """Answers 504 at the deadline if the job is still queued, rather than when the device gets to it."""
+        """Answers 504 at the deadline, rather than when the device gets to it or has done it."""
         if job.deadline_ns is None:
             return None
 
         def expire() -> None:
-            if not job.waiter.done() and self.engine.withdraw(job):
-                job.error = WireError(504, "the deadline of the request passed while it was queued")
+            if not job.waiter.done():
+                where = "was queued" if self.engine.withdraw(job) else "ran"
+                job.error = WireError(504, f"the deadline of the request passed while it {where}")
                 job.waiter.set_result(None)
 
         return self._loop.call_later((job.deadline_ns - time.perf_counter_ns()) / 1e9, expire)
@@ -205,16 +208,17 @@ class Endpoint:
 
 
 def _header_length(request: Request) -> int | None:
-    text = request.headers.get(wire.HEADER_LENGTH)
+    text = request.headers.get(HEADER_LENGTH)
     if text is None:
         return None
-    if not text.isdecimal():
-        raise WireError(400, f"the header {wire.HEADER_LENGTH} must be a number of bytes, not '{text[:64]}'")
+    if not text.isdigit():
+        shown = text[:64].decode("latin-1")
+        raise WireError(400, f"the header {wire.HEADER_LENGTH} must be a number of bytes, not '{shown}'")
     return int(text)
 
 
 def _timeout_s(request: Request) -> float | None:
-    text = request.headers.get(TIMEOUT_HEADER)
+    text = next((value for name in TIMEOUT_HEADERS if (value := request.headers.get(name))), None)
     if text is None:
         return None
     try:
@@ -222,5 +226,6 @@ def _timeout_s(request: Request) -> float | None:
     except ValueError:
         timeout_s = math.nan
     if not math.isfinite(timeout_s):
-        raise WireError(400, f"the header {TIMEOUT_HEADER} must be a number of seconds, not '{text[:64]}'")
+        shown = text[:64].decode("latin-1")
+        raise WireError(400, f"the header x-request-timeout-seconds must be a number of seconds, not '{shown}'")
     return timeout_s if timeout_s > 0 else None  # as Ray's ingress reads it

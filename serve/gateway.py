@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from serve import wire
@@ -28,9 +29,10 @@ Forward = Callable[[Name, Request, str], Awaitable[Answer]]
 class Gateway:
     """Answers every path that no endpoint has for its own."""
 
-    def __init__(self, options: ServeOptions, forward: Forward) -> None:
+    def __init__(self, options: ServeOptions, forward: Forward, ingress: Callable[[], dict[str, Any]]) -> None:
         self._options = options
         self._forward = forward
+        self._ingress = ingress
         self.board = Board(options.endpoints, options.replicas)
         self._sampler = Sampler(sources(), options.sample_ms)
         self._sampler.start()
@@ -87,6 +89,7 @@ class Gateway:
             "extensions": EXTENSIONS,
             "host": self._sampler.host,
             "endpoints": ["/".join(name) for name in self.board.endpoints],
+            "ingress": self._ingress(),
             "versions": {name: installed for name in ("torch", "ray") if (installed := _version(name))},
         }
         return as_json(found)

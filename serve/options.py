@@ -17,6 +17,7 @@ from serve.telemetry import MIN_PERIOD_MS
 __all__ = ["ServeError", "ServeOptions", "check", "from_args"]
 
 DEVICES = ("auto", "cpu", "cuda")
+WAYS = ("auto", "fast", "plain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,24 @@ class ServeOptions:
     """Waiting requests per replica beyond which more are refused."""
     max_body_bytes: int = 64 << 20
     replicas: int = 1
+    max_replicas: int | None = None
+    """Up to which Ray Serve may add replicas under load; None: there are as many as `replicas` says."""
     threads: int | None = None
-    """Of a replica's torch; None: all cores, as variants are driven one after the other."""
+    """Of a replica's torch; None: the cores shared by the replicas of one endpoint, as variants take turns."""
     num_gpus: float | None = None
     """Share of a GPU per replica; None: the GPUs divided among the endpoints, one at most."""
     settings: Mapping[str, str] = field(default_factory=dict)
     sample_ms: int = 100
     cache_dir: str | None = None
+    ingress: str = "auto"
+    """fast (HAProxy straight to the replicas), plain (Ray's Python proxy), or auto: fast where it is possible"""
     keep_on_parity_failure: bool = False
+    parity_share: float = 0.001
+    """Of the responses, compared with eager fp32 in the pauses; 0: none, and no eager module is kept for it."""
+    fail_on_recompile: bool = False
+    """Whether a request that would make torch.compile compile again is refused instead."""
+    profile: bool = False
+    """Whether clients may ask for a profile of the next batches."""
 
     @property
     def endpoints(self) -> list[tuple[str, str]]:
@@ -57,6 +68,11 @@ class ServeOptions:
         """The model with those of the settings that it knows."""
         known = models.settings(model)
         return models.load(model, {k: v for k, v in self.settings.items() if k in known}, self.weights)
+
+    @property
+    def replica_threads(self) -> int:
+        """CPU threads of one replica, such that those of one endpoint do not fight over cores."""
+        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.replicas)
 
     @property
     def cache_folder(self) -> Path:
@@ -109,9 +125,15 @@ def check(options: ServeOptions) -> None:
             raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'headroom[serve]'")
     if options.device not in DEVICES:
         raise ServeError(f"unknown device '{options.device}'; known are {', '.join(DEVICES)}")
+    if options.ingress not in WAYS:
+        raise ServeError(f"unknown ingress '{options.ingress}'; known are {', '.join(WAYS)}")
+    if options.max_replicas is not None and options.max_replicas < options.replicas:
+        raise ServeError("max_replicas must be at least replicas")
     for name, least in (("replicas", 1), ("max_queue", 1), ("max_wait_ms", 0), ("sample_ms", MIN_PERIOD_MS)):
         if getattr(options, name) < least:
             raise ServeError(f"{name} must be at least {least}")
+    if not 0 <= options.parity_share <= 1:
+        raise ServeError("parity_share must be between 0 and 1")
     for name in ("max_batch", "threads"):
         value = getattr(options, name)
         if value is not None and value < 1:

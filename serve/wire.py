@@ -6,21 +6,28 @@ directions; owns no sockets and no models. `serve` answers with it, `loadtest` a
 imports nothing but the standard library and numpy.
 
 A binary body is `<JSON header><tensor bytes>…`; the header's length is in the HTTP header
-`Inference-Header-Content-Length`. Decoded tensors are views into the body, never copies.
+`Inference-Header-Content-Length`. Decoded tensors are views into the body, never copies. A client sends the same
+JSON header again and again, and gets the same, so both are remembered with what they mean.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
+
+REMEMBERED = 256
+"""JSON headers, most recent first, whose meaning is kept."""
+REMEMBERED_BYTES = 1024
 
 Array = npt.NDArray[Any]
 Body = bytes | bytearray | memoryview
@@ -273,7 +280,61 @@ def encode_infer(
 
 def decode_infer(body: Body, header_length: int | None) -> InferRequest:
     """Reads a request; raises `WireError` 400 with one sentence for anything malformed."""
+    if header_length is not None and 0 <= header_length <= min(REMEMBERED_BYTES, len(body)):
+        layout = _layout(bytes(body[:header_length]))
+        if layout is not None and header_length + layout.size == len(body):
+            return InferRequest(layout.id, layout.views(body, header_length), layout.outputs, layout.binary_default)
     head, tail = _split(body, header_length)
+    wanted, binary_default = _wanted(head)
+    inputs = _decode_tensors(_list(head, "inputs"), tail)
+    _check_rows({name: tensor.shape for name, tensor in inputs.items()})
+    return InferRequest(str(head.get("id") or ""), inputs, wanted, binary_default)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a request's JSON header says of the bytes behind it, when all of them are numbers."""
+
+    id: str
+    tensors: tuple[tuple[str, np.dtype[Any], tuple[int, ...], int, int], ...]
+    """(name, element type, shape, elements, first byte)"""
+    size: int
+    outputs: dict[str, bool] | None
+    binary_default: bool
+
+    def views(self, body: Body, start: int) -> dict[str, Array]:
+        return {
+            name: np.frombuffer(body, dtype, count, start + at).reshape(shape)
+            for name, dtype, shape, count, at in self.tensors
+        }
+
+
+@lru_cache(REMEMBERED)
+def _layout(header: bytes) -> _Layout | None:
+    """None for what is malformed or not all numbers in bytes: then the long way decides, or says what is wrong."""
+    try:
+        head = _object(header)
+        wanted, binary_default = _wanted(head)
+        tensors: list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]] = []
+        at = 0
+        for item in _list(head, "inputs"):
+            name, shape, parameters = _described(item)
+            dtype, size = _dtype(item.get("datatype"), name), parameters.get("binary_data_size")
+            count = math.prod(shape)
+            if dtype.kind == "O" or type(size) is not int or size != count * dtype.itemsize:
+                return None
+            tensors.append((name, dtype, shape, count, at))
+            at += size
+        _check_rows({name: shape for name, _, shape, _, _ in tensors})
+        if len({name for name, *_ in tensors}) < len(tensors):
+            return None
+        return _Layout(str(head.get("id") or ""), tuple(tensors), at, wanted, binary_default)
+    except WireError:
+        return None
+
+
+def _wanted(head: Mapping[str, Any]) -> tuple[dict[str, bool] | None, bool]:
+    """Which outputs a request names, each True where as bytes, and how it wants those that it doesn't name."""
     parameters = _mapping(head.get("parameters"), "parameters")
     binary_default = parameters.get("binary_data_output") is True
     wanted: dict[str, bool] | None = None
@@ -287,14 +348,16 @@ def decode_infer(body: Body, header_length: int | None) -> InferRequest:
             if "shared_memory_region" in how:
                 raise _bad(f"output '{name}' asks for shared memory, which this server does not do")
             wanted[name] = how.get("binary_data", binary_default) is True
-    inputs = _decode_tensors(_list(head, "inputs"), tail)
-    if not inputs:
+    return wanted, binary_default
+
+
+def _check_rows(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if not shapes:
         raise _bad("the request has no inputs")
-    rows = {tensor.shape[0] if tensor.ndim else -1 for tensor in inputs.values()}
+    rows = {shape[0] if shape else -1 for shape in shapes.values()}
     if len(rows) != 1 or min(rows) < 1:
-        shapes = ", ".join(f"'{name}' {list(tensor.shape)}" for name, tensor in inputs.items())
-        raise _bad(f"every input needs the same first dimension (rows), at least 1; got {shapes}")
-    return InferRequest(str(head.get("id") or ""), inputs, wanted, binary_default)
+        found = ", ".join(f"'{name}' {list(shape)}" for name, shape in shapes.items())
+        raise _bad(f"every input needs the same first dimension (rows), at least 1; got {found}")
 
 
 def check(inputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> None:
@@ -332,10 +395,29 @@ def encode_result(
     info: EndpointInfo, outputs: Mapping[str, Array], *, binary: Mapping[str, bool], request_id: str = ""
 ) -> tuple[bytes, dict[str, str]]:
     """A response's body and headers; `binary` says for each output whether it goes as bytes."""
+    if not request_id and all(binary.values()) and all(_plain(tensor) for tensor in outputs.values()):
+        said = tuple((name, tensor.dtype, tensor.shape) for name, tensor in outputs.items())
+        text, headers = _result_head(info.model, info.variant, said)
+        return b"".join([text, *(tensor.data for tensor in outputs.values())]), dict(headers)
     head: dict[str, Any] = {"model_name": info.model, "model_version": info.variant, "outputs": []}
     if request_id:
         head["id"] = request_id
     return _encode(head, "outputs", outputs, binary)
+
+
+def _plain(tensor: Array) -> bool:
+    """Whether its memory is what goes over the wire."""
+    return tensor.flags.c_contiguous and tensor.dtype in _DATATYPE and tensor.dtype.kind != "O"
+
+
+@lru_cache(REMEMBERED)
+def _result_head(
+    model: str, variant: str, tensors: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+) -> tuple[bytes, dict[str, str]]:
+    head = {"model_name": model, "model_version": variant, "outputs": []}
+    empty = {name: np.empty(shape, dtype) for name, dtype, shape in tensors}
+    body, headers = _encode(head, "outputs", empty, dict.fromkeys(empty, True))
+    return body[: int(headers[HEADER_LENGTH])], headers
 
 
 def decode_result(body: Body, header_length: int | None) -> dict[str, Array]:
@@ -373,13 +455,17 @@ def _split(body: Body, header_length: int | None) -> tuple[dict[str, Any], memor
     length = len(view) if header_length is None else header_length
     if not 0 <= length <= len(view):
         raise _bad(f"the JSON header is said to be {length} bytes long, but the body has {len(view)}")
+    return _object(bytes(view[:length])), view[length:]
+
+
+def _object(text: bytes) -> dict[str, Any]:
     try:
-        head = json.loads(bytes(view[:length]), parse_constant=_no_constant)
+        head = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         raise _bad(f"the request is not valid JSON: {problem}") from None
     if not isinstance(head, dict):
         raise _bad("the request's JSON is not an object")
-    return head, view[length:]
+    return head
 
 
 def _no_constant(name: str) -> float:
@@ -389,26 +475,31 @@ def _no_constant(name: str) -> float:
 def _decode_tensors(items: list[Mapping[str, Any]], tail: memoryview) -> dict[str, Array]:
     tensors: dict[str, Array] = {}
     for item in items:
-        name = _name(item)
+        name, shape, parameters = _described(item)
         if name in tensors:
             raise _bad(f"tensor '{name}' appears twice")
-        shape = item.get("shape")
-        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-            raise _bad(f"tensor '{name}' has no valid shape")
-        parameters = _mapping(item.get("parameters"), f"parameters of tensor '{name}'")
-        if "shared_memory_region" in parameters:
-            raise _bad(f"tensor '{name}' is in shared memory, which this server does not read")
         size = parameters.get("binary_data_size")
         if size is None:
-            tensors[name] = _from_list(item.get("data"), item.get("datatype", ""), tuple(shape), name)
+            tensors[name] = _from_list(item.get("data"), item.get("datatype", ""), shape, name)
         elif type(size) is not int or not 0 <= size <= len(tail):
             raise _bad(f"tensor '{name}' claims {size} bytes, but {len(tail)} are left in the body")
         else:
-            tensors[name] = _from_bytes(tail[:size], item.get("datatype", ""), tuple(shape), name)
+            tensors[name] = _from_bytes(tail[:size], item.get("datatype", ""), shape, name)
             tail = tail[size:]
     if len(tail):
         raise _bad(f"{len(tail)} bytes of the body belong to no tensor")
     return tensors
+
+
+def _described(item: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Mapping[str, Any]]:
+    """(name, shape, parameters) of a tensor."""
+    name, shape = _name(item), item.get("shape")
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise _bad(f"tensor '{name}' has no valid shape")
+    parameters = _mapping(item.get("parameters"), f"parameters of tensor '{name}'")
+    if "shared_memory_region" in parameters:
+        raise _bad(f"tensor '{name}' is in shared memory, which this server does not read")
+    return name, tuple(shape), parameters
 
 
 def _list(head: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
@@ -438,8 +529,10 @@ def _name(item: Mapping[str, Any]) -> str:
 
 def format_timing(stage_ms: Sequence[float], total_ms: float) -> str:
     """`queue;dur=0.112, batch;dur=…, …, total;dur=…` from the stages' milliseconds in the order of `STAGES`."""
-    named = [*zip(STAGES, stage_ms, strict=True), ("total", total_ms)]
-    return ", ".join(f"{name};dur={ms:.4f}" for name, ms in named)
+    return _TIMING % (*stage_ms, total_ms)
+
+
+_TIMING = ", ".join(f"{name};dur=%.4f" for name in (*STAGES, "total"))
 
 
 def parse_timing(text: str) -> dict[str, float]:

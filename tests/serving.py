@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headroom import free_port
+from serve.ingress import free_port
 
 START_S = 300
 

