@@ -4,7 +4,8 @@ Trust comes first. A step is not trusted where the load generator stood in the w
 arrivals although the endpoint kept up, had no CPU left, or recorded nothing. An overloaded endpoint is no
 reason for distrust: the step tells the truth, which is that it misses every objective.
 
-The run cannot say (`inconclusive`) when it did not end by itself or its ledger is broken. Otherwise:
+The run cannot say (`inconclusive`) when it did not end by itself, its ledger is broken, or what was served
+is not what it claims to be (`testimony`). Otherwise:
 - rising rates (`ramp`, `knee`; `mixed` and `ab` with several rates) go past the knee on purpose. Pass: every
   endpoint has a trusted step that meets the objectives (and the rate they ask for). Fail: an endpoint
   already misses them at its lowest rate, or before the rate that they ask for. Else: cannot say.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis import testimony
 from analysis.records import LOST, Slo
 from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
 from analysis.words import significant
@@ -227,7 +229,7 @@ def flaws(run: Run) -> list[str]:
         found.append(f"the ledger is broken: {doubled} arrivals are recorded twice")
     if strangers := int((~rows["step"].isin(known)).sum()):
         found.append(f"the ledger is broken: {strangers} arrivals belong to no step of the manifest")
-    return found
+    return found + testimony.flaws(manifest)
 
 
 def warnings(run: Run) -> list[str]:
@@ -241,4 +243,4 @@ def warnings(run: Run) -> list[str]:
         for name, track in run.tracks.items()
         if track.error_ns is not None and track.period_ns is not None and track.error_ns > track.period_ns / 2
     ]
-    return found
+    return found + testimony.warnings(run.manifest)

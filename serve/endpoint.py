@@ -11,6 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -20,10 +21,13 @@ from serve.counters import as_statistics
 from serve.engine import Engine, Job
 from serve.opening import open_runner
 from serve.options import ServeOptions
+from serve.spec import Tensors
 from serve.wire import EndpointInfo, TensorSpec, WireError
 
 TIMEOUT_HEADERS = (b"x-headroom-timeout-seconds", b"x-request-timeout-seconds")
 """The first is what our HAProxy makes of the second, empty where there was none."""
+DECODERS = 4
+"""Threads that decode images; they hold the interpreter only in between."""
 HEADER_LENGTH = wire.HEADER_LENGTH.encode()
 
 
@@ -37,6 +41,8 @@ class Endpoint:
         self._outputs = {output.name for output in self._spec.outputs}
         self._info = EndpointInfo(model, variant, self._spec.inputs, self._spec.outputs)
         self._loop = asyncio.get_running_loop()
+        self._preparing = 0
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode") if self._spec.slow_prepare else None
         self.engine = Engine(
             partial(open_runner, self._spec, variants.load(variant), options),
             self._deliver,
@@ -137,7 +143,8 @@ class Endpoint:
 
     async def _infer_or_raise(self, request: Request) -> Answer:
         asked = wire.decode_infer(request.body, _header_length(request))
-        job = self._job(request, asked)
+        tensors = await self._prepared(asked.inputs) if self._spec.slow_prepare else self._spec.prepare(asked.inputs)
+        job = self._job(request, asked, tensors)
         job.waiter = self._loop.create_future()
         self.engine.submit(job)
         timer = self._expire_on_time(job)
@@ -155,22 +162,31 @@ class Endpoint:
         binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
         outputs = {name: job.outputs[name] for name in binary}
         body, headers = wire.encode_result(self._info, outputs, binary=binary, request_id=asked.id)
-        stages_ms = job.stages_ms(time.perf_counter_ns())
+        decode_ms = (job.received_ns - request.received_ns) / 1e6 if self._spec.slow_prepare else None
         headers |= self._headers(request)
-        headers[wire.TIMING] = wire.format_timing(stages_ms, sum(stages_ms))
+        headers[wire.TIMING] = wire.format_timing(job.stages_ms(time.perf_counter_ns()), decode_ms)
         headers[wire.BATCH] = str(job.batch_rows)
         return Answer(200, body, headers)
 
-    def _job(self, request: Request, asked: wire.InferRequest) -> Job:
+    async def _prepared(self, inputs: Tensors) -> Tensors:
+        """Decoded in a thread of its own; what is being decoded counts as waiting."""
+        if self._preparing + self.engine.waiting >= self._options.max_queue:
+            raise WireError(503, f"the queue is full: {self._options.max_queue} requests wait already")
+        self._preparing += 1
+        try:
+            return await self._loop.run_in_executor(self._decoders, self._spec.prepare, inputs)
+        finally:
+            self._preparing -= 1
+
+    def _job(self, request: Request, asked: wire.InferRequest, tensors: Tensors) -> Job:
         if unknown := [name for name in asked.outputs or () if name not in self._outputs]:
             raise WireError(400, f"unknown output '{unknown[0]}'; the model has {', '.join(sorted(self._outputs))}")
-        tensors = self._spec.prepare(asked.inputs)
         timeout_s = _timeout_s(request)
         return Job(
             tensors,
             rows=asked.rows,
             wanted=frozenset(asked.outputs or self._spec.default_outputs),
-            received_ns=request.received_ns,
+            received_ns=time.perf_counter_ns() if self._spec.slow_prepare else request.received_ns,
             deadline_ns=None if timeout_s is None else request.received_ns + int(timeout_s * 1e9),
         )
 

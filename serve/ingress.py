@@ -51,7 +51,7 @@ FAST = {
 PROGRAM = """#!/bin/sh
 # Starts HAProxy for Ray Serve, after haproxy.sed has been over the configuration that Ray wrote.
 for word; do
-    [ "$before" = -f ] && sed -i -f {folder}/haproxy.sed "$word"
+    [ "$before" = -f ] && sed -i -f {quoted}/haproxy.sed "$word"
     before=$word
 done
 exec {binary} "$@"
@@ -128,6 +128,7 @@ def environment(folder: Path | None, host: str = LOOPBACK) -> dict[str, str]:
     address = f"[{host}]" if ":" in host else host
     words = {
         "folder": str(folder),
+        "quoted": shlex.quote(str(folder)),
         "host": address,
         "pattern": address.replace(".", r"\.").replace("[", r"\[").replace("]", r"\]"),
         "binary": shlex.quote(str(binary())),

@@ -6,7 +6,6 @@ metadata says of them afterwards.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -45,7 +44,7 @@ class Opening:
         if kind == "cuda" and not torch.cuda.is_available():
             raise ServeError("there is no CUDA device that torch can use; serve with --device cpu")
         self._device = torch.device(kind)
-        self._threads = options.threads or len(os.sched_getaffinity(0))
+        self._threads = options.replica_threads
         torch.set_num_threads(self._threads)
         self._spec, self._variant = spec, variant
         cache = options.cache_folder

@@ -527,9 +527,14 @@ def _name(item: Mapping[str, Any]) -> str:
 # ---- the headers that say where the time went
 
 
-def format_timing(stage_ms: Sequence[float], total_ms: float) -> str:
-    """`queue;dur=0.112, batch;dur=…, …, total;dur=…` from the stages' milliseconds in the order of `STAGES`."""
-    return _TIMING % (*stage_ms, total_ms)
+def format_timing(stage_ms: Sequence[float], decode_ms: float | None = None) -> str:
+    """`queue;dur=0.112, batch;dur=…, …, total;dur=…` from the stages' milliseconds in the order of `STAGES`.
+
+    Where images are decoded first, that stage comes before them and is in the total.
+    """
+    if decode_ms is None:
+        return _TIMING % (*stage_ms, sum(stage_ms))
+    return f"decode;dur={decode_ms:.4f}, " + _TIMING % (*stage_ms, decode_ms + sum(stage_ms))
 
 
 _TIMING = ", ".join(f"{name};dur=%.4f" for name in (*STAGES, "total"))

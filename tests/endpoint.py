@@ -52,7 +52,10 @@ class Endpoint:
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
         if path == "/v2":
-            return 200, {"name": "stand-in", "version": "1", "host": "stand-in-host"}, {}
+            server = {"name": "stand-in", "version": "1", "host": "stand-in-host"}
+            if self.options.fallback:
+                server["ingress"] = {"way": "plain", "fallback": self.options.fallback, "slow_requests": None}
+            return 200, server, {}
         if path == "/v2/repository/index" and method == "POST":
             return 200, [{"name": self.options.model, "version": name, "state": "READY"} for name in VARIANTS], {}
         if path == "/telemetry/clock" and self.options.telemetry:
@@ -71,12 +74,21 @@ class Endpoint:
             return 200, {}, {}
         if rest == "":
             inputs = [{"name": "x", "datatype": "UINT8", "shape": [-1, -1]}]
+            said = {"recompiles": self.recompiles} if self.options.recompile_every else {}
             return (
                 200,
-                {"name": self.options.model, "versions": VARIANTS, "inputs": inputs, "outputs": [], "parameters": {}},
+                {"name": self.options.model, "versions": VARIANTS, "inputs": inputs, "outputs": [], "parameters": said},
                 {},
             )
+        if rest == "stats" and self.options.recompile_every:
+            return 200, {"model_stats": [{"events": {"recompiles": self.recompiles}}]}, {}
+        if rest != "infer":
+            return 404, {"error": f"nothing at {path}"}, {}
         return await self.infer(headers, body)
+
+    @property
+    def recompiles(self) -> int:
+        return self.infers // self.options.recompile_every
 
     async def infer(self, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
         received = self.clock_ns()
@@ -129,6 +141,8 @@ async def main() -> None:
     parser.add_argument("--fail-every", type=int, default=0)
     parser.add_argument("--hang-every", type=int, default=0)
     parser.add_argument("--clock-ahead-s", type=float, default=0)
+    parser.add_argument("--recompile-every", type=int, default=0)
+    parser.add_argument("--fallback", default="")
     parser.add_argument("--telemetry", type=int, default=1)
     endpoint = Endpoint(parser.parse_args())
     server = await asyncio.start_server(endpoint.serve, "127.0.0.1", endpoint.options.port, family=socket.AF_INET)

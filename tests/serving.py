@@ -36,7 +36,7 @@ class Served:
 
 
 @contextmanager
-def starting(cache: Path, **options: Any) -> Iterator[Served]:
+def starting(cache: Path, environment: dict[str, str] | None = None, **options: Any) -> Iterator[Served]:
     """A server that is on its way; `wait_until_ready` tells when it has arrived."""
     options = {"port": free_port(), "cache_dir": str(cache)} | options
     process = subprocess.Popen(
@@ -46,7 +46,7 @@ def starting(cache: Path, **options: Any) -> Iterator[Served]:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=Path(__file__).parents[1],
-        env=os.environ | {"HOME": str(cache)},
+        env=os.environ | {"HOME": str(cache)} | (environment or {}),
     )
     server = Served(f"http://127.0.0.1:{options['port']}", process)
     assert process.stdin is not None

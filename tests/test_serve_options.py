@@ -24,6 +24,7 @@ NULL = ServeOptions(("null",), ("eager",), port=0)
         ({"device": "tpu"}, "unknown device 'tpu'; known are auto, cpu, cuda"),
         ({"replicas": 0}, "replicas must be at least 1"),
         ({"max_batch": 0}, "max_batch must be at least 1"),
+        ({"parity_share": 1.5}, "parity_share must be between 0 and 1"),
         ({"sample_ms": 1}, "sample_ms must be at least 10"),
         ({"port": 99_999}, "cannot listen on"),
         ({"host": "203.0.113.1"}, "cannot listen on"),

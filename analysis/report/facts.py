@@ -33,10 +33,16 @@ def environment(view: View) -> list[tuple[str, str]]:
         ("seed", scenario.get("seed")),
         ("time-out", words.fact("timeout_s", scenario.get("timeout_s"))[1] if scenario.get("timeout_s") else ""),
         ("most in flight", scenario.get("max_in_flight")),
+        ("way to the replicas", _way(manifest.extra.get("ingress"))),
         ("started", words.clock_time(manifest.started_ns) if manifest.started_ns else ""),
         ("duration", words.duration(seconds) if seconds else ""),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _way(ingress: Any) -> str:
+    said = (ingress.get("after") or ingress.get("before")) if isinstance(ingress, Mapping) else None
+    return str(said.get("way") or "") if isinstance(said, Mapping) else ""
 
 
 def _step_lengths(steps: Sequence[dict[str, Any]]) -> str:
@@ -70,15 +76,22 @@ def endpoint_facts(view: View) -> tuple[list[str], list[list[str]]]:
         (
             f"{e.get('model')}/{e.get('variant')}",
             words.flat({k: v for k, v in e.items() if k in ("max_batch", "parameters")}),
+            words.flat({"parameters": e.get("parameters_after") or {}}),
         )
         for e in view.run.manifest.endpoints
     ]
-    keys = dict.fromkeys(key for _, parameters in said for key in parameters)
+    keys = dict.fromkeys(key for _, before, after in said for key in (*before, *after))
     rows = []
     for key in keys:
         name = words.fact(key.removeprefix("parameters "), None)[0]
-        rows.append([name, *(words.fact(key, parameters.get(key))[1] for _, parameters in said)])
-    return [name for name, _ in said], rows
+        rows.append([name, *(_then(key, before.get(key), after.get(key)) for _, before, after in said)])
+    return [name for name, *_ in said], rows
+
+
+def _then(key: str, before: Any, after: Any) -> str:
+    """`0, after the run 3`, or the one value that it had all along."""
+    first, then = (words.ABSENT if value == "" else words.fact(key, value)[1] for value in (before, after))
+    return first if after in (None, before) else f"{first}, after the run {then}"
 
 
 def event_text(event: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from gevent.event import Event
 
 from analysis.records import DEVICE_COLUMNS, LOST, MANIFEST, REQUEST_COLUMNS, Manifest, append_event
+from loadtest.engine import testimony
 from loadtest.engine.arrivals import offsets
 from loadtest.engine.client import OK, Client, discover, error_sentence
 from loadtest.engine.clock import Base, Offset
@@ -111,6 +112,7 @@ class Conductor:
                 return
             self._run_block(steps, len(plan))
         if not self._aborting:
+            testimony.after(self._client, self._manifest)
             self._close("complete")
 
     def abort(self) -> None:
@@ -240,6 +242,7 @@ class Conductor:
             versions=versions(server),
             extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
         )
+        testimony.before(self._client, self._manifest, server)
         self._manifest.write(self.folder)
         self._opened = True
         say.info("run folder: %s", self.folder)

@@ -13,7 +13,7 @@ from typing import Any
 PACKAGES = ("headroom", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
 
 
-NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions")
+NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
 
 
 def hosts(server: dict[str, Any], url: str, priority: str) -> list[dict[str, Any]]:

@@ -1,0 +1,149 @@
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from serve import ingress
+
+CONFIG = """global
+    log 127.0.0.1:514 local0 info
+    maxconn 4096
+defaults
+    log global
+    option httplog
+    errorfile 503 /somewhere/500.http
+frontend prometheus
+    bind :9101
+    http-request use-service prometheus-exporter if { path /metrics }
+frontend http_frontend
+    bind 127.0.0.1:8123
+    acl healthcheck path -i /-/healthz
+backend http-a
+    server one 127.0.0.1:30000 check
+listen stats
+  bind *:8404
+  stats enable
+"""
+
+
+def started(tmp_path: Path, host: str = ingress.LOOPBACK, times: int = 1) -> str:
+    """What of this configuration HAProxy would get to see; `echo` stands in for it."""
+    environment = ingress.environment(tmp_path / "home", host)
+    program = Path(environment["RAY_SERVE_HAPROXY_BINARY_PATH"])
+    program.write_text(program.read_text().replace(str(ingress.binary()), shutil.which("echo") or "echo"))
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(CONFIG)
+    for _ in range(times):
+        words = [program, "-db", "-f", config, "-sf", "77"]
+        said = subprocess.run(words, check=True, capture_output=True, text=True)
+        assert said.stdout == f"-db -f {config} -sf 77\n"
+        assert said.stderr == ""
+    return config.read_text()
+
+
+def test_haproxy_gets_no_port_but_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    text = started(tmp_path)
+    assert [line.strip() for line in text.splitlines() if line.strip().startswith("bind")] == ["bind 127.0.0.1:8123"]
+    assert "    server one 127.0.0.1:30000 check" in text
+    assert "acl healthcheck" in text
+    assert "local0" not in text
+    assert "httplog" not in text
+    assert f"errorfile 503 {tmp_path}/home/lost.http" in text
+    assert f"http-request set-header {ingress.TIMEOUT_HEADER}" in text
+
+
+@pytest.mark.parametrize(("host", "bind"), [("0.0.0.0", "bind 0.0.0.0:8123"), ("::", "bind [::]:8123")])
+def test_a_host_that_was_asked_for_is_where_it_listens(tmp_path: Path, host: str, bind: str) -> None:
+    text = started(tmp_path, host)
+    assert bind in text
+    assert text.index(bind) < text.index("set-header") < text.index("acl healthcheck")
+    assert "server one 127.0.0.1:30000" in text
+
+
+def test_starting_again_with_the_same_file_changes_no_meaning(tmp_path: Path) -> None:
+    once, twice = started(tmp_path), started(tmp_path, times=2)
+    assert set(once.splitlines()) == set(twice.splitlines())
+
+
+def test_haproxy_itself_takes_the_edited_configuration(tmp_path: Path) -> None:
+    text = started(tmp_path).replace("defaults\n", "defaults\n    mode http\n    timeout connect 1s\n")
+    config = tmp_path / "checked.cfg"
+    config.write_text(text)
+    found = subprocess.run([str(ingress.binary()), "-c", "-f", config], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_reply_for_a_lost_request_is_whole() -> None:
+    head, _, body = ingress.LOST_HTTP.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 503 ")
+    assert f"content-length: {len(body.encode())}" in head
+    assert body.startswith('{"error":')
+
+
+def test_each_cluster_has_files_and_ports_of_its_own(tmp_path: Path) -> None:
+    one, two = ingress.environment(tmp_path / "1"), ingress.environment(tmp_path / "2")
+    own = {key for key in one if key not in ingress.COMMON and key not in ingress.FAST} - {"RAY_SERVE_HAPROXY_NBTHREAD"}
+    assert len(own) == 7
+    assert all(one[key] != two[key] for key in own)
+    assert ingress.environment(None) == ingress.COMMON
+
+
+def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert ingress.obstacle() is None
+    broken = tmp_path / "haproxy"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(ingress, "binary", lambda: broken)
+    assert "does not run here" in str(ingress.obstacle())
+    monkeypatch.setattr(ingress, "binary", lambda: None)
+    assert "there is no HAProxy" in str(ingress.obstacle())
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert "Linux only" in str(ingress.obstacle())
+
+
+STATISTICS = """# pxname,svname,qcur,stot,status,
+http-a,SERVE_REPLICA_a-1,0,5000,UP,
+http-a,SERVE_PROXY_ACTOR-fallback-77,0,3,UP,
+http-b,SERVE_PROXY_ACTOR-fallback-77,0,,UP,
+http-b,BACKEND,0,5003,UP,
+
+"""
+
+
+def test_requests_that_took_the_slow_way_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_SERVE_HAPROXY_SOCKET_PATH", str(tmp_path / "admin.sock"))
+    assert ingress.slow_requests("node") is None
+    (tmp_path / "node").mkdir()
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as admin:
+        admin.bind(str(tmp_path / "node" / "admin.sock"))
+        admin.listen()
+
+        def answer() -> None:
+            connection, _ = admin.accept()
+            with connection:
+                asked.append(connection.recv(100))
+                connection.sendall(STATISTICS.encode())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert ingress.slow_requests("node") == 3
+        thread.join()
+    assert asked == [b"show stat\n"]
+    monkeypatch.delenv("RAY_SERVE_HAPROXY_SOCKET_PATH")
+    assert ingress.slow_requests("node") is None
+
+
+def test_the_module_prints_what_a_shell_needs(tmp_path: Path) -> None:
+    import sys
+
+    words = [sys.executable, "-m", "serve.ingress", str(tmp_path / "with space")]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    script = found.stdout + 'echo "$RAY_SERVE_ENABLE_HA_PROXY $RAY_SERVE_HAPROXY_BINARY_PATH"'
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert said.stdout == f"1 {tmp_path}/with space/haproxy.sh\n"
+    assert subprocess.run(words[:3], capture_output=True, text=True).returncode == 2
