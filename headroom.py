@@ -23,6 +23,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -111,8 +112,9 @@ def serve_options(function: Function) -> Function:
 @click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
 @click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")
 @click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
+@click.option("--config", "only_config", is_flag=True, help="print the YAML for `serve run`, or KubeRay, instead")
 @serve_options
-def serve(models: tuple[str, ...], only_list: bool, **given: Any) -> None:
+def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: Any) -> None:
     """Hosts MODELS, every variant side by side, until stopped."""
     from serve import models as model_files
     from serve import variants as variant_files
@@ -124,9 +126,15 @@ def serve(models: tuple[str, ...], only_list: bool, **given: Any) -> None:
     given["variants"] = tuple(name.strip() for name in given["variants"].split(",") if name.strip())
     given["settings"] = dict(_pair(text) for text in given["settings"])
     options = ServeOptions(models=models, **given)
-    check(options)
+    if only_config:
+        check(replace(options, port=0))
+    else:
+        check(options)
     from serve import app
 
+    if only_config:
+        click.echo(app.configuration(options), nl=False)
+        return
     _terminate_is_ctrl_c()
     _stop_with_parent()
     server = None

@@ -27,8 +27,8 @@ from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
-from serve.options import ServeOptions, check, from_args
-from serve.spec import ServeError
+from serve.options import ServeOptions, as_args, check, from_args
+from serve.spec import ServeError, unknown
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -251,11 +251,41 @@ def build(args: Mapping[str, str]) -> Application:
     """For `serve run serve.app:build model=bert variants=eager,compiled …` and KubeRay's `import_path`.
 
     Keys are the options' names (`model` or `models`; several separated by commas); any other is a model's setting.
+    With `part`, only the gateway or one endpoint, as `configuration` lists them; else all, and requests take two hops.
     """
-    options = from_args(args)
+    given = dict(args)
+    part = given.pop("part", None)
+    options = from_args(given)
     check(dataclasses.replace(options, port=0))
     share = _gpu_share(options)
+    if part == GATEWAY:
+        return _gateway(options)
+    if part is not None:
+        found = {"/".join(name): name for name in options.endpoints}
+        if part not in found:
+            raise unknown("part", part, [GATEWAY, *found])
+        return _endpoint(options, found[part], share, GATEWAY)
     return _gateway(options, *(_endpoint(options, name, share, None) for name in options.endpoints))
+
+
+def configuration(options: ServeOptions) -> str:
+    """The YAML that `serve run`, `serve deploy` and KubeRay's `serveConfigV2` take, one hop to each endpoint."""
+    import yaml
+
+    args = as_args(options)
+    parts = [(GATEWAY, "/", GATEWAY)]
+    parts += [(deployment_name(name), wire.model_path(*name), "/".join(name)) for name in options.endpoints]
+    quiet = {"enable_access_log": False, "log_level": "WARNING"}
+    found = {
+        "http_options": {"host": options.host, "port": options.port},
+        "logging_config": quiet,
+        "applications": [
+            {"name": name, "route_prefix": prefix, "import_path": "serve.app:build", "args": {**args, "part": part}}
+            for name, prefix, part in parts
+        ],
+    }
+    text: str = yaml.safe_dump(found, sort_keys=False)
+    return text
 
 
 # ---- outside it

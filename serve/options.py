@@ -14,7 +14,7 @@ from serve import models, variants, weights
 from serve.spec import ModelSpec, ServeError, unknown
 from serve.telemetry import MIN_PERIOD_MS
 
-__all__ = ["ServeError", "ServeOptions", "check", "from_args"]
+__all__ = ["ServeError", "ServeOptions", "as_args", "check", "from_args"]
 
 DEVICES = ("auto", "cpu", "cuda")
 WAYS = ("auto", "fast", "plain")
@@ -103,6 +103,17 @@ def from_args(args: Mapping[str, str]) -> ServeOptions:
     if "models" not in values:
         raise ServeError("name a model, such as model=bert")
     return ServeOptions(**values, settings=settings)
+
+
+def as_args(options: ServeOptions) -> dict[str, str]:
+    """The text that `from_args` reads: what differs from the defaults, without where to listen."""
+    found = dict(options.settings)
+    for item in fields(ServeOptions):
+        value = getattr(options, item.name)
+        if item.name in ("settings", "host", "port") or (item.name != "models" and value == item.default):
+            continue
+        found[item.name] = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return found
 
 
 def check(options: ServeOptions) -> None:

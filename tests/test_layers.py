@@ -14,7 +14,7 @@ TABLE = {
     "serve.wire": ((), ("numpy",)),
     "analysis.records": ((), ()),
     "serve": (("serve",), ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil")),
-    "serve.app": (("serve",), ("numpy", "torch", "ray")),
+    "serve.app": (("serve",), ("numpy", "torch", "ray", "yaml")),  # yaml comes with ray
     "serve.telemetry": (("serve",), ("numpy", "psutil", "pynvml")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),

@@ -3,9 +3,11 @@
 import http.client
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -23,7 +25,7 @@ import tritonclient.http as triton
 from serving import Served, served, starting, wait_until_ready
 from tritonclient.utils import InferenceServerException
 
-from serve import models, weights, wire
+from serve import ingress, models, weights, wire
 from serve.ingress import free_port
 from serve.wire import Array
 
@@ -378,6 +380,46 @@ def test_serve_run_binds_everything_into_one_application(cache: Path) -> None:
             run.communicate(timeout=60)
 
 
+def test_the_printed_configuration_serves_on_the_fast_way(cache: Path, tmp_path: Path) -> None:
+    """`headroom serve null --config > null.yaml; eval "$(python -m serve.ingress …)"; serve run null.yaml`."""
+    port = free_port()
+    words = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", "--config"]
+    text = subprocess.run([*words, "--port", str(port)], check=True, capture_output=True, text=True).stdout
+    (tmp_path / "null.yaml").write_text(text)
+    program = (
+        "import json, sys, yaml, ray\n"
+        "from ray import serve\n"
+        "ray.init(address='local', include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
+        "from ray.serve.schema import ServeDeploySchema\n"
+        "from ray.serve._private.api import serve_start\n"
+        f"config = yaml.safe_load(open({str(tmp_path / 'null.yaml')!r}))\n"
+        "client = serve_start(http_options=config['http_options'])\n"
+        "client.deploy_apps(ServeDeploySchema.model_validate(config), _blocking=True)\n"
+        "print('up', flush=True)\n"
+        "sys.stdin.read()\n"
+        "ray.shutdown()\n"
+    )
+    home = tempfile.mkdtemp(prefix="hr-")  # short, as sockets are there
+    environment = os.environ | ingress.environment(Path(home)) | {"HOME": str(cache)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment, text=True) as run:
+        assert run.stdout is not None
+        try:
+            assert any(line == "up\n" for line in run.stdout)
+            server = Served(f"http://127.0.0.1:{port}", run)
+            until_s = time.monotonic() + 60
+            while get(server, wire.READY)[0] != 200:
+                assert time.monotonic() < until_s
+                time.sleep(0.1)
+            before = get(server, wire.SERVER)[1]["ingress"]  # what came before all was up may have gone the slow way
+            assert post(server, wire.infer_path("null", "eager"), *NULL)[0] == 200
+            assert before["way"] == "fast"
+            assert get(server, wire.SERVER)[1]["ingress"] == before
+        finally:
+            run.communicate(timeout=60)
+            shutil.rmtree(home)
+
+
 # ---- starts that fail
 
 
@@ -415,7 +457,11 @@ def test_nothing_listens_beyond_loopback(images: Served) -> None:
 
 
 def test_requests_went_the_fast_way(images: Served) -> None:
-    assert get(images, wire.SERVER)[1]["ingress"] == {"way": "fast", "fallback": None, "slow_requests": 0}
+    before = get(images, wire.SERVER)[1]["ingress"]  # what came before all was up may have gone the slow way
+    assert (before["way"], before["fallback"]) == ("fast", None)
+    for _ in range(3):
+        assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
+    assert get(images, wire.SERVER)[1]["ingress"] == before
 
 
 def test_the_plain_way_answers_the_same_and_says_which_it_is(cache: Path, images: Served) -> None:
