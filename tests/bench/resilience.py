@@ -1,0 +1,289 @@
+"""What goes wrong when things go wrong: a replica killed under load, a replica replaced, and three times too much load.
+
+A null model with a fixed time per batch, so that capacity is known: `max_batch` rows each `delay_ms`. The load is
+headroom's own, open loop, and every arrival has its row. Three scenes:
+
+    killed      two replicas at half capacity; one gets SIGKILL. Only what was in flight on it may fail.
+    replaced    two replicas at half capacity; both make room for a new version, in turn. Nothing may fail.
+    overload    one replica: near its knee, then at 3 × capacity for `--seconds`, then at half. Refusals must be
+                fast, what is served must stay near the knee, memory flat, and service normal soon after.
+
+Prints a table, then one JSON line.
+
+    python tests/bench/resilience.py
+    python tests/bench/resilience.py --scenes overload --seconds 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+DELAY_MS, MAX_BATCH = 10, 4
+CAPACITY = MAX_BATCH * 1e3 / DELAY_MS
+"""Rows per second of one replica, less what the engine takes."""
+
+
+# ---- the server: this file again, told what to do by lines on its standard input
+
+
+def server(port: int, replicas: int, cache: str) -> None:
+    from dataclasses import replace
+
+    from serve import app, wire
+    from serve.options import ServeOptions
+
+    settings = {"delay_ms": str(DELAY_MS)}
+    options = ServeOptions(
+        ("null",), ("eager",), port=port, replicas=replicas, max_batch=MAX_BATCH, max_queue=64, cache_dir=cache,
+        settings=settings,
+    )  # fmt: skip
+    running = app.start(options, lambda line: print(line, flush=True))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line.strip() == "replace":
+            from ray import serve
+
+            name = ("null", "eager")
+            changed = app._endpoint(replace(options, seed=options.seed + 1), name, 0, app.GATEWAY)
+            # returns when the new version runs and the old one is gone
+            serve.run(changed, name=app.deployment_name(name), route_prefix=wire.model_path(*name))
+            print("replaced", flush=True)
+    running.stop()
+
+
+class Server:
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self.process, self.url = process, url
+
+    def hear(self, word: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == word:
+                return
+        raise SystemExit(f"the server ended before it said {word}")
+
+    def say(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def replicas(self) -> list[psutil.Process]:
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        return [process for process in found if "ServeReplica:null" in " ".join(process.cmdline())]
+
+
+@contextmanager
+def serving(replicas: int, scratch: Path) -> Iterator[Server]:
+    from serve.ingress import free_port
+
+    port = free_port()
+    words = [sys.executable, __file__, "--server", str(port), str(replicas), str(scratch)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=os.environ | {"HOME": str(scratch)}
+    )
+    found = Server(process, f"http://127.0.0.1:{port}")
+    try:
+        found.hear("ready")
+        yield found
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(90)
+
+
+# ---- the load
+
+
+def drive(url: str, rates: list[float], seconds: float, folder: Path) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary", "--host", url]
+    words += ["--rates", ",".join(f"{rate:g}" for rate in rates), "--step-seconds", f"{seconds:g}"]
+    words += [
+        "--settle-seconds",
+        "0",
+        "--idle-seconds",
+        "0",
+        "--variants",
+        "eager",
+        "--timeout",
+        "10",
+        "--mode",
+        "hold",
+    ]
+    words += ["--run-dir", str(folder.parent), "--run-id", folder.name]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=(folder.parent / "locust.err").open("w"))
+
+
+def started_ns(folder: Path, step: int = 0) -> int:
+    """When the step began, once it has."""
+    for _ in range(600):
+        path = folder / "events.jsonl"
+        if path.exists():
+            for line in path.read_text().splitlines():
+                event = json.loads(line)
+                if event["event"] == "step_start" and event["step"] == step:
+                    return int(event["time_ns"])
+        time.sleep(0.1)
+    raise SystemExit("the load did not start")
+
+
+def rows_of(folder: Path) -> pd.DataFrame:
+    import analysis
+
+    if not folder.exists():
+        raise SystemExit(f"there was no load:\n{(folder.parent / 'locust.err').read_text()[-2000:]}")
+    found = analysis.load(folder).requests.copy()
+    found["service_ms"] = (found["done_ns"] - found["sent_ns"]) / 1e6
+    return found
+
+
+def p99(values: pd.Series[float]) -> float:
+    return float(np.quantile(values, 0.99, method="higher")) if len(values) else float("nan")
+
+
+# ---- scenes
+
+
+def killed(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    folder = scratch / "killed"
+    with serving(2, scratch) as under:
+        load = drive(under.url, [CAPACITY], options.seconds, folder)
+        started_ns(folder)
+        time.sleep(options.seconds / 2)
+        victim = under.replicas()[0]
+        before_ns = time.time_ns()
+        victim.kill()
+        victim.wait()
+        gone_ns = time.time_ns()
+        load.wait()
+    rows = rows_of(folder)
+    bad = rows[~rows["ok"]]
+    flight = rows[(rows["sent_ns"] < gone_ns) & (rows["done_ns"] > before_ns)]
+    return {
+        "scene": "killed",
+        "arrivals": len(rows),
+        "failed": len(bad),
+        "statuses": bad["status"].astype(str).value_counts().to_dict(),
+        "in_flight_while_it_died": len(flight),
+        "failed_sent_after_its_death": int((bad["sent_ns"] > gone_ns).sum()),
+        "it_died_within_ms": (gone_ns - before_ns) / 1e6,
+    }
+
+
+def replaced(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    folder = scratch / "replaced"
+    with serving(2, scratch) as under:
+        load = drive(under.url, [CAPACITY], options.seconds + 30, folder)
+        started_ns(folder)
+        time.sleep(3)
+        old = {process.pid for process in under.replicas()}
+        under.say("replace")
+        under.hear("replaced")
+        load.wait()
+        left = old & {process.pid for process in under.replicas()}
+    rows = rows_of(folder)
+    bad = rows[~rows["ok"]]
+    return {
+        "scene": "replaced",
+        "arrivals": len(rows),
+        "failed": len(bad),
+        "statuses": bad["status"].astype(str).value_counts().to_dict(),
+        "replicas_seen": int(rows["replica"].nunique()),
+        "old_replicas_left": len(left),
+    }
+
+
+def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    folder = scratch / "overload"
+    rates = [0.5 * CAPACITY, 0.95 * CAPACITY, 3 * CAPACITY, 0.5 * CAPACITY]
+    memory: list[tuple[int, int]] = []
+    with serving(1, scratch) as under:
+        load = drive(under.url, rates, options.seconds, folder)
+        (replica,) = under.replicas()
+
+        def watch() -> None:
+            while load.poll() is None:
+                memory.append((time.time_ns(), replica.memory_info().rss))
+                time.sleep(0.25)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        load.wait()
+        watcher.join()
+    rows = rows_of(folder)
+    calm, knee, flood, after = (rows[rows["step"] == step] for step in range(4))
+    refused = flood[flood["status"].astype(str).isin(["429", "503"])]
+    start_ns, end_ns = flood["intended_ns"].min(), flood["intended_ns"].max()
+    used = [bytes_ for at, bytes_ in memory if start_ns + 2e9 < at < end_ns]
+    soon = after[after["intended_ns"] >= after["intended_ns"].min() + 2e9]
+
+    def served_per_s(part: pd.DataFrame) -> float:
+        span_s = (part["intended_ns"].max() - part["intended_ns"].min()) / 1e9
+        return float(part["ok"].sum() / span_s)
+
+    return {
+        "scene": "overload",
+        "offered_rps": rates[2],
+        "knee_served_rps": served_per_s(knee),
+        "served_rps": served_per_s(flood),
+        "served_over_knee": served_per_s(flood) / served_per_s(knee),
+        "refused": len(refused),
+        "refusal_p99_ms": p99(refused["service_ms"]),
+        "other_failures": int((~flood["ok"]).sum()) - len(refused),
+        "late_p99_ms": p99(flood["late_ms"]),
+        "memory_grew_bytes": used[-1] - used[0] if used else None,
+        "memory_bytes": used[-1] if used else None,
+        "calm_p99_ms": p99(calm.loc[calm["ok"], "service_ms"]),
+        "after_2s_p99_ms": p99(soon.loc[soon["ok"], "service_ms"]),
+        "after_2s_failed": int((~soon["ok"]).sum()),
+    }
+
+
+SCENES = {"killed": killed, "replaced": replaced, "overload": overload}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenes", default=",".join(SCENES))
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--server", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.server:
+        server(int(options.server[0]), int(options.server[1]), options.server[2])
+        return
+    found = []
+    for name in options.scenes.split(","):
+        with tempfile.TemporaryDirectory() as scratch:
+            scene = SCENES[name](options, Path(scratch))
+        found.append(scene)
+        print(f"\n{name}")
+        for key, value in scene.items():
+            if key != "scene":
+                print(
+                    f"  {key.replace('_', ' '):<34} {value:,.6g}"
+                    if isinstance(value, float)
+                    else f"  {key.replace('_', ' '):<34} {value}"
+                )
+    print(json.dumps({"benchmark": "resilience", "delay_ms": DELAY_MS, "max_batch": MAX_BATCH, "scenes": found}))
+
+
+if __name__ == "__main__":
+    main()
