@@ -310,7 +310,8 @@ class Server:
 def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     """Serves until stopped; returns when every replica is warm, or raises `ServeError` with what went wrong."""
     check(options)
-    scratch = tempfile.mkdtemp(prefix="hr-")  # short: Ray puts sockets there, whose paths are limited
+    _sweep()
+    scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")  # short: Ray puts sockets there, whose paths are limited
     try:
         fast = _prepare_environment(options, Path(scratch), say)
         import ray
@@ -338,6 +339,14 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     return server
 
 
+def _sweep() -> None:
+    """Removes what servers that were killed have left behind."""
+    for left in Path(tempfile.gettempdir()).glob("hr[0-9]*-*"):
+        pid = left.name.removeprefix("hr").partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[str], None]) -> bool:
     """Sets what Ray must find; whether it is the fast way."""
     why = None if options.ingress == "plain" else ingress.obstacle()
@@ -347,7 +356,7 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
             raise ServeError(f"the fast way is not possible: {why}")
         say(f"requests take Ray's plain proxy, a few hundred a second at most: {why}")
         os.environ[FALLBACK] = why
-    wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "haproxy" if fast else None, options.host)
+    wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "h" if fast else None, options.host)
     missing = {key: value for key, value in wanted.items() if key not in os.environ}
     if missing and "ray" in sys.modules:
         raise ServeError("Ray was imported before its environment was set; import it after `start` has been called")

@@ -11,18 +11,23 @@ variables that every node needs.
 from __future__ import annotations
 
 import csv
+import ctypes
 import os
 import platform
 import random
+import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 LOOPBACK = "127.0.0.1"
+PR_SET_PDEATHSIG = 1
 TIMEOUT_HEADER = "x-headroom-timeout-seconds"
 """What HAProxy makes of `x-request-timeout-seconds`, which Ray would answer itself, in plain text."""
 
@@ -48,26 +53,11 @@ FAST = {
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy hears in time; every stop waits for it
 }
 
-PROGRAM = """#!/bin/sh
-# Starts HAProxy for Ray Serve, after haproxy.sed has been over the configuration that Ray wrote.
-for word; do
-    [ "$before" = -f ] && sed -i -f {quoted}/haproxy.sed "$word"
-    before=$word
-done
-exec {binary} "$@"
-"""
-
-EDITS = r"""# No pages of statistics and metrics, which would listen on every interface: the admin socket tells it all.
-/^frontend prometheus/,/^frontend http_frontend/{{/^frontend http_frontend/!d}}
-/^listen stats/,$d
-# No line of log per request.
-/^ *log .* local0/d
-/^ *option httplog/d
-# Only this port is reached from elsewhere, and only if asked: replicas listen on loopback.
-s/^ *bind 127\.0\.0\.1:\([0-9]*\)$/    bind {host}:\1/
-/^ *bind {pattern}:[0-9]*$/r {folder}/rules.cfg
-s#errorfile \(50.\) .*#errorfile \1 {folder}/lost.http#
-"""
+LOST = b'{"error":"no replica answered: the one that had this request is gone, or none is up; try again"}'
+LOST_HTTP = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(LOST), LOST)
+)
 
 RULES = f"""\
     # Deadlines are the engine's, which answers in the protocol's words, and so is who has left meanwhile:
@@ -76,12 +66,6 @@ RULES = f"""\
     http-request del-header x-request-timeout-seconds
     http-request set-header x-request-disconnect-disabled ?1
 """
-
-LOST = '{"error":"no replica answered: the one that had this request is gone, or none is up; try again"}'
-LOST_HTTP = (
-    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
-    f"content-length: {len(LOST)}\r\n\r\n{LOST}"
-)
 
 
 def free_port() -> int:
@@ -125,20 +109,10 @@ def environment(folder: Path | None, host: str = LOOPBACK) -> dict[str, str]:
     if folder is None:
         return dict(COMMON)
     folder.mkdir(parents=True, exist_ok=True)
-    address = f"[{host}]" if ":" in host else host
-    words = {
-        "folder": str(folder),
-        "quoted": shlex.quote(str(folder)),
-        "host": address,
-        "pattern": address.replace(".", r"\.").replace("[", r"\[").replace("]", r"\]"),
-        "binary": shlex.quote(str(binary())),
-    }
-    program = folder / "haproxy.sh"
-    program.write_text(PROGRAM.format(**words))
+    program = folder / "haproxy"
+    words = [sys.executable, __file__, "--haproxy", str(binary()), host]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
-    (folder / "haproxy.sed").write_text(EDITS.format(**words))
-    (folder / "rules.cfg").write_text(RULES)
-    (folder / "lost.http").write_bytes(LOST_HTTP.encode())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         **COMMON,
@@ -146,12 +120,35 @@ def environment(folder: Path | None, host: str = LOOPBACK) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(program),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(max(1, min(4, cores // 2))),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),  # short: a long node id and a suffix join it
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "state"),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
     }
+
+
+def edited(configuration: str, host: str, lost: Path) -> str:
+    """Ray's configuration of HAProxy as we want it; `lost` is the file with the reply for lost requests."""
+    address = f"[{host}]" if ":" in host else host
+    # no pages of statistics and metrics, which would listen on every interface: the admin socket tells it all
+    text = re.sub(r"(?ms)^frontend prometheus\n.*?(?=^frontend http_frontend)", "", configuration)
+    text = re.sub(r"(?ms)^listen stats\n.*", "", text)
+    # no line of log per request
+    text = re.sub(r"(?m)^ *(log .* local0 .*|option httplog)\n", "", text)
+    # this port alone may be reached from elsewhere: replicas listen on loopback
+    text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n{RULES}", text)
+    return re.sub(r"(?m)^( *errorfile 50\d) .*", rf"\1 {lost}", text)
+
+
+def run_haproxy(program: str, host: str, arguments: list[str]) -> NoReturn:
+    """Becomes HAProxy, as Ray starts it, on the edited configuration; ends with the process that started it."""
+    path = Path(arguments[arguments.index("-f") + 1])
+    lost = path.with_name("lost.http")
+    lost.write_bytes(LOST_HTTP)
+    path.write_text(edited(path.read_text(), host, lost))
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    os.execv(program, [program, *arguments])
 
 
 def slow_requests(node: str) -> int | None:
@@ -174,7 +171,9 @@ def slow_requests(node: str) -> int | None:
 
 
 def main() -> int:
-    """Prints `export NAME=value` for a shell."""
+    """Prints `export NAME=value` for a shell; or is what Ray takes for HAProxy."""
+    if sys.argv[1:2] == ["--haproxy"]:
+        run_haproxy(sys.argv[2], sys.argv[3], sys.argv[4:])
     if len(sys.argv) != 2:
         print("usage: python -m serve.ingress FOLDER", file=sys.stderr)
         return 2

@@ -1,10 +1,14 @@
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from serve import ingress
@@ -52,7 +56,7 @@ def test_haproxy_gets_no_port_but_the_one_that_was_asked_for(tmp_path: Path) -> 
     assert "acl healthcheck" in text
     assert "local0" not in text
     assert "httplog" not in text
-    assert f"errorfile 503 {tmp_path}/home/lost.http" in text
+    assert f"errorfile 503 {tmp_path}/lost.http" in text
     assert f"http-request set-header {ingress.TIMEOUT_HEADER}" in text
 
 
@@ -69,6 +73,27 @@ def test_starting_again_with_the_same_file_changes_no_meaning(tmp_path: Path) ->
     assert set(once.splitlines()) == set(twice.splitlines())
 
 
+def test_haproxy_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    program = Path(ingress.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"])
+    program.write_text(program.read_text().replace(str(ingress.binary()), shutil.which("sleep") or "sleep"))
+    (tmp_path / "60").write_text(CONFIG)
+    script = f"import subprocess; print(subprocess.Popen([{str(program)!r}, '-f', '60']).pid, flush=True); input()"
+    # sleep takes neither -f nor a second word, so it gets a copy of itself that passes both over
+    sleeper = tmp_path / "sleeper"
+    sleeper.write_text("#!/bin/sh\nexec sleep $2\n")
+    sleeper.chmod(0o755)
+    program.write_text(program.read_text().replace(shutil.which("sleep") or "sleep", str(sleeper)))
+    pipe = subprocess.PIPE
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, cwd=tmp_path)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    while "sleep" not in child.name():
+        time.sleep(0.01)
+    parent.kill()
+    parent.communicate()
+    assert psutil.wait_procs([child], timeout=30)[1] == []
+
+
 def test_haproxy_itself_takes_the_edited_configuration(tmp_path: Path) -> None:
     text = started(tmp_path).replace("defaults\n", "defaults\n    mode http\n    timeout connect 1s\n")
     config = tmp_path / "checked.cfg"
@@ -78,10 +103,10 @@ def test_haproxy_itself_takes_the_edited_configuration(tmp_path: Path) -> None:
 
 
 def test_the_reply_for_a_lost_request_is_whole() -> None:
-    head, _, body = ingress.LOST_HTTP.partition("\r\n\r\n")
-    assert head.startswith("HTTP/1.1 503 ")
-    assert f"content-length: {len(body.encode())}" in head
-    assert body.startswith('{"error":')
+    head, _, body = ingress.LOST_HTTP.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"content-length: %d" % len(body) in head
+    assert set(json.loads(body)) == {"error"}
 
 
 def test_each_cluster_has_files_and_ports_of_its_own(tmp_path: Path) -> None:
@@ -115,12 +140,12 @@ http-b,BACKEND,0,5003,UP,
 
 
 def test_requests_that_took_the_slow_way_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_SERVE_HAPROXY_SOCKET_PATH", str(tmp_path / "admin.sock"))
+    monkeypatch.setenv("RAY_SERVE_HAPROXY_SOCKET_PATH", str(tmp_path / "a"))
     assert ingress.slow_requests("node") is None
     (tmp_path / "node").mkdir()
     asked: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as admin:
-        admin.bind(str(tmp_path / "node" / "admin.sock"))
+        admin.bind(str(tmp_path / "node" / "a"))
         admin.listen()
 
         def answer() -> None:
@@ -139,11 +164,9 @@ def test_requests_that_took_the_slow_way_are_counted(tmp_path: Path, monkeypatch
 
 
 def test_the_module_prints_what_a_shell_needs(tmp_path: Path) -> None:
-    import sys
-
     words = [sys.executable, "-m", "serve.ingress", str(tmp_path / "with space")]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     script = found.stdout + 'echo "$RAY_SERVE_ENABLE_HA_PROXY $RAY_SERVE_HAPROXY_BINARY_PATH"'
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
-    assert said.stdout == f"1 {tmp_path}/with space/haproxy.sh\n"
+    assert said.stdout == f"1 {tmp_path}/with space/haproxy\n"
     assert subprocess.run(words[:3], capture_output=True, text=True).returncode == 2
