@@ -48,14 +48,14 @@ class Board:
     def state(self, name: Name, now_s: float) -> tuple[str, str]:
         """(state, reason) of an endpoint in the words of the repository index."""
         reports = self.reports(name, now_s)
+        if sum(report["state"] == "READY" for report in reports) >= self._replicas:
+            return "READY", ""  # even while one more is added
         for state in ("UNAVAILABLE", "LOADING"):
             for report in reports:
                 if report["state"] == state:
                     return state, report["reason"]
-        if len(reports) < self._replicas:
-            what = "replacing a lost replica" if self.was_ready(name) else "starting"
-            return "LOADING", f"{what} ({len(reports)} of {self._replicas} there)"
-        return "READY", ""
+        what = "replacing a lost replica" if self.was_ready(name) else "starting"
+        return "LOADING", f"{what} ({len(reports)} of {self._replicas} there)"
 
     def ready(self, names: Iterable[Name], now_s: float) -> str | None:
         """None when all of these are ready, else the sentence that says which is not and why."""

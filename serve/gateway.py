@@ -101,7 +101,7 @@ class Gateway:
             only(request, "GET")
             return as_json({"model_stats": self.board.statistics(self.board.endpoints, now_s)})
         name, tail = self._find(parts)
-        if tail == "stats" and self._options.replicas > 1:
+        if tail == "stats" and self._options.most_replicas > 1:
             only(request, "GET")
             return as_json({"model_stats": self.board.statistics([name], now_s)})
         if not self.board.reports(name, now_s):  # a request handed on would wait for a replica instead

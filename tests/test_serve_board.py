@@ -25,6 +25,14 @@ def test_ready_only_when_every_replica_is() -> None:
     assert board.ready([ENDPOINT], 1) is None
 
 
+def test_an_endpoint_stays_ready_while_one_more_replica_loads() -> None:
+    board = Board([ENDPOINT], replicas=1)
+    board.put(report("a"), 0)
+    board.put(report("b", "LOADING", "loading torch"), 1)
+    assert board.ready([ENDPOINT], 1) is None
+    assert board.ready([ENDPOINT], SILENT_S + 0.5) == "bert/eager is loading: loading torch"
+
+
 def test_a_replica_that_cannot_load_makes_the_endpoint_unavailable() -> None:
     board = Board([ENDPOINT], replicas=2)
     board.put(report("a", "LOADING", "loading torch"), 0)
