@@ -80,6 +80,7 @@ def serve_options(function: Function) -> Function:
             click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
             click.option("--weights", default="random", show_default=True, help="random, pretrained, or a path"),
             click.option("--max-batch", type=int, help="rows per batch [default: by model and device]"),
+            click.option("--buckets", metavar="1,4,16", help="rows per batch, padded [default: powers of two]"),
             click.option(
                 "--max-wait-ms", type=float, default=0.0, show_default=True, help="wait for company this long"
             ),
@@ -125,6 +126,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
         return
     given["variants"] = tuple(name.strip() for name in given["variants"].split(",") if name.strip())
     given["settings"] = dict(_pair(text) for text in given["settings"])
+    given["buckets"] = _numbers("--buckets", given["buckets"])
     options = ServeOptions(models=models, **given)
     if only_config:
         check(replace(options, port=0))
@@ -155,6 +157,13 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         refuse(f"--set '{text}' is not understood; write for instance --set sequence=512")
     return key, value
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in (text or "").split(",") if word.strip())
+    except ValueError:
+        refuse(f"{option} '{text}' is not understood; write for instance {option} 1,4,16")
 
 
 def _terminate_is_ctrl_c() -> None:

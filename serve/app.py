@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from serve import ingress, wire
 from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
+from serve.compiler import send_logs_to
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
 from serve.options import ServeOptions, as_args, check, from_args
@@ -94,7 +95,7 @@ class EndpointReplica:
         return await settled(self._answer(here, tail), request.path)
 
     async def _answer(self, request: Request, tail: str) -> Answer:
-        if tail == "stats" and self._options.replicas > 1:
+        if tail == "stats" and self._options.most_replicas > 1:
             await self._gateway.report.remote(self._endpoint.report())
             counted: Answer = await self._gateway.answer.remote(request)
             return counted
@@ -314,6 +315,8 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")  # short: Ray puts sockets there, whose paths are limited
     try:
         fast = _prepare_environment(options, Path(scratch), say)
+        if path := send_logs_to(options.cache_folder / "logs", os.environ):
+            say(f"what TORCH_LOGS asks for goes to {path}, of every replica")
         import ray
 
         if ray.is_initialized():

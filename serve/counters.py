@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from serve.wire import STAGES
@@ -23,6 +24,7 @@ REASONS = {
     404: "not_found",
     408: "deadline",
     413: "too_large",
+    415: "bad_input",
     429: "queue_full",
     499: "cancelled",
     500: "failed",
@@ -38,11 +40,13 @@ EVENTS = {
     "recompiles": "Batches that made torch.compile build something once more, as a guard had failed.",
     "fallbacks": "Batches in which torch.compile gave up on code, which runs eager from then on.",
     "parity_samples": "Responses that were compared with eager fp32 afterwards.",
+    "profiled_batches": "Batches that ran under the profiler, which slows them.",
     "parity_failures": "Responses compared with eager fp32 that were beyond the tolerance.",
 }
 BOUNDS_S = tuple(digit * 10.0**power for power in range(-4, 2) for digit in (1, 2.5, 5))[:-2]
 """Upper ends of the buckets of every histogram: 0.1 ms to 10 s, three to the decade."""
 BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
+_SPENT = itemgetter(*STAGES[1:])
 LE = (*(f"{bound:.10g}" for bound in BOUNDS_S), "+Inf")
 
 
@@ -77,7 +81,7 @@ class Counters:
         self._batches: dict[int, list[int]] = {}
         """By size: how many, and the ns of their input, inference and output."""
         self._stages = {stage: Histogram() for stage in STAGES}
-        self._input_ns = 0
+        self._spent = [self._stages[stage] for stage in STAGES[1:]]
         self._answers = {True: Histogram(), False: Histogram()}
         self._refused = dict.fromkeys([*REASONS.values(), NOT_READY], 0)
         self._events = dict.fromkeys(EVENTS, 0)
@@ -85,18 +89,18 @@ class Counters:
 
     def batch(self, rows: int, stages_ns: Mapping[str, int], queued_ns: Iterable[int]) -> None:
         """One execution: `stages_ns` of the batch, `queued_ns` of each of its requests."""
-        batch, h2d, compute, d2h = (stages_ns[stage] for stage in STAGES[1:])
+        spent_ns = batch, h2d, compute, d2h = _SPENT(stages_ns)
         with self._lock:
             self._last_ms = time.time_ns() // 1_000_000
             self._rows += rows
-            queue = self._stages["queue"]
-            requests = 0
+            queue, requests = self._stages["queue"], 0
             for ns in queued_ns:
                 queue.add(ns)
                 requests += 1
             # as Triton does: every request of a batch is charged with the batch's time
-            for stage in STAGES[1:]:
-                self._stages[stage].add(stages_ns[stage], requests)
+            for histogram, ns in zip(self._spent, spent_ns, strict=True):
+                histogram.sizes[bisect_left(BOUNDS_NS, ns)] += requests
+                histogram.ns += ns * requests
             size = self._batches.get(rows)
             if size is None:
                 size = self._batches[rows] = [0, 0, 0, 0]

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from serve import variants, wire
@@ -22,6 +21,7 @@ from serve.engine import Engine, Job
 from serve.opening import open_runner
 from serve.options import ServeOptions
 from serve.spec import Tensors
+from serve.watch import Watch
 from serve.wire import EndpointInfo, TensorSpec, WireError
 
 TIMEOUT_HEADERS = (b"x-headroom-timeout-seconds", b"x-request-timeout-seconds")
@@ -44,11 +44,13 @@ class Endpoint:
         self._preparing = 0
         self._decoders = ThreadPoolExecutor(DECODERS, "decode") if self._spec.slow_prepare else None
         self.engine = Engine(
-            partial(open_runner, self._spec, variants.load(variant), options),
+            lambda say: open_runner(self._spec, variants.load(variant), options, say, self._watch),
             self._deliver,
             max_queue=options.max_queue,
             max_wait_s=options.max_wait_ms / 1e3,
         )
+        name = f"{model}-{variant}-{replica}"
+        self._watch = self.engine.onlooker = Watch(options, self._spec, name, self.engine.counters)
         self.engine.start()
 
     async def answer(self, request: Request, tail: str) -> Answer:
@@ -56,6 +58,9 @@ class Endpoint:
         if tail == "infer":
             only(request, "POST")
             return await self._infer(request)
+        if tail == "profile":
+            only(request, "POST")
+            return await self._watch.profiler.answer(request)
         if tail not in ("", "ready", "stats", "config"):
             raise WireError(404, f"unknown path {request.path}; an endpoint has infer, ready, stats and config")
         only(request, "GET")
@@ -96,6 +101,7 @@ class Endpoint:
             "default_outputs": ",".join(self._spec.default_outputs),
             **self._spec.parameters,
             **(runner.parameters() if runner else {}),
+            **self._watch.facts(),
         }
 
     def _configuration(self) -> dict[str, Any]:
@@ -131,14 +137,16 @@ class Endpoint:
     # ---- inference
 
     async def _infer(self, request: Request) -> Answer:
-        ok = False
+        status = 499  # as long as nothing is answered: the client has gone and this task is cancelled
         try:
             found = await self._infer_or_raise(request)
-            ok = True
+            status = 200
         except WireError as problem:
+            status = problem.status
             found = as_error(problem, **self._headers(request))
         finally:  # also when the client has gone and this task is cancelled
-            self.engine.counters.answer(ok, time.perf_counter_ns() - request.received_ns)
+            ready = self.engine.state == "READY"
+            self.engine.counters.answer(status == 200, time.perf_counter_ns() - request.received_ns, status, ready)
         return found
 
     async def _infer_or_raise(self, request: Request) -> Answer:
@@ -166,6 +174,8 @@ class Endpoint:
         headers |= self._headers(request)
         headers[wire.TIMING] = wire.format_timing(job.stages_ms(time.perf_counter_ns()), decode_ms)
         headers[wire.BATCH] = str(job.batch_rows)
+        if job.compiled:
+            headers[wire.COMPILE] = "1"
         return Answer(200, body, headers)
 
     async def _prepared(self, inputs: Tensors) -> Tensors:

@@ -1,11 +1,10 @@
-"""One replica's engine: the queue, the batching rule, and the one thread that owns the device.
+"""One replica's engine: the one thread that owns the device, and what becomes of the jobs that it is given.
 
-The rule is opportunistic: the moment the device is free it takes all that waits, oldest first, up to
-`max_batch` rows; only a request that waits alone may be kept back, `max_wait_s` at most, for company. Knows
-nothing of HTTP, Ray or asyncio: whoever submits a `Job` gets it back through `deliver`, a batch at a time.
+The moment the device is free, all that waits is run as a batch (see `queue`). Where several batches may be in
+flight, one is begun behind another only when it is full: it could not grow by waiting. A batch that fails is run
+again so that only the guilty fails, and one that does not fit into memory in smaller ones.
 
-Stages are contiguous: queue (received → batch begun), batch (collated, padded), h2d, compute, and d2h,
-whose end only the receiver knows, since it lasts until the response is handed over.
+Knows nothing of HTTP, Ray or asyncio: whoever submits a `Job` gets it back through `deliver`, a batch at a time.
 """
 
 from __future__ import annotations
@@ -14,45 +13,27 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
+from serve.compiler import refused
 from serve.counters import Counters
+from serve.job import Job, grouped, settled
+from serve.onlooker import Onlooker
 from serve.opening import Say
-from serve.runner import Ran, Runner, first_line
-from serve.spec import ServeError, Tensors
-from serve.wire import Array, WireError
+from serve.pipeline import Failed, Flight, Ran
+from serve.queue import Queue
+from serve.runner import Runner, first_line, out_of_memory
+from serve.spec import ServeError
+from serve.wire import WireError
+
+__all__ = ["Engine", "Job", "Onlooker"]
 
 log = logging.getLogger(__name__)
 
 State = Literal["LOADING", "READY", "UNAVAILABLE"]
 
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One request on its way through the engine; instants are `time.perf_counter_ns`."""
-
-    tensors: Tensors
-    rows: int
-    wanted: frozenset[str]
-    received_ns: int
-    deadline_ns: int | None = None
-    waiter: Any = None
-    """The submitter's own, such as a future."""
-    outputs: dict[str, Array] | None = None
-    error: WireError | None = None
-    batch_rows: int = 0
-    begun_ns: int = 0
-    batched_ns: int = 0
-    copied_in_ns: int = 0
-    computed_ns: int = 0
-
-    def stages_ms(self, done_ns: int) -> list[float]:
-        """In the order of `wire.STAGES`."""
-        ends = (self.received_ns, self.begun_ns, self.batched_ns, self.copied_in_ns, self.computed_ns, done_ns)
-        return [(after - before) / 1e6 for before, after in pairwise(ends)]
+MOST_EVENTS = 64
 
 
 class Deliver(Protocol):
@@ -65,29 +46,37 @@ class Engine:
     """Opens a runner in its own thread, then serves jobs with it until closed."""
 
     def __init__(
-        self, open_runner: Callable[[Say], Runner], deliver: Deliver, *, max_queue: int, max_wait_s: float = 0.0
+        self,
+        open_runner: Callable[[Say], Runner],
+        deliver: Deliver,
+        *,
+        max_queue: int,
+        max_wait_s: float = 0.0,
     ) -> None:
         self.state: State = "LOADING"
         self.counters = Counters()
+        self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        """What happened to the replica rather than to a request: `time_ns` of the wall clock, and a sentence."""
+        self.onlooker: Onlooker = Onlooker()
         self._open = open_runner
         self._deliver = deliver
-        self._max_queue = max_queue
-        self._max_wait_s = max_wait_s
+        self._queue = Queue(max_queue, max_wait_s)
         self._progress = ("starting", time.monotonic())
         self._runner: Runner | None = None
-        self._waiting: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._closing = False
+        self._flights: deque[tuple[list[Job], Flight]] = deque()
+        self._in_hand: list[Job] = []
+        """Neither waiting nor in flight, and not given back yet."""
+        self._moved_s: float | None = None
+        """When a batch was last begun or done, while any is in flight."""
+        self._lost: str | None = None
         self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Finishes the batch in hand, refuses what waits, and ends the thread."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        """Finishes the batches in flight, refuses what waits, and ends the thread."""
+        self._queue.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -104,11 +93,27 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        """Requests in the queue."""
+        return len(self._queue)
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the batch in hand has been running; 0 when there is none."""
+        since_s = self._moved_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def trouble(self, stuck_after_s: float) -> str | None:
+        """Why the replica should be replaced, or None; one that could not load stays, to say why."""
+        if self._lost is not None:
+            return self._lost
+        if self.state == "READY" and not self.alive:
+            return "the engine's thread has died"
+        stuck_s = self.stuck_s
+        return f"a batch has been running for {stuck_s:.0f} s" if stuck_s > stuck_after_s else None
 
     # ---- from any thread
 
@@ -117,24 +122,11 @@ class Engine:
         runner = self._runner
         if runner is None or self.state != "READY":
             raise WireError(503, f"the model is {self.state.lower()}: {self.reason}")
-        if job.rows > runner.max_batch:
-            raise WireError(413, f"the request has {job.rows} rows, but a batch holds at most {runner.max_batch}")
-        with self._changed:
-            if self._closing:
-                raise WireError(503, "the replica is shutting down")
-            if len(self._waiting) >= self._max_queue:
-                raise WireError(503, f"the queue is full: {self._max_queue} requests wait already")
-            self._waiting.append(job)
-            self._changed.notify()
+        self._queue.submit(job, runner.max_batch)
 
     def withdraw(self, job: Job) -> bool:
-        """Takes a job back that is still waiting; False if it is being run or is done."""
-        with self._changed:
-            try:
-                self._waiting.remove(job)
-            except ValueError:
-                return False
-            return True
+        """Takes a job back, or what is left of one that goes in chunks; False if any of it is run or done already."""
+        return self._queue.withdraw(job)
 
     # ---- the engine's thread
 
@@ -152,79 +144,147 @@ class Engine:
         else:
             self._progress = ("", 0.0)
             self.state = "READY"
-            while jobs := self._take(self._runner.max_batch):
-                self._run(self._runner, jobs)
-            self._fail("the replica is shutting down")
+            try:
+                self._serve(self._runner)
+                self._fail(self._lost or "the replica is shutting down")
+            except BaseException as problem:
+                log.exception("the engine failed")
+                self._lost = f"the engine failed: {first_line(problem)}"
+                self._fail(self._lost)
 
     def _fail(self, reason: str) -> None:
         self._progress = (reason, 0.0)
         self.state = "UNAVAILABLE"
-        with self._changed:
-            jobs, self._waiting = list(self._waiting), deque()
-        for job in jobs:
-            job.error = WireError(503, reason)
-        if jobs:
-            self._deliver(jobs)
+        self._moved_s = None
+        error = WireError(503, reason)
+        self._refuse(self._queue.clear(), error)
+        # only where the engine itself broke is there anything else, of which some may have got its outputs
+        in_hand = [*self._in_hand, *(job for jobs, _ in self._flights for job in jobs)]
+        for job in in_hand:
+            if job.outputs is None or job.part_of is not None:
+                job.error = error
+        self._give_back(in_hand)
 
-    def _take(self, max_batch: int) -> list[Job]:
-        """Waits for work and takes the next batch; empty when closing."""
-        while True:
-            with self._changed:
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
-                if self._closing:
-                    return []
-                self._wait_for_company(max_batch)
-                taken: list[Job] = []
-                late: list[Job] = []
-                rows = 0
-                now_ns = time.perf_counter_ns()
-                while self._waiting and rows + self._waiting[0].rows <= max_batch:
-                    job = self._waiting.popleft()
-                    if job.deadline_ns is not None and now_ns > job.deadline_ns:
-                        job.error = WireError(504, "the deadline of the request passed while it was queued")
-                        late.append(job)
-                    else:
-                        taken.append(job)
-                        rows += job.rows
-            if late:
-                self._deliver(late)
-            if taken:
-                for job in taken:
-                    job.begun_ns, job.batch_rows = now_ns, rows
-                return taken
+    def _serve(self, runner: Runner) -> None:
+        """Until it is closed, or the device is lost."""
+        flights, queue = self._flights, self._queue
+        while self._lost is None:
+            most = runner.max_batch
+            if not flights:
+                if not queue.wait(most, self.onlooker.idle):
+                    return
+                self._next(runner, most)
+            elif len(flights) < runner.depth and queue.fills_up(most, self._too_late(most)):
+                self._next(runner, most)
+            else:
+                self._land(runner)
 
-    def _wait_for_company(self, max_batch: int) -> None:
-        until_s = time.monotonic() + self._max_wait_s
-        while len(self._waiting) == 1 and self._waiting[0].rows < max_batch and not self._closing:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                return
-            self._changed.wait(left_s)
+    def _too_late(self, most: int) -> Callable[[], bool]:
+        """For another batch to fill up behind the one in flight; behind one that is not full, it is at once."""
+        jobs, flight = self._flights[0]
+        return flight.done if sum(job.rows for job in jobs) >= most else lambda: True
 
-    def _run(self, runner: Runner, jobs: list[Job]) -> None:
+    def _next(self, runner: Runner, most: int) -> None:
+        taken, late = self._queue.take(most)
+        if late:
+            self._refuse(late, WireError(504, "the deadline of the request passed while it was queued"))
+        if taken:
+            self._begin(runner, taken)
+
+    # ---- running it
+
+    def _begin(self, runner: Runner, jobs: list[Job]) -> None:
+        flight: Flight
         try:
-            self._run_together(runner, jobs)
+            flight = self._begun(runner, jobs)
         except Exception as problem:
-            if len(jobs) == 1:
-                log.exception("a request failed")
-                jobs[0].error = WireError(500, f"the model failed on this request: {first_line(problem)}")
-            else:  # one of them is guilty: each alone, so that only that one fails
-                for job in jobs:
-                    self._run(runner, [job])
-                return
-        self._deliver(jobs)
+            flight = Failed(_told(jobs, problem))
+        self._flights.append((jobs, flight))
 
-    def _run_together(self, runner: Runner, jobs: list[Job]) -> None:
+    def _land(self, runner: Runner) -> None:
+        """Waits for the oldest batch in flight."""
+        jobs, flight = self._flights[0]
+        failure: Exception | None = None
+        try:
+            ran = flight.finish()
+        except Exception as problem:
+            failure = problem if isinstance(flight, Failed) else _told(jobs, problem)
+        self._flights.popleft()
+        self._in_hand = jobs
+        if failure is None:
+            self._hand_out(runner, jobs, ran)
+        else:
+            self._again(runner, jobs, failure)
+        self._in_hand = []
+        self._moved_s = time.monotonic() if self._flights else None
+
+    def _begun(self, runner: Runner, jobs: list[Job]) -> Flight:
+        self._moved_s = time.monotonic()
+        now_ns = time.perf_counter_ns()
+        wanted = jobs[0].wanted
+        rows = 0
+        for job in jobs:
+            job.begun_ns = now_ns
+            rows += job.rows
+            if job.wanted != wanted:
+                wanted |= job.wanted
+        with self.onlooker.batch():
+            return runner.begin([job.tensors for job in jobs], rows, wanted)
+
+    def _again(self, runner: Runner, jobs: list[Job], problem: Exception) -> None:
+        """A batch failed: smaller ones where memory ran out, else each request alone, so that only the guilty fails."""
+        self._lost = self._lost or runner.lost()
         rows = sum(job.rows for job in jobs)
-        ran = runner.run([job.tensors for job in jobs], rows, frozenset().union(*(job.wanted for job in jobs)))
+        if self._lost is not None:
+            self._refuse(jobs, WireError(503, self._lost))
+        elif out_of_memory(problem) and self._shrunk(runner, rows):
+            self._run_now(runner, grouped(jobs, runner.max_batch))
+        elif len(jobs) > 1:
+            self._run_now(runner, ([job] for job in jobs))
+        elif out_of_memory(problem):
+            self._refuse(jobs, WireError(503, f"there is no memory for this request: {first_line(problem)}"))
+        else:
+            why = refused(problem) or f"the model failed on this request: {first_line(problem)}"
+            self._refuse(jobs, WireError(500, why))
+
+    def _shrunk(self, runner: Runner, rows: int) -> bool:
+        """Whether batches are smaller than that from now on; those in flight may fail for want of memory, too."""
+        if rows <= runner.max_batch and rows > 1:
+            most = runner.shrink(rows)
+            what = f"a batch of {rows} rows did not fit into memory: from now on a batch has at most {most}"
+            log.warning(what)
+            self.counters.event("out_of_memory")
+            self.events.append({"time_ns": time.time_ns(), "what": what})
+        return runner.max_batch < rows
+
+    def _run_now(self, runner: Runner, batches: Iterator[list[Job]]) -> None:
+        for jobs in batches:
+            failure: Exception | None = None
+            try:
+                ran = self._begun(runner, jobs).finish()
+            except Exception as problem:
+                failure = _told(jobs, problem)
+            if failure is None:
+                self._hand_out(runner, jobs, ran)
+            else:
+                self._again(runner, jobs, failure)
+
+    def _hand_out(self, runner: Runner, jobs: list[Job], ran: Ran) -> None:
+        rows = sum(job.rows for job in jobs)
         at = 0
         for job in jobs:
-            job.outputs = {name: ran.outputs[name][at : at + job.rows] for name in job.wanted}
+            end = at + job.rows
+            job.outputs = {name: ran.outputs[name][at:end] for name in job.wanted}
+            at = end
             job.batch_rows = rows
+            job.begun_ns += ran.waited_ns
             job.batched_ns, job.copied_in_ns, job.computed_ns = ran.batched_ns, ran.copied_in_ns, ran.computed_ns
-            at += job.rows
+        if runner.stretched:
+            for job in jobs:
+                job.cut(runner.stretched)
         self._count(jobs, ran, rows)
+        self.onlooker.ran(jobs)
+        self._give_back(jobs)
 
     def _count(self, jobs: list[Job], ran: Ran, rows: int) -> None:
         begun_ns = jobs[0].begun_ns
@@ -235,3 +295,22 @@ class Engine:
             "d2h": time.perf_counter_ns() - ran.computed_ns,
         }
         self.counters.batch(rows, stages_ns, (begun_ns - job.received_ns for job in jobs))
+
+    def _refuse(self, jobs: Sequence[Job], error: WireError) -> None:
+        for job in jobs:
+            job.error = error
+        self._give_back(jobs)
+
+    def _give_back(self, jobs: Sequence[Job]) -> None:
+        """Chunks to what they are chunks of; whole jobs to whoever submitted them."""
+        done = [whole for job in jobs if (whole := settled(job)) is not None]
+        if done:
+            self._deliver(done)
+
+
+def _told(jobs: Sequence[Job], problem: Exception) -> Exception:
+    """The problem, logged where there is one to blame, and without what it would keep alive of the failed batch."""
+    if len(jobs) == 1 and not out_of_memory(problem):
+        log.error("a request failed", exc_info=problem)
+    problem.__context__ = problem.__cause__ = None
+    return problem.with_traceback(None)

@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve import parity, warmup
+from serve import parity, staging, warmup
 from serve import weights as weights_of
+from serve.compiler import Compiler, allow_compilations
 from serve.options import ServeOptions
 from serve.runner import NullRunner, Runner, TorchRunner, as_tuple, first_line
 from serve.spec import ModelSpec, ServeError, Variant
+from serve.wire import Array
 
 if TYPE_CHECKING:
     import torch
 
+    from serve.watch import Watch
+
 Say = Callable[[str], None]
 
 
-def open_runner(spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say) -> Runner:
+def open_runner(
+    spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say, watch: Watch | None = None
+) -> Runner:
     if spec.build is None:
-        return NullRunner(spec, options.max_batch or spec.max_batch[0])
-    return Opening(spec, variant, options, say).runner
+        return NullRunner(spec, options.largest_batch or spec.max_batch[0])
+    opened = Opening(spec, variant, options, say)
+    if watch is not None:
+        watch.opened(opened.compiler, opened.reference, lambda found: found.failure(variant.precision))
+    return opened.runner
 
 
 class Opening:
@@ -46,7 +56,7 @@ class Opening:
         self._device = torch.device(kind)
         self._threads = options.replica_threads
         torch.set_num_threads(self._threads)
-        self._spec, self._variant = spec, variant
+        self._spec, self._variant, self._seed = spec, variant, options.seed
         cache = options.cache_folder
 
         started = time.perf_counter()
@@ -54,7 +64,8 @@ class Opening:
         module, self._weights = weights_of.load(spec, options.weights, options.seed, cache)
         module = module.to(self._device)
         torch.inference_mode().__enter__()  # for the rest of this thread's life
-        buckets = warmup.buckets(options.max_batch or spec.max_batch[kind == "cuda"])
+        rows = options.buckets or staging.sizes(options.max_batch or spec.max_batch[kind == "cuda"])
+        buckets = staging.buckets(rows, spec.lengths)
         self.runner = TorchRunner(spec, self._device, buckets, options.seed)
         loaded = time.perf_counter()
         self._start = self._warm(module, cache, say)
@@ -66,7 +77,9 @@ class Opening:
             raise ServeError(f"{spec.name}/{variant.name} is not served: {failure}")
         self._parity_ok = failure is None
         self._load_s, self._warmup_s = loaded - started, warm - loaded
-        self._compilations = warmup.compilations()
+        self.reference = partial(_reference, module, self._device) if options.parity_share else None
+        self.compiler = Compiler()
+        self.compiler.ready(options.fail_on_recompile)
         self.runner.facts = self._facts
 
     def _warm(self, module: torch.nn.Module, cache: Path, say: Say) -> str:
@@ -74,7 +87,7 @@ class Opening:
         if not self._variant.compiles:
             self._try_modes(module, say)
             return "cold"
-        warmup.allow_compilations(2 * len(self.runner.buckets))
+        allow_compilations(2 * len(self.runner.buckets))
         artefacts = warmup.Artefacts.of(self._spec, self._variant, self._device.type, self._threads, cache)
         with artefacts.used(say):
             found = artefacts.complete.exists()
@@ -97,8 +110,9 @@ class Opening:
                 self.runner.call = self._variant.build(module, mode)
                 for number, bucket in enumerate(self.runner.buckets, start=1):
                     say(f"warming bucket {number} of {len(self.runner.buckets)} ({bucket} rows)")
+                    example = [self.runner.example(bucket, self._seed)]
                     for _ in range(warmup.CALLS):
-                        self.runner.execute(bucket)
+                        self.runner.execute(bucket, example)
                 self._mode = mode
                 return
             except Exception as problem:
@@ -114,9 +128,9 @@ class Opening:
         found: list[tuple[torch.Tensor, ...]] = []
         wanted: list[tuple[torch.Tensor, ...]] = []
         for bucket in self.runner.buckets:
-            self.runner.collate([self._spec.example(bucket, seed + 1 + bucket)], bucket, bucket)
+            example = [self.runner.example(bucket, seed + 1 + bucket.rows)]
             # cloned at once: the next replay of a CUDA graph overwrites its outputs
-            found.append(tuple(tensor.cpu().clone() for tensor in self.runner.execute(bucket)[0]))
+            found.append(tuple(tensor.cpu().clone() for tensor in self.runner.execute(bucket, example)))
             wanted.append(tuple(tensor.cpu() for tensor in as_tuple(module(*self.runner.inputs(bucket)))))
         join = [[torch.cat(pieces) for pieces in zip(*side, strict=True)] for side in (found, wanted)]
         return parity.compare(*join)
@@ -138,14 +152,19 @@ class Opening:
             "parity_ok": self._parity_ok,
             **{f"parity_{key}": value for key, value in asdict(self.parity).items()},
             "peak_memory_bytes": torch.cuda.max_memory_allocated() if cuda else _peak_memory_bytes(),
-            "graph_breaks": warmup.graph_breaks(),
-            "compilations": self._compilations,
-            "recompiles": warmup.compilations() - self._compilations,
+            **self.compiler.facts(),
             "torch": torch.__version__,
             "cuda": torch.version.cuda if cuda else None,
             "tf32_convolutions": cuda and torch.backends.cudnn.allow_tf32,
             "host": socket.gethostname(),
         }
+
+
+def _reference(module: torch.nn.Module, device: torch.device, inputs: Sequence[Array]) -> tuple[torch.Tensor, ...]:
+    """What the eager fp32 module makes of a request's arrays."""
+    import torch
+
+    return as_tuple(module(*(torch.from_numpy(array).to(device) for array in inputs)))
 
 
 def _forget_compiled() -> None:

@@ -34,6 +34,8 @@ class ServeOptions:
     seed: int = 0
     max_batch: int | None = None
     """Rows per batch; None: 4 on the CPU and 16 on CUDA, 64 for null."""
+    buckets: tuple[int, ...] = ()
+    """Rows that batches are padded to, the largest being `max_batch`; empty: powers of two up to `max_batch`."""
     max_wait_ms: float = 0.0
     """How long a request that waits alone for an idle device waits for company."""
     max_queue: int = 256
@@ -60,6 +62,11 @@ class ServeOptions:
     """Whether clients may ask for a profile of the next batches."""
 
     @property
+    def largest_batch(self) -> int | None:
+        """Rows, where that was said at all."""
+        return max(self.buckets, default=self.max_batch)
+
+    @property
     def endpoints(self) -> list[tuple[str, str]]:
         """(model, variant) of each; a model's first variant answers where a request names none."""
         return [(model, variant) for model in self.models for variant in self.variants]
@@ -70,9 +77,14 @@ class ServeOptions:
         return models.load(model, {k: v for k, v in self.settings.items() if k in known}, self.weights)
 
     @property
+    def most_replicas(self) -> int:
+        """Of one endpoint, at any time."""
+        return self.max_replicas or self.replicas
+
+    @property
     def replica_threads(self) -> int:
         """CPU threads of one replica, such that those of one endpoint do not fight over cores."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.replicas)
+        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.most_replicas)
 
     @property
     def cache_folder(self) -> Path:
@@ -92,6 +104,8 @@ def from_args(args: Mapping[str, str]) -> ServeOptions:
         try:
             if kind is None or name == "settings":
                 settings[key] = str(text)
+            elif kind.startswith("tuple[int"):
+                values[name] = tuple(int(word) for word in str(text).split(","))
             elif kind.startswith("tuple"):
                 values[name] = tuple(str(text).split(","))
             elif kind.startswith("bool"):
@@ -145,6 +159,10 @@ def check(options: ServeOptions) -> None:
             raise ServeError(f"{name} must be at least {least}")
     if not 0 <= options.parity_share <= 1:
         raise ServeError("parity_share must be between 0 and 1")
+    if options.buckets and (min(options.buckets) < 1 or len(set(options.buckets)) < len(options.buckets)):
+        raise ServeError("buckets must be different numbers of rows, each at least 1, such as 1,4,16")
+    if options.buckets and options.max_batch not in (None, max(options.buckets)):
+        raise ServeError("name buckets or max_batch, not both: the largest bucket is the largest batch")
     for name in ("max_batch", "threads"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -1,8 +1,8 @@
 """Every shape warm before the first request, and what compiling left behind kept for the next start.
 
 Owns the folder of compiled artefacts (one per model, variant, settings, device and torch version; one
-writer at a time, since two processes that build the same thing break each other's files) and the counts
-of what the compiler did. Runs in the engine's thread: torch guards on thread, mode and thread count.
+writer at a time, since two processes that build the same thing break each other's files). Runs in the
+engine's thread: torch guards on thread, mode and thread count.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +22,6 @@ from serve.weights import locked
 
 CALLS = 3
 """Per bucket: the first compiles, the second may record a CUDA graph, the third runs as those to come."""
-
-
-def buckets(max_batch: int) -> tuple[int, ...]:
-    """Powers of two up to `max_batch`, and `max_batch` itself."""
-    return tuple(sorted({2**n for n in range(max_batch.bit_length())} | {max_batch}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +54,3 @@ class Artefacts:
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-
-
-def compilations() -> int:
-    """How many graphs torch.compile has built in this process."""
-    return int(_counted("stats").get("unique_graphs", 0))
-
-
-def graph_breaks() -> int:
-    """How many times torch.compile had to leave the graph, in this process."""
-    return sum(_counted("graph_break").values())
-
-
-def _counted(what: str) -> Mapping[str, int]:
-    # an eager replica never loads the compiler, which takes a second or two
-    compiler = sys.modules.get("torch._dynamo.utils")
-    found: Mapping[str, int] = compiler.counters[what] if compiler else {}
-    return found
-
-
-def allow_compilations(count: int) -> None:
-    """Lets one function be compiled this often; past it torch raises, instead of running eager unseen."""
-    import torch
-
-    config = torch._dynamo.config
-    config.recompile_limit = max(config.recompile_limit, count)
-    config.fail_on_recompile_limit_hit = True

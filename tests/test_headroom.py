@@ -14,6 +14,7 @@ import pytest
 from endpoint import endpoint
 
 from analysis.records import Manifest
+from headroom import serving
 
 ROOT = Path(__file__).parents[1]
 SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
@@ -233,3 +234,17 @@ def test_serve_list_names_models_and_variants():
     said = headroom("serve", "--list").stdout
     assert "bert, custom_cnn, null, resnet50" in said
     assert "compiled, eager" in said
+
+
+def test_what_decides_how_to_serve_reaches_the_server_flags_and_zeros_too(monkeypatch):
+    asked = []
+
+    def start(command, **how):
+        asked.extend(command)
+        raise OSError("not started")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    how = {"profile": True, "parity_share": 0.0, "settings": ("delay_ms=3", "size=1")}
+    with pytest.raises(OSError, match="not started"), serving("null", ["eager"], how):
+        pass
+    assert asked[-4:] == ["--profile", "--parity-share=0.0", "--set=delay_ms=3", "--set=size=1"]

@@ -16,8 +16,8 @@ import pytest
 from endpoint import endpoint
 
 from analysis.records import Manifest, read_events, segments
-from serve.ingress import free_port
 from loadtest.engine.arrivals import offsets
+from serve.ingress import free_port
 
 ROOT = Path(__file__).parents[1]
 LOCUST = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py")]

@@ -196,7 +196,7 @@ NULL = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
         (404, wire.infer_path("null", "fast"), *NULL),
         (404, "/elsewhere", *NULL),
         (405, wire.model_path("null", "eager"), *NULL),
-        (413, wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((3, 4), np.uint8)})),
+        (413, wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((513, 4), np.uint8)})),
         (413, wire.infer_path("null", "eager"), b" " * (9 << 20), {}),
         (415, wire.infer_path("null", "eager"), NULL[0], NULL[1] | {"content-encoding": "br"}),
     ],

@@ -116,6 +116,29 @@ def test_inference_in_json_and_in_bytes() -> None:
     run(work)
 
 
+def test_more_rows_than_a_batch_holds_run_in_several() -> None:
+    async def work(bench: Bench) -> None:
+        body, headers = wire.encode_infer({"x": np.zeros((130, 3), np.uint8)})
+        status, found, answer = await bench.call("POST", INFER, body, headers)
+        assert status == 200
+        outputs = wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))
+        assert outputs["y"].tolist() == [list(range(16))] * 130
+        timing = wire.parse_timing(found[wire.TIMING])
+        assert sum(timing[stage] for stage in wire.STAGES) == pytest.approx(timing["total"], rel=0.05, abs=0.001)
+        assert found[wire.BATCH] == "64"
+
+    run(work)
+
+
+def test_more_rows_than_the_queue_holds_in_batches() -> None:
+    async def work(bench: Bench) -> None:
+        body, headers = wire.encode_infer({"x": np.zeros((129, 3), np.uint8)})
+        status, _, answer = await bench.call("POST", INFER, body, headers)
+        assert (status, answer["error"]) == (413, "the request has 129 rows, but the queue holds at most 128")
+
+    run(work, max_queue=2)
+
+
 def in_json(tensors: dict[str, wire.Array], **how: Any) -> bytes:
     return wire.encode_infer(tensors, binary=False, **how)[0]
 
@@ -131,7 +154,6 @@ def in_json(tensors: dict[str, wire.Array], **how: Any) -> bytes:
         (400, "must be a number of seconds", "POST", INFER, in_json(X), {"x-request-timeout-seconds": "soon"}),
         (400, "not valid gzip", "POST", INFER, b"{}", {"content-encoding": "gzip"}),
         (415, "gzip and deflate are", "POST", INFER, b"{}", {"content-encoding": "br"}),
-        (413, "a batch holds at most 64", "POST", INFER, in_json({"x": np.zeros((65, 1), np.uint8)}), {}),
         (413, "grows past", "POST", INFER, gzip.compress(b" " * (LIMIT + 1)), {"content-encoding": "gzip"}),
         (413, "at most 10000 are taken", "POST", INFER, b"", {"content-length": "10001"}),
         (413, "no more are taken", "POST", INFER, b" " * (LIMIT + 1), {}),

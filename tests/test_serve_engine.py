@@ -1,14 +1,15 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from serve.engine import Engine, Job
+from serve.engine import Engine, Job, Onlooker
 from serve.opening import Say
-from serve.runner import Ran
+from serve.pipeline import Ran
 from serve.spec import ServeError, Tensors
 from serve.wire import WireError
 
@@ -19,15 +20,20 @@ class GatedRunner:
     """Doubles its rows; each batch waits at a gate, so that a test decides what waits meanwhile."""
 
     device = "cpu"
+    depth = 1
+    stretched: frozenset[str] = frozenset()
 
     def __init__(self, max_batch: int = 4) -> None:
         self.max_batch = max_batch
+        self.fits = 1000
+        """Rows for which there is memory."""
+        self.dead: str | None = None
         self.gate = threading.Semaphore(0)
         self.entered = threading.Semaphore(0)
         self.batches: list[list[float]] = []
         self.wanted: list[set[str]] = []
 
-    def run(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
         begun = time.perf_counter_ns()
         values = np.concatenate([part["x"] for part in parts])
         assert len(values) == rows
@@ -37,8 +43,17 @@ class GatedRunner:
         assert self.gate.acquire(timeout=10)
         if GUILTY in values:
             raise ArithmeticError("cannot double that\nsecond line")
+        if rows > self.fits:
+            raise MemoryError(f"{rows} rows are too many")
         done = time.perf_counter_ns()
         return Ran(dict.fromkeys(wanted, values * 2), begun, begun, done)
+
+    def shrink(self, rows: int) -> int:
+        self.max_batch = max(1, rows // 2)
+        return self.max_batch
+
+    def lost(self) -> str | None:
+        return self.dead
 
     def parameters(self) -> dict[str, Any]:
         return {}
@@ -47,8 +62,10 @@ class GatedRunner:
 class Bench:
     """An engine with a gated runner, and what it has delivered."""
 
-    def __init__(self, max_batch: int = 4, max_queue: int = 100, max_wait_s: float = 0.0) -> None:
-        self.runner = GatedRunner(max_batch)
+    def __init__(
+        self, max_batch: int = 4, max_queue: int = 100, max_wait_s: float = 0.0, runner: GatedRunner | None = None
+    ) -> None:
+        self.runner = runner or GatedRunner(max_batch)
         self.deliveries: list[list[Job]] = []
         self._delivered = threading.Condition()
         self.engine = Engine(lambda say: self.runner, self._deliver, max_queue=max_queue, max_wait_s=max_wait_s)
@@ -83,8 +100,15 @@ class Bench:
             )
 
 
-def until(happens: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 10
+def doubled(job: Job) -> list[float]:
+    assert job.error is None
+    assert job.outputs is not None
+    found: list[float] = job.outputs["y"].tolist()
+    return found
+
+
+def until(happens: Callable[[], object], seconds: float = 10) -> None:
+    give_up_s = time.monotonic() + seconds
     while not happens():
         assert time.monotonic() < give_up_s, "it never happened"
         time.sleep(0.001)
@@ -101,6 +125,8 @@ def benches() -> Iterator[Callable[..., Bench]]:
     yield make
     for bench in made:
         bench.open(1000)
+        for plane in getattr(bench.runner, "planes", ()):
+            plane.landed.set()
         bench.engine.close()
 
 
@@ -117,7 +143,7 @@ def test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order(benches: Cal
     assert len(bench.deliveries) == 3  # once per batch
 
 
-def test_requests_of_several_rows_are_never_split_or_overtaken(benches: Callable[..., Bench]) -> None:
+def test_requests_that_fit_into_a_batch_are_never_split_or_overtaken(benches: Callable[..., Bench]) -> None:
     bench = benches(max_batch=4)
     bench.occupy()
     jobs = [bench.submit(1.0, 2.0, 3.0), bench.submit(4.0, 5.0), bench.submit(6.0)]
@@ -183,9 +209,84 @@ def test_a_full_queue_refuses_at_once(benches: Callable[..., Bench]) -> None:
     bench.wait_for(bench.submit(3.0))
 
 
-def test_more_rows_than_a_batch_holds(benches: Callable[..., Bench]) -> None:
-    with pytest.raises(WireError, match="5 rows, but a batch holds at most 4") as problem:
-        benches(max_batch=4).submit(*range(5))
+def test_a_request_of_more_rows_than_a_batch_goes_in_chunks(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_batch=4)
+    bench.occupy()
+    job = bench.submit(*map(float, range(1, 11)))
+    bench.open()
+    bench.wait_for(job)
+    assert bench.runner.batches == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+    assert doubled(job) == [2.0 * n for n in range(1, 11)]
+    assert job.batch_rows == 4
+    assert sum(job in batch for batch in bench.deliveries) == 1
+    stages_ms = job.stages_ms(job.computed_ns)
+    assert min(stages_ms) >= 0
+    assert sum(stages_ms) == pytest.approx((job.computed_ns - job.received_ns) / 1e6)
+
+
+def test_others_have_their_turn_between_the_chunks(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_batch=2)
+    bench.occupy()
+    large = bench.submit(1.0, 2.0, 3.0, 4.0, 5.0)
+    small = [bench.submit(n) for n in (6.0, 7.0, 8.0)]
+    bench.open()
+    bench.wait_for(large, *small)
+    # its rest shares a batch with others, as any request would
+    assert bench.runner.batches == [[0], [1, 2], [6, 7], [8], [3, 4], [5]]
+    bench = benches(max_batch=2)
+    bench.occupy()
+    two = [bench.submit(1.0, 2.0, 3.0, 4.0), bench.submit(5.0, 6.0, 7.0)]
+    bench.open()
+    bench.wait_for(*two)
+    assert bench.runner.batches == [[0], [1, 2], [5, 6], [3, 4], [7]]
+    assert [doubled(job) for job in two] == [[2, 4, 6, 8], [10, 12, 14]]
+
+
+def test_a_chunk_that_fails_ends_the_whole_request_once(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_batch=2)
+    bench.occupy()
+    bad, good = bench.submit(1.0, GUILTY, 3.0, 4.0, 5.0, 6.0), bench.submit(9.0)
+    bench.open()
+    bench.wait_for(bad, good)
+    assert bad.error is not None
+    assert bad.error.status == 500
+    assert doubled(good) == [18]
+    bench.wait_for(bench.submit(7.0))
+    assert bench.runner.batches == [[0], [1, GUILTY], [9], [7]]
+    assert sum(bad in batch for batch in bench.deliveries) == 1
+    assert bench.engine.waiting == 0
+
+
+def test_a_request_that_is_partly_run_can_be_given_up(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_batch=2)
+    bench.occupy()
+    large = bench.submit(1.0, 2.0, 3.0, 4.0, 5.0)
+    bench.open(1)
+    assert bench.runner.entered.acquire(timeout=10)  # its first chunk
+    assert not bench.engine.withdraw(large)
+    bench.open()
+    bench.wait_for(bench.submit(9.0))
+    assert bench.runner.batches == [[0], [1, 2], [9]]
+    assert not any(large in batch for batch in bench.deliveries)
+
+
+def test_a_deadline_that_passes_between_chunks(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_batch=2)
+    bench.occupy()
+    large = bench.submit(1.0, 2.0, 3.0, 4.0, deadline_s=3600.0)
+    bench.open(1)
+    assert bench.runner.entered.acquire(timeout=10)
+    large.deadline_ns = 0
+    bench.open()
+    bench.wait_for(large)
+    assert large.error is not None
+    assert large.error.status == 504
+    assert bench.runner.batches == [[0], [1, 2]]
+
+
+def test_more_rows_than_the_whole_queue_holds_in_batches(benches: Callable[..., Bench]) -> None:
+    with pytest.raises(WireError, match="9 rows, but the queue holds at most 8") as problem:
+        benches(max_batch=4, max_queue=2).submit(*range(9))
     assert problem.value.status == 413
 
 
@@ -287,3 +388,262 @@ def test_a_model_that_cannot_load_says_why(problem: Exception, reason: str) -> N
     until(lambda: engine.state == "UNAVAILABLE")
     assert engine.reason == reason
     engine.close()
+
+
+# ---- what goes wrong with the device
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_halved_and_so_are_those_after_it(
+    benches: Callable[..., Bench],
+) -> None:
+    bench = benches(max_batch=8)
+    bench.occupy()
+    bench.runner.fits = 3
+    jobs = [bench.submit(1.0), bench.submit(2.0, 3.0), bench.submit(4.0, 5.0, 6.0, 7.0), bench.submit(8.0)]
+    bench.open()
+    bench.wait_for(*jobs)
+    assert [doubled(job) for job in jobs] == [[2], [4, 6], [8, 10, 12, 14], [16]]
+    sizes = [len(batch) for batch in bench.runner.batches]
+    assert sizes[:3] == [1, 8, 3]  # 8 do not fit, 4 would hold the first two requests
+    assert bench.runner.max_batch == 2
+    later = [bench.submit(float(n)) for n in range(5)]
+    bench.wait_for(*later)
+    assert max(len(batch) for batch in bench.runner.batches[len(sizes) :]) <= 2
+    assert [event["what"] for event in bench.engine.events] == [
+        "a batch of 8 rows did not fit into memory: from now on a batch has at most 4",
+        "a batch of 4 rows did not fit into memory: from now on a batch has at most 2",
+    ]
+    assert bench.engine.events[0]["time_ns"] <= time.time_ns()
+    assert bench.engine.counters.snapshot()["events"]["out_of_memory"] == 2
+
+
+def test_a_request_for_which_there_is_no_memory_even_alone(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.occupy()
+    bench.runner.fits = 0
+    jobs = [bench.submit(1.0), bench.submit(2.0, 3.0)]
+    bench.open()
+    bench.wait_for(*jobs)
+    for job in jobs:
+        assert job.error is not None
+        assert job.error.status == 503
+        assert job.error.sentence == "there is no memory for this request: MemoryError: 1 rows are too many"
+    bench.runner.fits = 1
+    again = bench.submit(4.0)
+    bench.wait_for(again)
+    assert doubled(again) == [8]
+
+
+def test_a_device_that_is_lost_ends_the_replica_and_nobody_waits_for_ever(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_batch=2)
+    first = bench.occupy()
+    together, waiting = [bench.submit(GUILTY), bench.submit(1.0)], bench.submit(2.0)
+    bench.runner.dead = "the device was lost: AssertionError"
+    bench.open()
+    bench.wait_for(first, *together, waiting)
+    assert doubled(first) == [0]
+    for job in (*together, waiting):
+        assert job.error is not None
+        assert (job.error.status, job.error.sentence) == (503, "the device was lost: AssertionError")
+    until(lambda: not bench.engine.alive)
+    assert bench.engine.trouble(3600.0) == "the device was lost: AssertionError"
+    with pytest.raises(WireError, match="unavailable: the device was lost"):
+        bench.submit(3.0)
+
+
+def test_a_batch_that_does_not_end_is_told(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    assert bench.engine.stuck_s == 0
+    job = bench.occupy()
+    assert bench.engine.trouble(3600.0) is None
+    until(lambda: bench.engine.stuck_s > 0.01)
+    assert bench.engine.trouble(0.01) == "a batch has been running for 0 s"
+    bench.open()
+    bench.wait_for(job)
+    until(lambda: bench.engine.stuck_s == 0)
+    assert bench.engine.trouble(0.01) is None
+
+
+def test_an_engine_that_breaks_itself_refuses_what_it_has_and_says_so(
+    benches: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = benches()
+    running, waiting = bench.occupy(), bench.submit(1.0)
+
+    def broken(*given: Any) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(bench.engine.counters, "batch", broken)
+    bench.open()
+    bench.wait_for(running, waiting)
+    until(lambda: not bench.engine.alive)
+    assert doubled(running) == [0]  # it was done
+    assert waiting.error is not None
+    assert (waiting.error.status, waiting.error.sentence) == (503, "the engine failed: AssertionError: a bug")
+    assert bench.engine.trouble(3600.0) == "the engine failed: AssertionError: a bug"
+
+
+# ---- who looks on
+
+
+def test_an_onlooker_is_told_of_batches_and_of_pauses(benches: Callable[..., Bench]) -> None:
+    seen: list[str] = []
+    threads: set[int | None] = set()
+
+    class Curious(Onlooker):
+        def batch(self) -> AbstractContextManager[None]:
+            seen.append("batch")
+            threads.add(threading.current_thread().ident)
+            return super().batch()
+
+        def ran(self, jobs: Sequence[Job]) -> None:
+            assert all(job.outputs is not None for job in jobs)
+            seen.append(f"ran {len(jobs)}")
+
+        def idle(self) -> float | None:
+            seen.append("idle")
+            return 0.0 if seen.count("idle") < 3 else None
+
+    bench = benches()
+    bench.engine.onlooker = Curious()
+    bench.open()
+    bench.wait_for(bench.submit(1.0))
+    until(lambda: seen.count("idle") == 3)
+    assert seen == ["batch", "ran 1", "idle", "idle", "idle"]
+    bench.wait_for(bench.submit(2.0))
+    assert threads == {bench.engine._thread.ident}
+
+
+# ---- several batches in flight
+
+
+class Plane:
+    """A batch that is over when the test says so."""
+
+    def __init__(self, runner: "AsyncRunner", values: list[float]) -> None:
+        self.runner = runner
+        self.values = values
+        self.landed = threading.Event()
+        self.begun_ns = time.perf_counter_ns()
+
+    def done(self) -> bool:
+        return self.landed.is_set()
+
+    def finish(self) -> Ran:
+        assert self.landed.wait(10)
+        self.runner.finished.append(self.values)
+        if GUILTY in self.values:
+            raise ArithmeticError("in flight")
+        done = time.perf_counter_ns()
+        waited = (done - self.begun_ns) // 4
+        outputs = {"y": np.array(self.values) * 2}
+        return Ran(outputs, self.begun_ns + waited, self.begun_ns + 2 * waited, done, waited)
+
+
+class AsyncRunner(GatedRunner):
+    """As on CUDA: `begin` returns at once, and two batches may be in flight."""
+
+    depth = 2
+
+    def __init__(self, max_batch: int = 2) -> None:
+        super().__init__(max_batch)
+        self.planes: list[Plane] = []
+        self.finished: list[list[float]] = []
+        self.refuses: set[float] = set()
+
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Plane:  # type: ignore[override]
+        values = np.concatenate([part["x"] for part in parts]).tolist()
+        self.batches.append(values)
+        if self.refuses & set(values):
+            raise ArithmeticError("cannot begin that")
+        self.planes.append(Plane(self, values))
+        return self.planes[-1]
+
+
+def test_a_full_batch_is_begun_behind_another_and_what_is_not_full_waits(benches: Callable[..., Bench]) -> None:
+    runner = AsyncRunner()
+    bench = benches(runner=runner)
+    jobs = [bench.submit(1.0, 2.0)]
+    until(lambda: runner.batches == [[1, 2]])
+    jobs.append(bench.submit(3.0))
+    with pytest.raises(AssertionError, match="never"):
+        until(lambda: len(runner.batches) > 1, seconds=0.05)
+    jobs.append(bench.submit(4.0))
+    until(lambda: runner.batches == [[1, 2], [3, 4]])
+    jobs += [bench.submit(5.0, 6.0)]
+    runner.planes[1].landed.set()  # it cannot be handed out before the first
+    with pytest.raises(AssertionError, match="never"):
+        until(lambda: len(runner.batches) > 2 or bench.deliveries != [], seconds=0.05)
+    runner.planes[0].landed.set()
+    bench.wait_for(*jobs[:3])
+    until(lambda: len(runner.planes) == 3)
+    runner.planes[2].landed.set()
+    bench.wait_for(*jobs)
+    assert runner.finished == [[1, 2], [3, 4], [5, 6]]
+    assert bench.deliveries == [jobs[:1], jobs[1:3], jobs[3:]]
+    for job in jobs:
+        assert [2 * value for value in job.tensors["x"]] == doubled(job)
+        stages_ms = job.stages_ms(time.perf_counter_ns())
+        assert min(stages_ms) >= 0
+        assert job.begun_ns <= job.batched_ns <= job.copied_in_ns <= job.computed_ns
+
+
+def test_behind_a_batch_that_is_not_full_nothing_is_begun_until_it_is_done(benches: Callable[..., Bench]) -> None:
+    runner = AsyncRunner()
+    bench = benches(runner=runner)
+    first = bench.submit(1.0)
+    until(lambda: runner.batches == [[1]])
+    until(lambda: bench.engine._flights and bench.engine.stuck_s > 0.01)
+    rest = [bench.submit(2.0), bench.submit(3.0)]
+    runner.planes[0].landed.set()
+    bench.wait_for(first)
+    until(lambda: runner.batches == [[1], [2, 3]])
+    runner.planes[1].landed.set()
+    bench.wait_for(*rest)
+
+
+@pytest.mark.parametrize("where", ["begin", "finish"])
+def test_a_failure_in_flight_hits_only_the_guilty(benches: Callable[..., Bench], where: str) -> None:
+    runner = AsyncRunner()
+    bench = benches(runner=runner)
+    runner.refuses = {GUILTY} if where == "begin" else set()
+    first = bench.submit(1.0, 2.0)
+    until(lambda: len(runner.planes) == 1)
+    good, guilty = bench.submit(3.0), bench.submit(GUILTY)
+    behind = bench.submit(5.0, 6.0)
+    until(lambda: runner.batches[1:] == [[3, GUILTY]])
+    landing = threading.Event()
+
+    def land_all() -> None:
+        while not landing.wait(0.001):
+            for plane in list(runner.planes):
+                plane.landed.set()
+
+    lander = threading.Thread(target=land_all)
+    lander.start()
+    bench.wait_for(first, good, guilty, behind)
+    landing.set()
+    lander.join()
+    assert [doubled(job) for job in (first, good, behind)] == [[2, 4], [6], [10, 12]]
+    assert guilty.error is not None
+    assert guilty.error.status == 500
+    assert sum(len(batch) for batch in bench.deliveries) == 4
+    assert runner.finished[0] == [1, 2]
+
+
+def test_closing_lands_what_is_in_flight(benches: Callable[..., Bench]) -> None:
+    runner = AsyncRunner()
+    bench = benches(runner=runner)
+    jobs = [bench.submit(1.0, 2.0), bench.submit(3.0, 4.0)]
+    until(lambda: len(runner.planes) == 2)
+    waiting = bench.submit(5.0)
+    closing = threading.Thread(target=bench.engine.close)
+    closing.start()
+    for plane in runner.planes:
+        plane.landed.set()
+    bench.wait_for(*jobs, waiting)
+    closing.join(10)
+    assert [doubled(job) for job in jobs] == [[2, 4], [6, 8]]
+    assert waiting.error is not None
+    assert waiting.error.status == 503
+    assert not bench.engine.alive

@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,8 +12,11 @@ from test_serve_weights import small_net
 from serve import variants, warmup, weights
 from serve.opening import Opening
 from serve.options import ServeOptions
-from serve.runner import NullRunner, TorchRunner
-from serve.spec import ModelSpec, ServeError, Variant
+from serve.pipeline import Ran
+from serve.runner import NullRunner, TorchRunner, out_of_memory
+from serve.spec import ModelSpec, ServeError, Tensors, Variant
+from serve.staging import Bucket, buckets
+from serve.wire import TensorSpec
 
 T = TypeVar("T")
 
@@ -46,10 +49,9 @@ def opened(spec: ModelSpec, variant: str | Variant, how: ServeOptions, said: lis
     return Opening(spec, made, how, (said if said is not None else []).append).runner
 
 
-def test_buckets_are_powers_of_two_and_the_largest_batch() -> None:
-    assert [warmup.buckets(most) for most in (1, 2, 4, 6, 16)] == [
-        (1,), (1, 2), (1, 2, 4), (1, 2, 4, 6), (1, 2, 4, 8, 16),
-    ]  # fmt: skip
+def run(runner: TorchRunner, parts: list[Tensors], wanted: Collection[str]) -> Ran:
+    rows = sum(len(next(iter(part.values()))) for part in parts)
+    return runner.begin(parts, rows, wanted).finish()
 
 
 @pytest.mark.parametrize("variant", ["eager", "compiled"])
@@ -59,10 +61,10 @@ def test_a_padded_batch_of_several_requests_gives_what_the_module_gives(tmp_path
 
     def work() -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
         runner = opened(spec, variant, options(tmp_path), said)
-        runner.run([{"image": spec.example(4, 9)["image"] * 1e3}], 4, ["y"])  # what it leaves behind must not show
-        ran = runner.run([{"image": image} for image in images], 3, ["y"])
+        run(runner, [{"image": spec.example(4, 9)["image"] * 1e3}], ["y"])  # what it leaves behind must not show
+        ran = run(runner, [{"image": image} for image in images], ["y"])
         assert ran.batched_ns <= ran.copied_in_ns <= ran.computed_ns
-        assert runner.run([{"image": images[0]}], 1, []).outputs == {}
+        assert run(runner, [{"image": images[0]}], []).outputs == {}
         return ran.outputs, runner.parameters()
 
     outputs, parameters = in_a_thread(work)
@@ -168,6 +170,107 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
 def test_the_null_runner_takes_its_time() -> None:
     spec = replace(small_net(), build=None, delay_s=0.02, reply=lambda rows: {"y": np.zeros((rows, 1))})
     runner = NullRunner(spec, 8)
-    ran = runner.run([{}], 3, ["y"])
+    ran = runner.begin([{}], 3, ["y"]).finish()
     assert ran.outputs["y"].shape == (3, 1)
     assert ran.computed_ns - ran.copied_in_ns >= 20e6
+
+
+# ---- lengths
+
+
+def padded_sum(lengths: tuple[int, ...] = (4, 8)) -> ModelSpec:
+    """Adds 1 to every token, and adds the tokens up: the module sees how wide it was padded."""
+    return ModelSpec(
+        name="padded_sum",
+        inputs=(TensorSpec("ids", "INT64", (-1, -1)), TensorSpec("mask", "INT64", (-1, -1))),
+        outputs=(TensorSpec("each", "INT64", (-1, -1)), TensorSpec("shape", "INT64", (-1, 2))),
+        default_outputs=("each",),
+        prepare=dict,
+        example=lambda rows, seed: {
+            "ids": np.random.default_rng(seed).integers(1, 9, (rows, max(lengths))),
+            "mask": np.ones((rows, max(lengths)), np.int64),
+        },
+        lengths=lengths,
+    )
+
+
+def sum_runner(spec: ModelSpec, rows: tuple[int, ...] = (1, 2, 4)) -> TorchRunner:
+    runner = TorchRunner(spec, torch.device("cpu"), buckets(rows, spec.lengths), 0)
+    runner.call = lambda ids, mask: (ids + mask, torch.tensor([list(ids.shape)] * len(ids)))
+    return runner
+
+
+def ids(rows: int, length: int, value: int) -> Tensors:
+    return {"ids": np.full((rows, length), value), "mask": np.ones((rows, length), np.int64)}
+
+
+def test_a_batch_runs_at_the_smallest_length_that_holds_its_longest_request() -> None:
+    runner = sum_runner(padded_sum())
+    assert runner.stretched == {"each"}
+    run(runner, [ids(4, 8, 99)], ["each"])  # what it leaves behind must not show
+    for parts, shape in (
+        ([ids(1, 3, 5)], [1, 4]),
+        ([ids(1, 4, 5), ids(1, 2, 7)], [2, 4]),
+        ([ids(1, 2, 5), ids(2, 5, 7)], [4, 8]),
+        ([ids(3, 8, 5)], [4, 8]),
+    ):
+        found = run(runner, parts, ["each", "shape"]).outputs
+        assert found["shape"].tolist() == [shape] * len(found["shape"])
+        at = 0
+        for part in parts:
+            rows, length = part["ids"].shape
+            assert (found["each"][at : at + rows, :length] == part["ids"] + 1).all()
+            assert not found["each"][at : at + rows, length:].any()  # padded with zeros, mask and all
+            at += rows
+    assert runner.parameters()["buckets"] == "1x4,1x8,2x4,2x8,4x4,4x8"
+    with pytest.raises(ValueError, match="no bucket holds 1 rows of length 9"):
+        run(runner, [ids(1, 9, 1)], ["each"])
+
+
+def test_an_example_fills_its_bucket() -> None:
+    runner = sum_runner(padded_sum())
+    for bucket in runner.buckets:
+        example = runner.example(bucket, 1)
+        assert all(tensor.shape == (bucket.rows, bucket.length) for tensor in example.values())
+        assert runner.execute(bucket, [example])[1][0].tolist() == [bucket.rows, bucket.length]
+
+
+def test_outputs_that_are_inputs_do_not_change_under_their_reader() -> None:
+    runner = sum_runner(padded_sum())
+    runner.call = lambda ids, mask: (ids, mask)
+    first = run(runner, [ids(1, 4, 5)], ["each"]).outputs["each"]
+    run(runner, [ids(1, 4, 6)], ["each"])
+    assert first.tolist() == [[5] * 4]
+
+
+# ---- memory
+
+
+def test_a_bucket_that_does_not_fit_is_dropped_with_those_above_it() -> None:
+    runner = sum_runner(padded_sum(), (1, 2, 4, 6, 8))
+    assert runner.drop_buckets_above(7) == 6
+    assert runner.shrink(5) == 2  # 5 rows ran in the bucket of 6, of which 3 is the half
+    assert runner.max_batch == 2
+    assert runner.buckets == (Bucket(1, 4), Bucket(1, 8), Bucket(2, 4), Bucket(2, 8))
+    assert runner.shrink(1) == 1
+    assert runner.shrink(1) == 1  # the smallest stays
+
+
+@pytest.mark.parametrize(
+    ("problem", "meant"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"), True),
+        (MemoryError(), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_want_of_memory_looks_like(problem: Exception, meant: bool) -> None:
+    assert out_of_memory(problem) is meant
+
+
+def test_torch_itself_says_so_on_the_cpu() -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as problem:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert out_of_memory(problem.value)
