@@ -1,0 +1,132 @@
+"""What compiling left behind, kept for the next start: a folder per endpoint that may be baked into an image.
+
+The key is what the code depends on: model and settings, weights (frozen ones are part of the code), variant, torch,
+device, threads, and the compiler's own switches. A folder counts only when it is whole: `complete.json` lists
+every file with its digest, and what does not match is made anew, never fatal. One writer at a time, since two
+processes that build the same thing break each other's files; a folder that cannot be written is read from a copy.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from serve.spec import ModelSpec
+from serve.weights import locked
+
+FORMAT = 1
+COMPLETE = "complete.json"
+SWITCHES = ("TORCHINDUCTOR_", "TORCH_COMPILE_", "TORCHDYNAMO_", "ATEN_CPU_CAPABILITY", "CXX")
+"""Environment variables that change what the compiler makes; where it keeps it is not among them."""
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+class Artefacts:
+    """The folder of one endpoint's compiled code; `notes` is what its last writer knew of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes: dict[str, Any] = {}
+        self.found = False
+        """Whether the folder was whole when it was opened."""
+        self._kept_at = folder
+
+    @classmethod
+    def of(cls, spec: ModelSpec, variant: str, weights: str, device: str, threads: int, cache: Path) -> Artefacts:
+        import torch
+
+        switches = {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES) and k != CACHE}
+        what = [FORMAT, dict(spec.settings), weights, _device(device), threads, torch.version.git_version, switches]
+        key = hashlib.blake2b(json.dumps(what, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
+        return cls(cache / "compiled" / f"{spec.name}-{variant}-torch{torch.__version__}-{key}")
+
+    @property
+    def writable(self) -> bool:
+        return self.folder == self._kept_at
+
+    @contextmanager
+    def used(self, say: Callable[[str], None]) -> Iterator[None]:
+        """The compiler reads and writes this folder meanwhile, and no other process does."""
+        waiting = partial(say, "waiting for another process that compiles the same")
+        lock = self._kept_at.with_name(self._kept_at.name + ".lock")
+        writable = _can_write(self._kept_at)
+        with locked(lock, waiting) if writable else nullcontext():
+            self.found = self._whole()
+            if not writable:
+                self.folder = Path(tempfile.mkdtemp(prefix="headroom-compiled-"))
+                atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+                if self.found:
+                    shutil.copytree(self._kept_at, self.folder, dirs_exist_ok=True)
+                else:
+                    say(f"{self._kept_at} cannot be written: what is compiled now will not be there at the next start")
+            elif not self.found:
+                self.clear()
+            os.environ[CACHE] = str(self.folder)
+            yield
+
+    def clear(self) -> None:
+        """Nothing kept: what is there was made by another, or does not work."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.found, self.notes = False, {}
+
+    def keep(self, notes: Mapping[str, Any]) -> None:
+        """Declares the folder whole, with `notes` (JSON) for who comes next."""
+        self.notes = dict(notes)
+        if not self.writable:
+            return
+        files = {str(path.relative_to(self.folder)): _digest(path) for path in self._files()}
+        scratch = self.folder / (COMPLETE + ".part")
+        scratch.write_text(json.dumps({"format": FORMAT, "notes": self.notes, "files": files}))
+        scratch.replace(self.folder / COMPLETE)
+
+    def _files(self) -> Iterator[Path]:
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and path.suffix != ".lock" and path.name not in (COMPLETE, COMPLETE + ".part"):
+                yield path
+
+    def _whole(self) -> bool:
+        """Whether every file is as its writer left it."""
+        try:
+            kept = json.loads((self._kept_at / COMPLETE).read_text())
+            whole = kept["format"] == FORMAT and all(
+                _digest(self._kept_at / name) == digest for name, digest in kept["files"].items()
+            )
+            self.notes = dict(kept["notes"]) if whole else {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+        return bool(whole)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=8)).hexdigest()
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether the folder, or one to be made, can be written: also false on a read-only mount for root."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _device(kind: str) -> list[str]:
+    """What compiled code is made for: more than a GPU's or CPU's kind."""
+    import torch
+
+    if kind == "cuda":
+        major, minor = torch.cuda.get_device_capability(0)
+        return [torch.cuda.get_device_name(0), f"{major}.{minor}", str(torch.version.cuda)]
+    return [kind, torch.backends.cpu.get_cpu_capability()]

@@ -1,0 +1,144 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_serve_weights import small_net
+
+from serve import artefacts
+from serve.artefacts import COMPLETE, Artefacts
+
+
+def opened(cache: Path, **change: Any) -> Artefacts:
+    what: dict[str, Any] = {"variant": "compiled", "weights": "abc", "device": "cpu", "threads": 2} | change
+    return Artefacts.of(small_net(), cache=cache, **what)
+
+
+def written(cache: Path) -> Artefacts:
+    """A folder with two files, kept."""
+    found = opened(cache)
+    with found.used(print):
+        assert not found.found
+        (found.folder / "code").mkdir()
+        (found.folder / "code" / "kernel.so").write_bytes(b"\x7fELF" * 100)
+        (found.folder / "graph.py").write_text("print()")
+        (found.folder / "graph.lock").touch()
+        found.keep({"parity": 0.5})
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(artefacts.CACHE, "elsewhere")
+
+
+def test_what_was_kept_is_found_with_its_notes(tmp_path: Path) -> None:
+    first = written(tmp_path)
+    second = opened(tmp_path)
+    with second.used(print):
+        assert second.found
+        assert second.notes == {"parity": 0.5}
+        assert second.folder == first.folder
+        assert os.environ[artefacts.CACHE] == str(second.folder)
+        assert (second.folder / "code" / "kernel.so").exists()
+
+
+@pytest.mark.parametrize("change", [{"weights": "abd"}, {"threads": 1}, {"variant": "aot"}])
+def test_whatever_the_code_depends_on_has_a_folder_of_its_own(tmp_path: Path, change: dict[str, Any]) -> None:
+    assert opened(tmp_path, **change).folder != opened(tmp_path).folder
+
+
+def test_the_compilers_switches_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = opened(tmp_path).folder
+    monkeypatch.setenv(artefacts.CACHE, "somewhere")
+    assert opened(tmp_path).folder == before
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
+    assert opened(tmp_path).folder != before
+
+
+def broken_file(folder: Path) -> None:
+    (folder / "code" / "kernel.so").write_bytes(b"\x7fELF")
+
+
+def missing_file(folder: Path) -> None:
+    (folder / "graph.py").unlink()
+
+
+def garbage(folder: Path) -> None:
+    (folder / COMPLETE).write_text("{")
+
+
+def another_format(folder: Path) -> None:
+    kept = json.loads((folder / COMPLETE).read_text())
+    (folder / COMPLETE).write_text(json.dumps(kept | {"format": 0}))
+
+
+def no_list(folder: Path) -> None:
+    (folder / COMPLETE).write_text("[]")
+
+
+@pytest.mark.parametrize("harm", [broken_file, missing_file, garbage, another_format, no_list])
+def test_what_is_not_whole_is_made_anew(tmp_path: Path, harm: Any) -> None:
+    harm(written(tmp_path).folder)
+    second = opened(tmp_path)
+    with second.used(print):
+        assert not second.found
+        assert second.notes == {}
+        assert not list(second.folder.iterdir())
+        (second.folder / "graph.py").touch()
+        second.keep({})
+    third = opened(tmp_path)
+    with third.used(print):
+        assert third.found
+
+
+def test_what_was_killed_while_compiling_does_not_count(tmp_path: Path) -> None:
+    found = opened(tmp_path)
+    with found.used(print):
+        (found.folder / "half").touch()
+    again = opened(tmp_path)
+    with again.used(print):
+        assert not again.found
+        assert not (again.folder / "half").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_read_from_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = written(tmp_path).folder
+    before = {path: path.stat().st_mtime_ns for path in kept.rglob("*")}
+    monkeypatch.setattr(artefacts, "_can_write", lambda folder: False)  # root may write everywhere
+    baked = opened(tmp_path)
+    with baked.used(print):
+        assert baked.found
+        assert baked.folder != kept
+        assert (baked.folder / "code" / "kernel.so").read_bytes() == (kept / "code" / "kernel.so").read_bytes()
+        (baked.folder / "more").touch()
+        baked.keep({"parity": 1})
+    assert {path: path.stat().st_mtime_ns for path in kept.rglob("*")} == before
+    said: list[str] = []
+    stale = opened(tmp_path, threads=1)
+    with stale.used(said.append):
+        assert not stale.found
+        stale.keep({})
+    assert len(said) == 1
+    assert "cannot be written" in said[0]
+
+
+def test_two_processes_take_turns(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path[:0] = ['tests']\n"
+        "from pathlib import Path\n"
+        "from test_serve_artefacts import opened\n"
+        f"found = opened(Path({str(tmp_path)!r}))\n"
+        "with found.used(lambda line: print(line, flush=True)):\n"
+        "    print(found.found, flush=True)\n"
+    )
+    first = opened(tmp_path)
+    with first.used(print):
+        other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "waiting for another process that compiles the same\n"
+        first.keep({})
+    assert other.communicate(timeout=60)[0] == "True\n"
