@@ -117,12 +117,12 @@ def serve_options(function: Function) -> Function:
 @serve_options
 def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: Any) -> None:
     """Hosts MODELS, every variant side by side, until stopped."""
-    from serve import models as model_files
-    from serve import variants as variant_files
     from serve.options import ServeOptions, check
 
     if only_list:
-        click.echo(f"models:   {', '.join(model_files.names())}\nvariants: {', '.join(variant_files.names())}")
+        from serve import listing
+
+        click.echo(listing.text())
         return
     given["variants"] = tuple(name.strip() for name in given["variants"].split(",") if name.strip())
     given["settings"] = dict(_pair(text) for text in given["settings"])

@@ -227,7 +227,7 @@ def _autoscaling(options: ServeOptions, name: Name) -> dict[str, Any] | None:
     """A replica more as soon as each has another batch waiting behind the one it runs."""
     if options.max_replicas is None:
         return None
-    batch = options.max_batch or options.spec(name[0]).max_batch[options.device == "cuda"]
+    batch = options.largest_batch or options.spec(name[0]).max_batch[options.device == "cuda"]
     return {
         "min_replicas": options.replicas,
         "max_replicas": options.max_replicas,

@@ -28,6 +28,7 @@ COMPLETE = "complete.json"
 SWITCHES = ("TORCHINDUCTOR_", "TORCH_COMPILE_", "TORCHDYNAMO_", "ATEN_CPU_CAPABILITY", "CXX")
 """Environment variables that change what the compiler makes; where it keeps it is not among them."""
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
+END_BYTES = 1 << 20
 
 
 class Artefacts:
@@ -108,8 +109,15 @@ class Artefacts:
 
 
 def _digest(path: Path) -> str:
+    """Of the size and of both ends: packages hold whole models, and wrong numbers inside fail the parity gate."""
+    size = path.stat().st_size
+    found = hashlib.blake2b(str(size).encode(), digest_size=8)
     with path.open("rb") as file:
-        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=8)).hexdigest()
+        found.update(file.read(END_BYTES))
+        if size > END_BYTES:
+            file.seek(max(END_BYTES, size - END_BYTES))
+            found.update(file.read())
+    return found.hexdigest()
 
 
 def _can_write(folder: Path) -> bool:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve import parity, staging, warmup
+from serve import footprint, parity, staging, variants
 from serve import weights as weights_of
+from serve.artefacts import Artefacts
 from serve.compiler import Compiler, allow_compilations
 from serve.options import ServeOptions
-from serve.runner import NullRunner, Runner, TorchRunner, as_tuple, first_line
-from serve.spec import ModelSpec, ServeError, Variant
+from serve.precision import cast, set_tf32, without_tf32
+from serve.runner import NullRunner, Runner, TorchRunner, as_tuple, first_line, out_of_memory
+from serve.spec import Making, ModelSpec, ServeError, Variant
+from serve.staging import Bucket
 from serve.wire import Array
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from serve.watch import Watch
 
 Say = Callable[[str], None]
+
+CUDA_CALLS = 3
+"""Per bucket: the first compiles, the second may record a CUDA graph, the third runs as those to come."""
 
 
 def open_runner(
@@ -49,90 +56,120 @@ class Opening:
         import torch
 
         kind = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        if why := variant.refuse(spec, kind):
-            raise ServeError(why)
         if kind == "cuda" and not torch.cuda.is_available():
             raise ServeError("there is no CUDA device that torch can use; serve with --device cpu")
+        if why := variants.refusal(variant, spec, kind):
+            raise ServeError(why)
         self._device = torch.device(kind)
         self._threads = options.replica_threads
         torch.set_num_threads(self._threads)
-        self._spec, self._variant, self._seed = spec, variant, options.seed
-        cache = options.cache_folder
+        self._spec, self._variant, self._seed, self._say = spec, variant, options.seed, say
 
         started = time.perf_counter()
         say("loading weights")
-        module, self._weights = weights_of.load(spec, options.weights, options.seed, cache)
+        module, self._weights = weights_of.load(spec, options.weights, options.seed, options.cache_folder)
         module = module.to(self._device)
+        self._weights_bytes = footprint.module_bytes(module)
         torch.inference_mode().__enter__()  # for the rest of this thread's life
         rows = options.buckets or staging.sizes(options.max_batch or spec.max_batch[kind == "cuda"])
-        buckets = staging.buckets(rows, spec.lengths)
-        self.runner = TorchRunner(spec, self._device, buckets, options.seed)
-        loaded = time.perf_counter()
-        self._start = self._warm(module, cache, say)
-        warm = time.perf_counter()
-        say("comparing with eager fp32")
-        self.parity = self._compare(module, options.seed)
+        self.runner = TorchRunner(spec, self._device, staging.buckets(rows, spec.lengths), options.seed)
+        self._load_s = time.perf_counter() - started
+        self._open(module, options)
         failure = self.parity.failure(variant.precision)
         if failure and not options.keep_on_parity_failure:
             raise ServeError(f"{spec.name}/{variant.name} is not served: {failure}")
         self._parity_ok = failure is None
-        self._load_s, self._warmup_s = loaded - started, warm - loaded
+        self._peaks = footprint.peak_memory(self.runner.execute, self.runner.buckets) if kind == "cuda" else {}
         self.reference = partial(_reference, module, self._device) if options.parity_share else None
         self.compiler = Compiler()
         self.compiler.ready(options.fail_on_recompile)
         self.runner.facts = self._facts
 
-    def _warm(self, module: torch.nn.Module, cache: Path, say: Say) -> str:
-        """Builds the variant and calls every bucket; says whether compiled artefacts were found."""
-        if not self._variant.compiles:
-            self._try_modes(module, say)
-            return "cold"
+    def _open(self, module: torch.nn.Module, options: ServeOptions) -> None:
+        """Builds the variant, calls every bucket, compares; with what was kept, where the variant keeps anything."""
+        artefacts = Artefacts.of(
+            self._spec, self._variant.name, self._weights.digest, self._device.type, self._threads, options.cache_folder
+        )
         allow_compilations(2 * len(self.runner.buckets))
-        artefacts = warmup.Artefacts.of(self._spec, self._variant, self._device.type, self._threads, cache)
-        with artefacts.used(say):
-            found = artefacts.complete.exists()
+        self._artefact_bytes = 0
+        with artefacts.used(self._say) if self._variant.keeps else nullcontext():
             try:
-                self._try_modes(module, say)
-            except Exception:
-                if not found:
+                self._warm_and_compare(module, artefacts)
+            except Exception as problem:
+                if not artefacts.found:
                     raise
-                say("the kept artefacts do not work and are made anew")
+                self._say(f"the kept artefacts do not work and are made anew: {first_line(problem)}")
                 artefacts.clear()
-                found = False
-                self._try_modes(module, say)
-            artefacts.complete.touch()
-        return "warm" if found else "cold"
+                self._warm_and_compare(module, artefacts)
+            if self._variant.keeps:
+                self._artefact_bytes = footprint.disk_bytes(artefacts.folder)
+        self._start = "warm" if artefacts.found else "cold"
 
-    def _try_modes(self, module: torch.nn.Module, say: Say) -> None:
+    def _warm_and_compare(self, module: torch.nn.Module, artefacts: Artefacts) -> None:
+        started = time.perf_counter()
+        self._try_modes(module, artefacts.folder)
+        self._warmup_s = time.perf_counter() - started
+        self._say("comparing with eager fp32")
+        buckets = str(self.runner.buckets)
+        known = artefacts.notes.get("parity") if artefacts.found and artefacts.notes["buckets"] == buckets else None
+        # the same code and weights gave these figures: the smallest bucket shows that it is still the same
+        some = self.runner.buckets[:1] if known else self.runner.buckets
+        self.parity = self._compare(module, some)
+        if known:
+            self.parity = parity.worst(self.parity, parity.Parity(**known))
+        elif self._variant.keeps:
+            artefacts.keep({"parity": asdict(self.parity), "buckets": buckets})
+
+    def _try_modes(self, module: torch.nn.Module, folder: Path) -> None:
         modes = self._variant.modes(module, self._device.type)
+        set_tf32(self._variant.precision == "tf32")
         for mode in modes:
             try:
-                self.runner.call = self._variant.build(module, mode)
-                for number, bucket in enumerate(self.runner.buckets, start=1):
-                    say(f"warming bucket {number} of {len(self.runner.buckets)} ({bucket} rows)")
-                    example = [self.runner.example(bucket, self._seed)]
-                    for _ in range(warmup.CALLS):
-                        self.runner.execute(bucket, example)
                 self._mode = mode
+                self.runner.call = self._variant.build(self._making(module, mode, folder))
+                self._warm()
                 return
             except Exception as problem:
                 if mode == modes[-1]:
                     raise
-                say(f"mode {mode} fails to warm up, trying the next: {first_line(problem)}")
+                self._say(f"mode {mode} fails to warm up, trying the next: {first_line(problem)}")
                 _forget_compiled()
 
-    def _compare(self, module: torch.nn.Module, seed: int) -> parity.Parity:
-        """Over all buckets, on inputs that the warm-up has not seen."""
-        import torch
+    def _making(self, module: torch.nn.Module, mode: str, folder: Path) -> Making:
+        kind = self._device.type
+        ready = cast(module, self._variant.precision, kind)
+        examples = tuple(
+            tuple(self.runner.inputs(bucket, [self.runner.example(bucket, self._seed)]))
+            for bucket in self.runner.buckets
+        )
+        return Making(self._spec, ready, examples, kind, mode, folder, self._say)
 
+    def _warm(self) -> None:
+        calls = CUDA_CALLS if self._device.type == "cuda" else 1
+        for number, bucket in enumerate(self.runner.buckets, start=1):
+            self._say(f"warming bucket {number} of {len(self.runner.buckets)} ({bucket} rows)")
+            example = [self.runner.example(bucket, self._seed)]
+            try:
+                for _ in range(calls):
+                    self.runner.execute(bucket, example)
+            except Exception as problem:
+                if number == 1 or not out_of_memory(problem):
+                    raise
+                left = self.runner.drop_buckets_above(self.runner.buckets[number - 2].rows)
+                self._say(f"{bucket} rows do not fit into memory: batches hold at most {left}")
+                return
+
+    def _compare(self, module: torch.nn.Module, buckets: Sequence[Bucket]) -> parity.Parity:
+        """On inputs that the warm-up has not seen."""
         found: list[tuple[torch.Tensor, ...]] = []
         wanted: list[tuple[torch.Tensor, ...]] = []
-        for bucket in self.runner.buckets:
-            example = [self.runner.example(bucket, seed + 1 + bucket.rows)]
+        for bucket in buckets:
+            example = [self.runner.example(bucket, self._seed + 1 + bucket.rows)]
             # cloned at once: the next replay of a CUDA graph overwrites its outputs
             found.append(tuple(tensor.cpu().clone() for tensor in self.runner.execute(bucket, example)))
-            wanted.append(tuple(tensor.cpu() for tensor in as_tuple(module(*self.runner.inputs(bucket)))))
-        join = [[torch.cat(pieces) for pieces in zip(*side, strict=True)] for side in (found, wanted)]
+            with without_tf32():
+                wanted.append(tuple(tensor.cpu() for tensor in as_tuple(module(*self.runner.inputs(bucket)))))
+        join = [[_joined(pieces) for pieces in zip(*side, strict=True)] for side in (found, wanted)]
         return parity.compare(*join)
 
     def _facts(self) -> dict[str, Any]:
@@ -142,16 +179,19 @@ class Opening:
         return {
             "device_name": torch.cuda.get_device_name(0) if cuda else "cpu",
             "precision": self._variant.precision,
-            "compile_mode": self._mode,
+            "compile_mode": self._mode or self._variant.name,
             "threads": self._threads,
             "start": self._start,
             "load_s": round(self._load_s, 3),
             "warmup_s": round(self._warmup_s, 3),
             "weights": self._weights.origin,
             "weights_digest": self._weights.digest,
+            "weights_bytes": self._weights_bytes,
+            "artefact_bytes": self._artefact_bytes,
             "parity_ok": self._parity_ok,
             **{f"parity_{key}": value for key, value in asdict(self.parity).items()},
             "peak_memory_bytes": torch.cuda.max_memory_allocated() if cuda else _peak_memory_bytes(),
+            **self._peaks,
             **self.compiler.facts(),
             "torch": torch.__version__,
             "cuda": torch.version.cuda if cuda else None,
@@ -165,6 +205,15 @@ def _reference(module: torch.nn.Module, device: torch.device, inputs: Sequence[A
     import torch
 
     return as_tuple(module(*(torch.from_numpy(array).to(device) for array in inputs)))
+
+
+def _joined(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One row after the other, however long they are."""
+    import torch
+
+    flat = [piece.flatten(1) for piece in pieces]
+    width = max(piece.shape[1] for piece in flat)
+    return torch.cat([torch.nn.functional.pad(piece, (0, width - piece.shape[1])) for piece in flat])
 
 
 def _forget_compiled() -> None:

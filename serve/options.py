@@ -144,7 +144,7 @@ def check(options: ServeOptions) -> None:
         spec = options.spec(name)
         weights.check(spec, options.weights)
         for variant in options.variants:
-            if why := variants.load(variant).refuse(spec, options.device):
+            if why := variants.refusal(variants.load(variant), spec, options.device):
                 raise ServeError(why)
         if spec.build is not None and (missing := [p for p in ("torch", "safetensors") if find_spec(p) is None]):
             raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'headroom[serve]'")

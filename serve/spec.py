@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serve.wire import Array, TensorSpec
@@ -66,16 +67,41 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """What a variant is made of, in the engine's thread and for one replica."""
+
+    spec: ModelSpec
+    module: torch.nn.Module
+    """In the variant's precision, on its device: fp32 inputs in, fp32 outputs out."""
+    examples: tuple[tuple[torch.Tensor, ...], ...]
+    """Inputs of every bucket, on the device, as they will come."""
+    device: str
+    """cpu or cuda"""
+    mode: str
+    folder: Path
+    """Where what takes long to make is kept for the next start (see `artefacts`)."""
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
-    """One way of executing a module."""
+    """One way of executing a module, in one precision."""
 
     name: str
-    precision: str
-    build: Callable[[torch.nn.Module, str], Callable[..., Any]]
-    """(eager module on its device, mode) → what is called with its input tensors."""
-    modes: Callable[[torch.nn.Module, str], tuple[str, ...]]
+    build: Callable[[Making], Callable[..., Any]]
+    """What is called with the input tensors of any bucket."""
+    what: str
+    """One line for `headroom serve --list`."""
+    precision: str = "fp32"
+    precisions: tuple[str, ...] = ("fp32",)
+    """Those it can be asked for as NAME-PRECISION; the first is meant where none is named."""
+    modes: Callable[[torch.nn.Module, str], tuple[str, ...]] = lambda module, device: ("",)
     """(module, device type) → the modes to try, best first; the next is tried when one fails to warm up."""
-    refuse: Callable[[ModelSpec, str], str | None] = lambda spec, device: None
-    """(model, device type) → why this variant cannot execute it, or None."""
-    compiles: bool = False
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    packages: tuple[str, ...] = ()
+    """What must be installed beyond torch, and `extra` names what of ours brings it."""
+    extra: str = ""
+    refuse: Callable[[ModelSpec], str | None] = lambda spec: None
+    """Why this variant cannot execute that model, or None."""
+    keeps: bool = False
     """Whether it leaves artefacts that make the next start faster."""

@@ -18,12 +18,15 @@ NULL = ServeOptions(("null",), ("eager",), port=0)
         ({"models": ("nul",)}, r"unknown model 'nul' \(did you mean null\?\)"),
         ({"models": ("null", "null")}, "named twice"),
         ({"variants": ("quick",)}, "unknown variant 'quick'"),
-        ({"variants": ("eager", "compiled")}, "null has no module to compile"),
+        ({"variants": ("eager", "compiled")}, "null has no module to execute"),
         ({"settings": {"delay": "3"}}, r"unknown setting of null 'delay' \(did you mean delay_ms\?\)"),
         ({"settings": {"delay_ms": "x"}}, "must be a number"),
         ({"device": "tpu"}, "unknown device 'tpu'; known are auto, cpu, cuda"),
         ({"replicas": 0}, "replicas must be at least 1"),
         ({"max_batch": 0}, "max_batch must be at least 1"),
+        ({"buckets": (1, 0)}, "buckets must be different numbers of rows, each at least 1"),
+        ({"buckets": (4, 4)}, "buckets must be different numbers of rows"),
+        ({"buckets": (1, 4), "max_batch": 8}, "name buckets or max_batch, not both"),
         ({"parity_share": 1.5}, "parity_share must be between 0 and 1"),
         ({"sample_ms": 1}, "sample_ms must be at least 10"),
         ({"port": 99_999}, "cannot listen on"),
@@ -72,6 +75,11 @@ def test_options_from_the_text_of_serve_run() -> None:
     assert options.variants == ("eager",)
     assert (options.max_batch, options.max_wait_ms, options.keep_on_parity_failure) == (8, 1.5, True)
     assert options.settings == {"layers": "2"}
+    assert options.largest_batch == 8
+    options = from_args({"model": "bert", "buckets": "1,16,4"})
+    assert (options.buckets, options.largest_batch, options.max_batch) == ((1, 16, 4), 16, None)
+    with pytest.raises(ServeError, match="buckets must be a number, not '1,x'"):
+        from_args({"model": "bert", "buckets": "1,x"})
     with pytest.raises(ServeError, match="port must be a number, not 'x'"):
         from_args({"model": "null", "port": "x"})
     with pytest.raises(ServeError, match="name a model"):

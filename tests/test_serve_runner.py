@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_serve_weights import small_net
 
-from serve import variants, warmup, weights
+from serve import variants, weights
 from serve.opening import Opening
 from serve.options import ServeOptions
 from serve.pipeline import Ran
@@ -87,69 +87,6 @@ def test_a_second_start_finds_the_compiled_artefacts(tmp_path: Path) -> None:
     assert starts == ["cold", "warm"]
 
 
-def failing_at_first(problem_with: str) -> Variant:
-    """Two modes, of which one cannot be called."""
-
-    def build(module: torch.nn.Module, mode: str) -> Callable[..., Any]:
-        def call(*inputs: torch.Tensor) -> Any:
-            if mode == problem_with:
-                raise RuntimeError(f"{mode} does not work")
-            return module(*inputs)
-
-        return call
-
-    return replace(variants.load("eager"), modes=lambda module, device: ("fast", "plain"), build=build)
-
-
-def test_a_mode_that_fails_to_warm_up_is_followed_by_the_next_and_that_is_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    runner = in_a_thread(lambda: opened(small_net(), failing_at_first("fast"), options(tmp_path), said))
-    assert runner.parameters()["compile_mode"] == "plain"
-    assert "mode fast fails to warm up, trying the next: RuntimeError: fast does not work" in said
-
-
-def test_when_the_last_mode_fails_the_start_fails(tmp_path: Path) -> None:
-    one_mode = replace(failing_at_first("plain"), modes=lambda module, device: ("plain",))
-    with pytest.raises(RuntimeError, match="plain does not work"):
-        in_a_thread(lambda: opened(small_net(), one_mode, options(tmp_path)))
-
-
-def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
-    spec, said, tries = small_net(), list[str](), list[bool]()
-    folder: list[Path] = []
-
-    def build(module: torch.nn.Module, mode: str) -> Callable[..., Any]:
-        stale = (folder[0] / "stale").exists()
-        tries.append(stale)
-
-        def call(*inputs: torch.Tensor) -> Any:
-            if stale:
-                raise RuntimeError("stale artefact")
-            return module(*inputs)
-
-        return call
-
-    variant = replace(variants.load("eager"), build=build, compiles=True)
-    folder.append(warmup.Artefacts.of(spec, variant, "cpu", 2, tmp_path).folder)
-    folder[0].mkdir(parents=True)
-    (folder[0] / "stale").touch()
-    (folder[0] / "complete").touch()
-    runner = in_a_thread(lambda: opened(spec, variant, options(tmp_path), said))
-    assert tries == [True, False]
-    assert runner.parameters()["start"] == "cold"
-    assert "the kept artefacts do not work and are made anew" in said
-
-
-def test_a_variant_that_is_another_model_is_not_served_unless_told_to(tmp_path: Path) -> None:
-    wrong = replace(variants.load("eager"), name="wrong", build=lambda module, mode: lambda x: module(x) * 1.01)
-    with pytest.raises(ServeError, match=r"small_net/wrong is not served: .* relative error 0.01 \(at most 0.001\)"):
-        in_a_thread(lambda: opened(small_net(), wrong, options(tmp_path)))
-    kept = in_a_thread(lambda: opened(small_net(), wrong, options(tmp_path, keep_on_parity_failure=True)))
-    parameters = kept.parameters()
-    assert parameters["parity_ok"] is False
-    assert parameters["parity_relative_error"] == pytest.approx(0.01, rel=0.01)
-
-
 def test_a_shape_that_was_not_warmed_counts_as_a_recompile(tmp_path: Path) -> None:
     def work() -> list[int]:
         runner = opened(small_net(), "compiled", options(tmp_path))
@@ -225,6 +162,31 @@ def test_a_batch_runs_at_the_smallest_length_that_holds_its_longest_request() ->
     assert runner.parameters()["buckets"] == "1x4,1x8,2x4,2x8,4x4,4x8"
     with pytest.raises(ValueError, match="no bucket holds 1 rows of length 9"):
         run(runner, [ids(1, 9, 1)], ["each"])
+
+
+@pytest.mark.parametrize("variant", ["eager", "compiled", "traced"])
+def test_a_model_of_several_lengths_is_warmed_compared_and_served_at_each(tmp_path: Path, variant: str) -> None:
+    class Widths(torch.nn.Module):
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            each = ids.sin() * mask
+            return each, each.sum(1, keepdim=True)
+
+    outputs = (TensorSpec("each", "FP32", (-1, -1)), TensorSpec("sum", "FP32", (-1, 1)))
+    spec = replace(padded_sum(), build=Widths, outputs=outputs)
+    said: list[str] = []
+
+    def work() -> dict[str, Any]:
+        runner = opened(spec, variant, options(tmp_path), said)
+        found = run(runner, [ids(1, 3, 2), ids(2, 7, 5)], ["each", "sum"]).outputs
+        assert found["each"].shape == (3, 8)
+        np.testing.assert_allclose(found["sum"][:, 0], [3 * np.sin(2), *[7 * np.sin(5)] * 2], rtol=1e-5)
+        return runner.parameters()
+
+    parameters = in_a_thread(work)
+    assert parameters["parity_ok"] is True
+    assert parameters["recompiles"] == 0
+    assert parameters["buckets"] == "1x4,1x8,2x4,2x8,4x4,4x8"
+    assert "warming bucket 6 of 6 (4x8 rows)" in said
 
 
 def test_an_example_fills_its_bucket() -> None:

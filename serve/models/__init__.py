@@ -27,6 +27,11 @@ def settings(name: str) -> dict[str, Any]:
     return {key: parameter.default for key, parameter in accepted.items() if key != "weights"}
 
 
+def what(name: str) -> str:
+    """The first line of its file's docstring."""
+    return (import_module(f"serve.models.{name}").__doc__ or "").strip().partition("\n")[0]
+
+
 def load(name: str, given: Mapping[str, str] | None = None, weights: str = "random") -> ModelSpec:
     """The model by its name, with settings as text; what is unknown or malformed is a `ServeError`."""
     known = settings(name)

@@ -7,10 +7,11 @@ kernel); others gain nothing from it and would start slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from serve.spec import ModelSpec, Variant
+from serve.precision import FLOATS, convolves
+from serve.spec import Variant
+from serve.variants._inductor import FREEZING, build
 
 if TYPE_CHECKING:
     import torch
@@ -19,21 +20,14 @@ if TYPE_CHECKING:
 def modes(module: torch.nn.Module, device: str) -> tuple[str, ...]:
     if device == "cuda":
         return ("reduce-overhead", "default")
-    from torch.nn.modules.conv import _ConvNd
-
-    convolves = any(isinstance(part, _ConvNd) for part in module.modules())
-    return ("default+freezing", "default") if convolves else ("default",)
+    return ("default" + FREEZING, "default") if convolves(module) else ("default",)
 
 
-def build(module: torch.nn.Module, mode: str) -> Callable[..., Any]:
-    import torch
-
-    torch._inductor.config.freezing = mode.endswith("+freezing")
-    return torch.compile(module, dynamic=False, fullgraph=False, mode=mode.removesuffix("+freezing"))
-
-
-def refuse(spec: ModelSpec, device: str) -> str | None:
-    return f"{spec.name} has no module to compile; serve it as {spec.name}/eager" if spec.build is None else None
-
-
-VARIANT = Variant(name="compiled", precision="fp32", build=build, modes=modes, refuse=refuse, compiles=True)
+VARIANT = Variant(
+    name="compiled",
+    what="torch.compile, the best mode for the device",
+    build=build,
+    precisions=FLOATS,
+    modes=modes,
+    keeps=True,
+)

@@ -1,12 +1,13 @@
-"""The module as it is: fp32, one kernel after the other. What every other variant is compared with."""
+"""The module as it is, one kernel after the other. In fp32 it is what every other variant is compared with."""
 
 from __future__ import annotations
 
+from serve.precision import FLOATS
 from serve.spec import Variant
 
 VARIANT = Variant(
     name="eager",
-    precision="fp32",
-    build=lambda module, mode: module,
-    modes=lambda module, device: ("eager",),
+    what="the module as it is",
+    build=lambda making: making.module,
+    precisions=FLOATS,
 )

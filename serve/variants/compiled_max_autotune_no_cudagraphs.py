@@ -1,0 +1,7 @@
+"""Torch.compile, kernels tuned by measuring."""
+
+from __future__ import annotations
+
+from serve.variants._inductor import in_mode
+
+VARIANT = in_mode("max-autotune-no-cudagraphs", "torch.compile, kernels tuned by measuring")

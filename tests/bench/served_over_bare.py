@@ -1,0 +1,265 @@
+"""What serving costs a model that is kept busy: requests/s over HTTP ÷ rows/s of a bare loop around the same runner.
+
+Same variant, batch size and threads. The model's process has one core to itself, its event loop included, and all
+else (the load, HAProxy, Ray) the other. The load is a closed loop of three batches' worth of connections with a row
+each; the bare loop runs full batches of single rows in a process of its own, on the model's core. They take turns, so
+that a noisy minute hits both; the ratio is that of neighbours in time. Beside it the ratio of rows per second of CPU,
+which other programs on that core cannot touch.
+
+Prints a table (rows/s bare and served, both ratios, the replica's own stages), then one JSON line.
+
+    python tests/bench/served_over_bare.py
+    python tests/bench/served_over_bare.py --quick
+    python tests/bench/served_over_bare.py --models bert --variants compiled --seconds 20 --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+BATCH = 4
+SETTINGS = {"bert": {"sequence": "32"}}
+SETTLE_S = 1.0
+AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""The environment of a replica (see `serve.app`)."""
+
+
+def options_for(model: str, variants: tuple[str, ...], cache: str) -> dict[str, Any]:
+    """One bucket, since every batch is full; what is sampled and compared would be work that the bare loop has not."""
+    return {
+        "models": [model], "variants": list(variants), "device": "cpu", "buckets": [BATCH], "threads": 1,
+        "settings": SETTINGS.get(model, {}), "parity_share": 0, "cache_dir": cache,
+    }  # fmt: skip
+
+
+# ---- the bare loop: this file again, as `served_over_bare.py --bare OPTIONS VARIANT`
+
+
+def bare(given: dict[str, Any], variant: str) -> None:
+    """Answers each line of seconds with rows/s and rows per second of CPU."""
+    from serve import variants
+    from serve.opening import open_runner
+    from serve.options import ServeOptions
+
+    how = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    options = ServeOptions(**how)
+    spec = options.spec(options.models[0])
+    runner = open_runner(spec, variants.load(variant), options, lambda line: None)
+    example = spec.example(BATCH, 0)
+    parts = [{name: tensor[row : row + 1] for name, tensor in example.items()} for row in range(BATCH)]
+    print("ready", flush=True)
+    for line in sys.stdin:
+        start, cpu = time.perf_counter(), time.process_time()
+        rows = 0
+        while time.perf_counter() < start + float(line):
+            runner.begin(parts, BATCH, spec.default_outputs).finish()
+            rows += BATCH
+        print(rows / (time.perf_counter() - start), rows / (time.process_time() - cpu), flush=True)
+
+
+class Bare:
+    """A bare loop that waits to be told."""
+
+    def __init__(self, given: dict[str, Any], variant: str, core: int, home: str) -> None:
+        words = [sys.executable, __file__, "--bare", json.dumps(given), variant]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED | {"HOME": home}
+        )
+        pin(self._process.pid, core)
+        self._said("ready")
+
+    def _said(self, expected: str = "") -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line or (expected and line != expected):
+            raise SystemExit(f"the bare loop ended: {line}")
+        return line
+
+    def run(self, seconds: float) -> tuple[float, float]:
+        """Rows per second, and per second of CPU."""
+        assert self._process.stdin is not None
+        print(seconds, file=self._process.stdin, flush=True)
+        wall, cpu = self._said().split()
+        return float(wall), float(cpu)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+# ---- the served side
+
+
+def pin(pid: int, core: int) -> None:
+    """Every thread of it."""
+    for thread in (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(thread, {core})
+
+
+@contextmanager
+def serving(given: dict[str, Any], model_core: int, load_core: int) -> Iterator[tuple[str, dict[str, psutil.Process]]]:
+    """The server's URL, and the process of each variant."""
+    from serving import served
+
+    cache = Path(given["cache_dir"])
+    with served(cache, **given) as server:
+        processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
+        replicas: dict[str, psutil.Process] = {}
+        for process in processes:
+            with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                title = " ".join(process.cmdline())
+                mine = [
+                    name for name in given["variants"] if re.search(rf":{given['models'][0]}-{name}(?![\w-])", title)
+                ]
+                replicas |= dict.fromkeys(mine, process)
+                pin(process.pid, model_core if mine else load_core)
+        if len(replicas) != len(given["variants"]):
+            raise SystemExit(f"replicas of {', '.join(replicas)} found, {', '.join(given['variants'])} expected")
+        yield server.url, replicas
+
+
+class Load:
+    """A closed loop over kept connections; counts answers."""
+
+    def __init__(self, url: str, path: str, body: bytes, headers: dict[str, str], replica: psutil.Process) -> None:
+        self._replica = replica
+        self._host, _, port = url.removeprefix("http://").partition(":")
+        self._port = int(port)
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        start = f"POST {path} HTTP/1.1\r\nhost: {self._host}\r\n{head}content-length: {len(body)}\r\n\r\n"
+        self._request = start.encode() + body
+        self._done: list[float] = []
+        self._timing: list[str] = []
+
+    async def run(self, connections: int, seconds: float) -> tuple[float, float, dict[str, float]]:
+        """Answers per second, from the first after it has settled to the last, and per second of the replica's CPU.
+
+        And the mean of each stage in ms.
+        """
+        self._done.clear()
+        self._timing.clear()
+        end = time.perf_counter() + SETTLE_S + seconds
+        start = time.perf_counter() + SETTLE_S
+        cpu = sum(self._replica.cpu_times()[:2])
+        await asyncio.gather(*(self._client(end) for _ in range(connections)))
+        cpu = sum(self._replica.cpu_times()[:2]) - cpu
+        counted = [at for at in self._done if start <= at <= end]
+        from serve import wire
+
+        stages = [wire.parse_timing(text) for text in self._timing]
+        means = {stage: statistics.mean(found[stage] for found in stages) for stage in wire.STAGES}
+        rate = len([at for at in counted if at > counted[0]]) / (counted[-1] - counted[0])
+        return rate, len(self._done) / cpu, means
+
+    async def _client(self, end: float) -> None:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        while time.perf_counter() < end:
+            writer.write(self._request)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            if not head.startswith("http/1.1 200"):
+                raise SystemExit(f"the server does not answer: {head}")
+            fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+            await reader.readexactly(int(fields["content-length"]))
+            self._done.append(time.perf_counter())
+            self._timing.append(fields["server-timing"])
+        writer.close()
+        await writer.wait_closed()
+
+
+def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
+    from serve import wire
+    from serve.options import ServeOptions
+
+    load_core, model_core = sorted(os.sched_getaffinity(0))[:2]
+    variants = tuple(options.variants.split(","))
+    given = options_for(model, variants, cache)
+    spec = ServeOptions((model,), settings=given["settings"]).spec(model)
+    body, headers = wire.encode_infer(spec.example(1, 0), outputs=spec.default_outputs)
+    rows = []
+    with ExitStack() as stack:
+        url, replicas = stack.enter_context(serving(given, model_core, load_core))
+        bares = {variant: Bare(given, variant, model_core, cache) for variant in variants}
+        for each in bares.values():
+            stack.callback(each.close)
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {load_core})
+        stack.callback(os.sched_setaffinity, 0, cores)
+        for variant in variants:
+            load = Load(url, wire.infer_path(model, variant), body, headers, replicas[variant])
+            asyncio.run(load.run(BATCH, 0.5))
+            rounds: list[dict[str, float]] = []
+            for _ in range(options.rounds):
+                alone, alone_cpu = bares[variant].run(options.seconds)
+                found, found_cpu, stages = asyncio.run(load.run(3 * BATCH, options.seconds))
+                rounds.append(
+                    {"bare_rps": alone, "served_rps": found, "served_over_bare": found / alone,
+                     "by_cpu": found_cpu / alone_cpu, **{f"{name}_ms": ms for name, ms in stages.items()}}
+                )  # fmt: skip
+            middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+            rows.append({"model": model, "variant": variant, "batch": BATCH, **middle})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="custom_cnn,resnet50,bert")
+    parser.add_argument("--variants", default="eager,compiled")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--quick", action="store_true", help="custom_cnn eager alone, for a minute")
+    parser.add_argument("--bare", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bare:
+        # in a thread, as the engine: the allocator gives it other memory than the main thread, and that alone is 30 %
+        loop = threading.Thread(target=bare, args=(json.loads(options.bare[0]), options.bare[1]))
+        loop.start()
+        loop.join()
+        return
+    if len(os.sched_getaffinity(0)) < 2:
+        print("served_over_bare: not run, it takes two cores")
+        return
+    if options.quick:
+        options.models, options.variants, options.seconds = "custom_cnn", "eager", 5.0
+    rows = []
+    print(
+        f"{'model':<11} {'variant':<10} {'bare/s':>8} {'served/s':>8} {'served ÷ bare':>13} {'by CPU':>7} "
+        f"{'batch ms':>9} {'compute ms':>10} {'d2h ms':>7}"
+    )
+    with tempfile.TemporaryDirectory(prefix="hs-") as cache:
+        for model in options.models.split(","):
+            for row in compare(model, options, cache):
+                rows.append(row)
+                print(
+                    f"{row['model']:<11} {row['variant']:<10} {row['bare_rps']:>8.1f} {row['served_rps']:>8.1f} "
+                    f"{row['served_over_bare']:>13.3f} {row['by_cpu']:>7.3f} {row['batch_ms']:>9.2f} "
+                    f"{row['compute_ms']:>10.1f} {row['d2h_ms']:>7.2f}",
+                    flush=True,
+                )
+    print(json.dumps({"benchmark": "served_over_bare", "batch": BATCH, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

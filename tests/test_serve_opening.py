@@ -1,0 +1,137 @@
+"""How a runner comes to be ready: modes, artefacts, parity, precisions."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_serve_runner import in_a_thread, opened, options, run
+from test_serve_weights import small_net
+
+from serve import variants, weights
+from serve.artefacts import Artefacts
+from serve.spec import Making, ServeError, Variant
+
+
+def failing_at_first(problem_with: str) -> Variant:
+    """Two modes, of which one cannot be called."""
+
+    def build(making: Making) -> Callable[..., Any]:
+        def call(*inputs: torch.Tensor) -> Any:
+            if making.mode == problem_with:
+                raise RuntimeError(f"{making.mode} does not work")
+            return making.module(*inputs)
+
+        return call
+
+    return replace(variants.load("eager"), modes=lambda module, device: ("fast", "plain"), build=build)
+
+
+def test_a_mode_that_fails_to_warm_up_is_followed_by_the_next_and_that_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    runner = in_a_thread(lambda: opened(small_net(), failing_at_first("fast"), options(tmp_path), said))
+    assert runner.parameters()["compile_mode"] == "plain"
+    assert "mode fast fails to warm up, trying the next: RuntimeError: fast does not work" in said
+
+
+def test_when_the_last_mode_fails_the_start_fails(tmp_path: Path) -> None:
+    one_mode = replace(failing_at_first("plain"), modes=lambda module, device: ("plain",))
+    with pytest.raises(RuntimeError, match="plain does not work"):
+        in_a_thread(lambda: opened(small_net(), one_mode, options(tmp_path)))
+
+
+def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
+    said, tries = list[str](), list[bool]()
+
+    def build(making: Making) -> Callable[..., Any]:
+        stale = (making.folder / "stale").exists()
+        tries.append(stale)
+
+        def call(*inputs: torch.Tensor) -> Any:
+            if stale:
+                raise RuntimeError("stale artefact")
+            return making.module(*inputs)
+
+        return call
+
+    variant = replace(variants.load("eager"), build=build, keeps=True)
+    digest = weights.load(small_net(), "random", 0, tmp_path)[1].digest
+    artefacts = Artefacts.of(small_net(), "eager", digest, "cpu", 2, tmp_path)
+    with artefacts.used(print):
+        (artefacts.folder / "stale").touch()
+        artefacts.keep({"parity": None, "buckets": ""})
+    runner = in_a_thread(lambda: opened(small_net(), variant, options(tmp_path), said))
+    assert tries == [True, False]
+    assert runner.parameters()["start"] == "cold"
+    assert any(line.startswith("the kept artefacts do not work and are made anew: ") for line in said)
+    again = in_a_thread(lambda: opened(small_net(), variant, options(tmp_path), said))
+    assert again.parameters()["start"] == "warm"
+
+
+def scaled(making: Making) -> Callable[..., Any]:
+    return lambda x: making.module(x) * 1.01
+
+
+def test_a_variant_that_is_another_model_is_not_served_unless_told_to(tmp_path: Path) -> None:
+    wrong = replace(variants.load("eager"), name="wrong", build=scaled)
+    with pytest.raises(ServeError, match=r"small_net/wrong is not served: .* relative error 0.01 \(at most 0.001\)"):
+        in_a_thread(lambda: opened(small_net(), wrong, options(tmp_path)))
+    kept = in_a_thread(lambda: opened(small_net(), wrong, options(tmp_path, keep_on_parity_failure=True)))
+    parameters = kept.parameters()
+    assert parameters["parity_ok"] is False
+    assert parameters["parity_relative_error"] == pytest.approx(0.01, rel=0.01)
+
+
+def test_parity_that_was_kept_is_not_believed_blindly(tmp_path: Path) -> None:
+    """The figures of all buckets are kept with the code; the smallest is compared at every start."""
+    right = replace(variants.load("eager"), name="kept", keeps=True)
+    in_a_thread(lambda: opened(small_net(), right, options(tmp_path)))
+    with pytest.raises(ServeError, match=r"relative error 0\.01"):
+        in_a_thread(lambda: opened(small_net(), replace(right, build=scaled), options(tmp_path)))
+
+
+CPU = [
+    "eager", "compiled", "compiled-default", "compiled-max-autotune-no-cudagraphs", "traced", "scripted", "aot", "onnx",
+    "openvino", "int8", "eager-bf16", "eager-fp16", "eager-amp", "compiled-bf16", "traced-bf16", "onnx-fp16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_every_variant_gives_what_the_module_gives_at_every_bucket(tmp_path: Path, name: str) -> None:
+    spec = small_net()
+
+    def work() -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
+        runner = opened(spec, name, options(tmp_path, max_batch=2))
+        found = [run(runner, [spec.example(rows, rows)], ["y"]).outputs["y"] for rows in (1, 2)]
+        return runner.parameters(), found
+
+    parameters, found = in_a_thread(work)
+    variant = variants.load(name)
+    close = {"fp32": 1e-4, "int8": 0.3, "fp16": 1e-2, "bf16": 5e-2, "amp": 5e-2}[variant.precision]
+    assert parameters["precision"] == variant.precision
+    assert parameters["parity_ok"] is True
+    assert (parameters["artefact_bytes"] > 0) is variant.keeps
+    module, _ = weights.load(spec, "random", 0, tmp_path)
+    for rows, outputs in zip((1, 2), found, strict=True):
+        assert outputs.dtype == np.float32
+        expected = module(torch.from_numpy(spec.example(rows, rows)["image"])).numpy()
+        np.testing.assert_allclose(outputs, expected, atol=close * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["aot", "onnx", "openvino"])
+def test_a_package_that_was_kept_is_loaded_and_not_made_again(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = options(tmp_path, max_batch=1)
+    assert in_a_thread(lambda: opened(small_net(), name, how)).parameters()["start"] == "cold"
+
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise AssertionError("it is there already")
+
+    monkeypatch.setattr("torch.export.export", forbidden)
+    monkeypatch.setattr("torch.onnx.export", forbidden)
+    monkeypatch.setattr("openvino.convert_model", forbidden)
+    assert in_a_thread(lambda: opened(small_net(), name, how)).parameters()["start"] == "warm"
