@@ -43,6 +43,8 @@ LOADING_REPORT_S = 0.25
 POLL_S = 0.25
 STILL_S = 5.0
 """How often it is said that something is still going on."""
+STUCK_S = 120.0
+"""A batch that runs longer than this will not come back."""
 OBJECT_STORE_BYTES = 128 << 20
 CPU_SHARE = 0.1
 """Of a logical core, so that Ray places any number of endpoints on a small machine: threads are ours to set."""
@@ -103,9 +105,8 @@ class EndpointReplica:
 
     def check_health(self) -> None:
         """Ray replaces the replica when this raises; one that could not load stays, to say why."""
-        engine = self._endpoint.engine
-        if engine.state == "READY" and not engine.alive:
-            raise RuntimeError("the engine's thread has died")
+        if why := self._endpoint.engine.trouble(STUCK_S):
+            raise RuntimeError(why)
 
     async def _replaces_another(self) -> bool:
         try:

@@ -15,6 +15,11 @@ TABLE = {
     "analysis.records": ((), ()),
     "serve": (("serve",), ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil")),
     "serve.app": (("serve",), ("numpy", "torch", "ray", "yaml")),  # yaml comes with ray
+    # what is executed by something else than torch; optional, so imported where it is used
+    "serve.variants.int8": (("serve",), ("torch", "torchao")),
+    "serve.variants.onnx": (("serve",), ("torch", "onnxruntime")),
+    "serve.variants.openvino": (("serve",), ("torch", "openvino")),
+    "serve.variants.tensorrt": (("serve",), ("torch", "torch_tensorrt")),
     "serve.telemetry": (("serve",), ("numpy", "psutil", "pynvml")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),

@@ -50,16 +50,10 @@ def test_null_and_all_checks_need_no_torch() -> None:
         "from serve.options import ServeOptions, check\n"
         "from serve.opening import open_runner\n"
         "options = ServeOptions(('null',), ('eager',))\n"
-        "print(open_runner(models.load('null'), variants.load('eager'), options, print).run([], 2, ['y']).outputs)\n"
+        "print(open_runner(models.load('null'), variants.load('eager'), options, print).begin([], 2, ['y']).outputs)\n"
         "[models.load(name) for name in models.names()]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-def test_null_cannot_be_compiled() -> None:
-    refusal = variants.load("compiled").refuse(models.load("null"), "cpu")
-    assert refusal == "null has no module to compile; serve it as null/eager"
-    assert variants.load("eager").refuse(models.load("null"), "cpu") is None
 
 
 def test_null_replies_as_large_as_told_whatever_it_is_sent() -> None:

@@ -1,6 +1,6 @@
 """How a runner comes to be ready: modes, artefacts, parity, precisions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,17 @@ from test_serve_weights import small_net
 from serve import variants, weights
 from serve.artefacts import Artefacts
 from serve.spec import Making, ServeError, Variant
+
+
+@pytest.fixture(autouse=True)
+def a_compiler_as_it_was() -> Iterator[None]:
+    config = torch._dynamo.config
+    torch._dynamo.reset()
+    with config.patch(recompile_limit=8, accumulated_recompile_limit=256, fail_on_recompile_limit_hit=False):
+        yield
+    torch.compiler.set_stance("default")
+    torch._dynamo.reset()
+    torch._dynamo.utils.clear_compilation_metrics()
 
 
 def failing_at_first(problem_with: str) -> Variant:
@@ -135,3 +146,29 @@ def test_a_package_that_was_kept_is_loaded_and_not_made_again(
     monkeypatch.setattr("torch.onnx.export", forbidden)
     monkeypatch.setattr("openvino.convert_model", forbidden)
     assert in_a_thread(lambda: opened(small_net(), name, how)).parameters()["start"] == "warm"
+
+
+def test_what_was_compiled_ahead_is_neither_traced_nor_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = options(tmp_path, max_batch=2)
+    first = in_a_thread(lambda: opened(small_net(), "compiled-default", how))
+    monkeypatch.setattr("torch.compile", None)
+    second = in_a_thread(lambda: opened(small_net(), "compiled-default", how))
+    assert (first.parameters()["start"], second.parameters()["start"]) == ("cold", "warm")
+    example = small_net().example(2, 5)
+    outputs = [in_a_thread(lambda made=made: run(made, [example], ["y"]).outputs["y"]) for made in (first, second)]
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_a_graph_with_breaks_is_compiled_as_it_is_called_and_that_is_said(tmp_path: Path) -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch._dynamo.graph_break()
+            return x.mean((2, 3)).repeat(1, 2)[:, :4]
+
+    spec, said = replace(small_net(), build=Broken), list[str]()
+    runner = in_a_thread(lambda: opened(spec, "compiled", options(tmp_path, max_batch=2), said))
+    assert any(line.startswith("it cannot be compiled ahead") for line in said)
+    assert runner.parameters()["graph_breaks"] > 0
+    assert runner.parameters()["parity_ok"] is True

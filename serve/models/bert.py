@@ -174,13 +174,6 @@ def wordpiece(words: Sequence[str]) -> tokenizers.Tokenizer:
 
 
 def _bert_class() -> Any:
-    from transformers import BertModel
-
-    class Bert(BertModel):  # type: ignore[no-untyped-call]
-        """BertModel with tensors alone at both ends, in the order of the spec."""
-
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            found = super().forward(input_ids=input_ids, attention_mask=attention_mask)
-            return found.pooler_output, found.last_hidden_state
+    from serve.models._bert_module import Bert  # with transformers, so not before it is needed
 
     return Bert
