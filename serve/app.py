@@ -43,6 +43,7 @@ LOADING_REPORT_S = 0.25
 POLL_S = 0.25
 STILL_S = 5.0
 """How often it is said that something is still going on."""
+UP_S = 60.0
 STUCK_S = 120.0
 """A batch that runs longer than this will not come back."""
 OBJECT_STORE_BYTES = 128 << 20
@@ -333,6 +334,8 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
         # the fast way opens the host's port itself: all else stays on loopback
         _start_cluster(options, scratch, ingress.LOOPBACK if fast else options.host)
         _wait_until_ready(server, options, say)
+        if fast:
+            _wait_until_up(1 + len(options.endpoints) * options.replicas)
     except BaseException as problem:
         server.stop()
         if isinstance(problem, ServeError | KeyboardInterrupt | SystemExit):
@@ -420,6 +423,18 @@ def _wait_until_ready(server: Server, options: ServeOptions, say: Callable[[str]
                 say(f"{name}: {what if what != before else line}")
         if index and all(entry["state"] == "READY" for entry in index):
             return
+        time.sleep(POLL_S)
+
+
+def _wait_until_up(replicas: int) -> None:
+    """Until then HAProxy sends their requests to the Python proxy."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    until_s = time.monotonic() + UP_S
+    while ingress.replicas_up(node) < replicas:
+        if time.monotonic() > until_s:
+            raise ServeError("HAProxy does not see the replicas, though they are ready; try --ingress plain")
         time.sleep(POLL_S)
 
 

@@ -28,6 +28,8 @@ from typing import NoReturn
 
 LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
+FALLBACK = "fallback"
+"""Part of the name that Ray gives the Python proxy among HAProxy's servers."""
 TIMEOUT_HEADER = "x-headroom-timeout-seconds"
 """What HAProxy makes of `x-request-timeout-seconds`, which Ray would answer itself, in plain text."""
 
@@ -153,6 +155,19 @@ def run_haproxy(program: str, host: str, arguments: list[str]) -> NoReturn:
 
 def slow_requests(node: str) -> int | None:
     """How many requests HAProxy on this node sent to the Python proxy, as no replica seemed up; None: nobody knows."""
+    servers = _servers(node)
+    # stot counts sessions, health checks apart; a server that has been asked nothing has a zero
+    return None if servers is None else sum(int(row["stot"] or 0) for row in servers if FALLBACK in row["svname"])
+
+
+def replicas_up(node: str) -> int:
+    """How many replicas HAProxy on this node sends requests to: it has to see each healthy twice first."""
+    servers = _servers(node) or []
+    return sum(row["status"].startswith("UP") for row in servers if FALLBACK not in row["svname"])
+
+
+def _servers(node: str) -> list[dict[str, str]] | None:
+    """HAProxy's own statistics of every server behind it."""
     base = os.environ.get("RAY_SERVE_HAPROXY_SOCKET_PATH")
     if base is None:
         return None
@@ -166,8 +181,7 @@ def slow_requests(node: str) -> int | None:
     except OSError:
         return None
     rows = csv.DictReader(text.removeprefix("# ").splitlines())
-    # stot counts sessions, health checks apart; a server that has been asked nothing has a zero
-    return sum(int(row["stot"] or 0) for row in rows if "fallback" in row["svname"])
+    return [row for row in rows if row["svname"] not in ("FRONTEND", "BACKEND")]
 
 
 def main() -> int:

@@ -411,10 +411,12 @@ def test_the_printed_configuration_serves_on_the_fast_way(cache: Path, tmp_path:
             while get(server, wire.READY)[0] != 200:
                 assert time.monotonic() < until_s
                 time.sleep(0.1)
-            before = get(server, wire.SERVER)[1]["ingress"]  # what came before all was up may have gone the slow way
-            assert post(server, wire.infer_path("null", "eager"), *NULL)[0] == 200
-            assert before["way"] == "fast"
-            assert get(server, wire.SERVER)[1]["ingress"] == before
+            ways = [get(server, wire.SERVER)[1]["ingress"]]
+            assert ways[0]["way"] == "fast"
+            while len(ways) < 2 or ways[-1] != ways[-2]:  # the slow way until HAProxy has seen that all are up
+                assert time.monotonic() < until_s
+                assert post(server, wire.infer_path("null", "eager"), *NULL)[0] == 200
+                ways.append(get(server, wire.SERVER)[1]["ingress"])
         finally:
             run.communicate(timeout=60)
             shutil.rmtree(home)

@@ -133,6 +133,7 @@ def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
 STATISTICS = """# pxname,svname,qcur,stot,status,
 http-a,SERVE_REPLICA_a-1,0,5000,UP,
 http-a,SERVE_PROXY_ACTOR-fallback-77,0,3,UP,
+http-b,SERVE_REPLICA_b-1,0,0,DOWN 1/2,
 http-b,SERVE_PROXY_ACTOR-fallback-77,0,,UP,
 http-b,BACKEND,0,5003,UP,
 
@@ -144,21 +145,24 @@ def test_requests_that_took_the_slow_way_are_counted(tmp_path: Path, monkeypatch
     assert ingress.slow_requests("node") is None
     (tmp_path / "node").mkdir()
     asked: list[bytes] = []
+    assert ingress.replicas_up("node") == 0
     with socket.socket(socket.AF_UNIX) as admin:
         admin.bind(str(tmp_path / "node" / "a"))
         admin.listen()
 
         def answer() -> None:
-            connection, _ = admin.accept()
-            with connection:
-                asked.append(connection.recv(100))
-                connection.sendall(STATISTICS.encode())
+            for _ in range(2):
+                connection, _ = admin.accept()
+                with connection:
+                    asked.append(connection.recv(100))
+                    connection.sendall(STATISTICS.encode())
 
         thread = threading.Thread(target=answer)
         thread.start()
         assert ingress.slow_requests("node") == 3
+        assert ingress.replicas_up("node") == 1
         thread.join()
-    assert asked == [b"show stat\n"]
+    assert asked == [b"show stat\n"] * 2
     monkeypatch.delenv("RAY_SERVE_HAPROXY_SOCKET_PATH")
     assert ingress.slow_requests("node") is None
 
