@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import json
 import logging
 import os
@@ -117,12 +118,17 @@ class EndpointReplica:
             return False
 
     async def _report_always(self) -> None:
+        frozen = False
         while True:
             try:
                 await asyncio.wait_for(self._gateway.report.remote(self._endpoint.report()), 10)
             except Exception as problem:
                 log.info("the gateway does not take reports: %s", problem)
             loading = self._endpoint.engine.state == "LOADING"
+            if not loading and not frozen:  # else full collections over torch's and Ray's heap fall into batches
+                gc.collect()
+                gc.freeze()
+                frozen = True
             await asyncio.sleep(LOADING_REPORT_S if loading else REPORT_S)
 
 

@@ -198,6 +198,7 @@ class Endpoint:
             wanted=frozenset(asked.outputs or self._spec.default_outputs),
             received_ns=time.perf_counter_ns() if self._spec.slow_prepare else request.received_ns,
             deadline_ns=None if timeout_s is None else request.received_ns + int(timeout_s * 1e9),
+            gone=request.gone,
         )
 
     def _expire_on_time(self, job: Job) -> asyncio.TimerHandle | None:

@@ -185,9 +185,9 @@ class Engine:
         return flight.done if sum(job.rows for job in jobs) >= most else lambda: True
 
     def _next(self, runner: Runner, most: int) -> None:
-        taken, late = self._queue.take(most)
-        if late:
-            self._refuse(late, WireError(504, "the deadline of the request passed while it was queued"))
+        taken, dropped = self._queue.take(most)
+        if dropped:
+            self._give_back(dropped)
         if taken:
             self._begin(runner, taken)
 

@@ -6,7 +6,7 @@ whose end only the receiver knows, since it lasts until the response is handed o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -27,6 +27,8 @@ class Job:
     wanted: frozenset[str]
     received_ns: int
     deadline_ns: int | None = None
+    gone: Callable[[], bool] | None = None
+    """Whether nobody waits for it any longer; asked from the engine's thread."""
     waiter: Any = None
     """The submitter's own, such as a future."""
     outputs: dict[str, Array] | None = None
@@ -47,6 +49,14 @@ class Job:
         """In the order of `wire.STAGES`."""
         ends = (self.received_ns, self.begun_ns, self.batched_ns, self.copied_in_ns, self.computed_ns, done_ns)
         return [(after - before) / 1e6 for before, after in pairwise(ends)]
+
+    def pointless(self, now_ns: int) -> WireError | None:
+        """Why it need not be run any more, or None."""
+        if self.deadline_ns is not None and now_ns > self.deadline_ns:
+            return WireError(504, "the deadline of the request passed while it was queued")
+        if self.gone is not None and self.gone():
+            return WireError(499, "the client has gone")
+        return None
 
     @property
     def left(self) -> int:

@@ -114,9 +114,9 @@ class Queue:
             return False
 
     def take(self, most: int) -> tuple[list[Job], list[Job]]:
-        """What goes into the next batch, and what has waited past its deadline."""
+        """What goes into the next batch, and what need not be run any more, with its error."""
         taken: list[Job] = []
-        late: list[Job] = []
+        dropped: list[Job] = []
         rows = 0
         now_ns = time.perf_counter_ns()
         with self._changed:
@@ -125,8 +125,9 @@ class Queue:
                 job = jobs[0]
                 if job.split is not None and job.split.over:  # a chunk of it failed
                     jobs.popleft()
-                elif job.deadline_ns is not None and now_ns > job.deadline_ns:
-                    late.append(jobs.popleft())
+                elif (why := job.pointless(now_ns)) is not None:
+                    job.error = why
+                    dropped.append(jobs.popleft())
                     if job.split is not None:
                         job.split.over = True
                 elif rows + (left := job.left) <= most:
@@ -139,4 +140,4 @@ class Queue:
                     break
                 else:
                     break
-        return taken, late
+        return taken, dropped

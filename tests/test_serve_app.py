@@ -436,6 +436,26 @@ def test_a_replica_that_cannot_load_makes_the_start_fail_with_the_cause(cache: P
     assert "tensors are missing" in server.lines[-1]
 
 
+def test_who_hangs_up_while_queued_is_not_computed_for(cache: Path) -> None:
+    path, (body, headers) = wire.infer_path("null", "eager"), NULL
+    with served(cache, models=["null"], variants=["eager"], settings={"delay_ms": "1500"}) as server:
+        host, port = server.netloc.split(":")
+        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        request = ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+        busy = threading.Thread(target=post, args=(server, path, *NULL))
+        busy.start()
+        time.sleep(0.3)  # the device is taken by then, for more than a second
+        for _ in range(5):
+            with socket.create_connection((host, int(port)), timeout=10) as leaves:
+                leaves.sendall(request)
+                time.sleep(0.05)
+        busy.join()
+        assert post(server, path, *NULL)[0] == 200
+        (entry,) = get(server, wire.model_path("null", "eager") + "/stats")[1]["model_stats"]
+        assert entry["inference_count"] == 2
+
+
 # ---- the way in
 
 

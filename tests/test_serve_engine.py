@@ -290,6 +290,19 @@ def test_more_rows_than_the_whole_queue_holds_in_batches(benches: Callable[..., 
     assert problem.value.status == 413
 
 
+def test_a_client_that_has_gone_is_not_computed_for(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.occupy()
+    gone, stays = bench.submit(1.0), bench.submit(2.0)
+    gone.gone, stays.gone = lambda: True, lambda: False
+    bench.open()
+    bench.wait_for(gone, stays)
+    assert gone.error is not None
+    assert gone.error.status == 499
+    assert doubled(stays) == [4.0]
+    assert bench.runner.batches == [[0], [2]]
+
+
 def test_a_deadline_that_passes_in_the_queue(benches: Callable[..., Bench]) -> None:
     bench = benches()
     bench.occupy()
