@@ -117,7 +117,7 @@ def serve_options(function: Function) -> Function:
 @serve_options
 def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: Any) -> None:
     """Hosts MODELS, every variant side by side, until stopped."""
-    from serve.options import ServeOptions, check
+    from serve.options import ServeOptions, check, named
 
     if only_list:
         from serve import listing
@@ -127,7 +127,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
     given["variants"] = tuple(name.strip() for name in given["variants"].split(",") if name.strip())
     given["settings"] = dict(_pair(text) for text in given["settings"])
     given["buckets"] = _numbers("--buckets", given["buckets"])
-    options = ServeOptions(models=models, **given)
+    options = named(ServeOptions(models=models, **given))
     if only_config:
         check(replace(options, port=0))
     else:

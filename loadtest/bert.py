@@ -20,10 +20,23 @@ WORDS = "the a load test sends many requests while one server answers each of th
 
 def options(parser: Any, **_: Any) -> None:
     parser.add_argument("--tokens", env_var="LOCUST_TOKENS", type=int, default=128, help="token ids per row")
+    parser.add_argument(
+        "--lengths", env_var="LOCUST_LENGTHS", default="", help="mix of lengths, such as 32:5,128:4,512:1"
+    )
     parser.add_argument("--text", env_var="LOCUST_TEXT", action="store_true", default=False, help="send text, not ids")
 
 
 events.init_command_line_parser.add_listener(options)
+
+
+def drawn(mix: str, rng: np.random.Generator) -> int:
+    """A length of the mix, each as likely as its weight says."""
+    try:
+        pairs = [(int(length), float(weight)) for length, _, weight in (word.partition(":") for word in mix.split(","))]
+        weights = np.array([weight for _, weight in pairs])
+        return int(rng.choice([length for length, _ in pairs], p=weights / weights.sum()))
+    except ValueError:
+        raise SystemExit(f"--lengths '{mix}' is not understood; write for instance 32:5,128:4,512:1") from None
 
 
 class Bert(EndpointUser):
@@ -33,6 +46,8 @@ class Bert(EndpointUser):
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
         tokens = self.environment.parsed_options.tokens
+        if mix := self.environment.parsed_options.lengths:
+            tokens = drawn(mix, rng)
         if self.environment.parsed_options.text:
             sentences = [" ".join(rng.choice(WORDS.split(), tokens // 2)) for _ in range(rows)]
             return {"text": np.array(sentences, dtype=object).reshape(rows, 1)}

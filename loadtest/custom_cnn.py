@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from loadtest.engine.images import images
 from loadtest.engine.user import EndpointUser
 
 
@@ -18,4 +19,4 @@ class CustomCnn(EndpointUser):
     step_seconds = 20.0
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
-        return {"image": rng.standard_normal((rows, 3, 224, 224), dtype=np.float32)}
+        return images(self.environment.parsed_options, rng, rows)

@@ -2,12 +2,15 @@
 
 headroom serve resnet50
 locust -f loadtest/resnet50.py --headless --host http://127.0.0.1:8000 --rates 2:20:2
+
+Where it is served with `--set input=uint8` or `input=jpeg`, say `--input` likewise (JPEG with `--images FOLDER`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from loadtest.engine.images import images
 from loadtest.engine.user import EndpointUser
 
 
@@ -17,4 +20,4 @@ class ResNet50(EndpointUser):
     rates = "2:12:2"
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
-        return {"image": rng.standard_normal((rows, 3, 224, 224), dtype=np.float32)}
+        return images(self.environment.parsed_options, rng, rows)

@@ -46,7 +46,16 @@ class Artefacts:
         import torch
 
         switches = {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES) and k != CACHE}
-        what = [FORMAT, dict(spec.settings), weights, _device(device), threads, torch.version.git_version, switches]
+        what = [
+            FORMAT,
+            spec.code,
+            dict(spec.settings),
+            weights,
+            _device(device),
+            threads,
+            torch.version.git_version,
+            switches,
+        ]
         key = hashlib.blake2b(json.dumps(what, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
         return cls(cache / "compiled" / f"{spec.name}-{variant}-torch{torch.__version__}-{key}")
 

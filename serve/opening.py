@@ -115,6 +115,8 @@ class Opening:
         # the same code and weights gave these figures: the smallest bucket shows that it is still the same
         some = self.runner.buckets[:1] if known else self.runner.buckets
         self.parity = self._compare(module, some)
+        if artefacts.found and (why := self.parity.failure(self._variant.precision)):
+            raise ServeError(why)  # made of something else, for all that the key knows
         if known:
             self.parity = parity.worst(self.parity, parity.Parity(**known))
         elif self._variant.keeps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from serve import models, variants, weights
 from serve.spec import ModelSpec, ServeError, unknown
 from serve.telemetry import MIN_PERIOD_MS
 
-__all__ = ["ServeError", "ServeOptions", "as_args", "check", "from_args"]
+__all__ = ["ServeError", "ServeOptions", "as_args", "check", "from_args", "named"]
 
 DEVICES = ("auto", "cpu", "cuda")
 WAYS = ("auto", "fast", "plain")
@@ -49,6 +49,8 @@ class ServeOptions:
     num_gpus: float | None = None
     """Share of a GPU per replica; None: the GPUs divided among the endpoints, one at most."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Of models of the user's own: name → file.py:function or module:function."""
     sample_ms: int = 100
     cache_dir: str | None = None
     ingress: str = "auto"
@@ -73,8 +75,13 @@ class ServeOptions:
 
     def spec(self, model: str) -> ModelSpec:
         """The model with those of the settings that it knows."""
-        known = models.settings(model)
-        return models.load(model, {k: v for k, v in self.settings.items() if k in known}, self.weights)
+        source = self.sources.get(model, model)
+        known = models.settings(source)
+        return models.load(source, {k: v for k, v in self.settings.items() if k in known}, self.weights)
+
+    def known_settings(self) -> set[str]:
+        """Of all the models."""
+        return {key for model in self.models for key in models.settings(self.sources.get(model, model))}
 
     @property
     def most_replicas(self) -> int:
@@ -93,6 +100,20 @@ class ServeOptions:
         return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "headroom"
 
 
+def named(options: ServeOptions) -> ServeOptions:
+    """With models of the user's own under the names that they give themselves."""
+    sources = {reference: models.located(reference) for reference in options.models if ":" in reference}
+    if not sources:
+        return options
+    asked = replace(options, sources=sources)
+    names = {reference: asked.spec(reference).name for reference in sources}
+    return replace(
+        options,
+        models=tuple(names.get(model, model) for model in options.models),
+        sources={names[reference]: source for reference, source in sources.items()},
+    )
+
+
 def from_args(args: Mapping[str, str]) -> ServeOptions:
     """Options from text, as `serve run` and YAML give them."""
     kinds = {f.name: str(f.type) for f in fields(ServeOptions)}
@@ -104,6 +125,8 @@ def from_args(args: Mapping[str, str]) -> ServeOptions:
         try:
             if kind is None or name == "settings":
                 settings[key] = str(text)
+            elif name == "sources":
+                values[name] = dict(word.split("=", 1) for word in str(text).split(","))
             elif kind.startswith("tuple[int"):
                 values[name] = tuple(int(word) for word in str(text).split(","))
             elif kind.startswith("tuple"):
@@ -116,7 +139,7 @@ def from_args(args: Mapping[str, str]) -> ServeOptions:
             raise ServeError(f"{key} must be a number, not '{text}'") from None
     if "models" not in values:
         raise ServeError("name a model, such as model=bert")
-    return ServeOptions(**values, settings=settings)
+    return named(ServeOptions(**values, settings=settings))
 
 
 def as_args(options: ServeOptions) -> dict[str, str]:
@@ -126,7 +149,11 @@ def as_args(options: ServeOptions) -> dict[str, str]:
         value = getattr(options, item.name)
         if item.name in ("settings", "host", "port") or (item.name != "models" and value == item.default):
             continue
-        found[item.name] = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if item.name == "sources" and not value:
+            continue
+        if isinstance(value, Mapping):
+            value = [f"{key}={text}" for key, text in value.items()]
+        found[item.name] = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
     return found
 
 
@@ -137,9 +164,8 @@ def check(options: ServeOptions) -> None:
     if len(set(options.endpoints)) < len(options.endpoints):
         raise ServeError("a model or variant is named twice")
     for key in options.settings:
-        if not any(key in models.settings(name) for name in options.models):
-            known = sorted({known for name in options.models for known in models.settings(name)})
-            raise unknown(f"setting of {', '.join(options.models)}", key, known)
+        if key not in (known := options.known_settings()):
+            raise unknown(f"setting of {', '.join(options.models)}", key, sorted(known))
     for name in options.models:
         spec = options.spec(name)
         weights.check(spec, options.weights)

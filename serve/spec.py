@@ -64,6 +64,8 @@ class ModelSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """What else the metadata should tell a client."""
+    code: str = ""
+    """Digest of the file that made it, filled in by `models.load`: other code is another model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,8 @@ assert first == again, "payloads must follow from the seed"
 assert first != user(environment).payloads(seed=2, rows=2)
 assert len(set(first.bodies)) == len(first.bodies) > 1
 from serve import wire
-request = wire.decode_infer(first.bodies[0], int(first.headers[wire.HEADER_LENGTH]))
-assert request.rows == 2, request.rows
+for body, headers in zip(first.bodies, first.headers, strict=True):
+    assert wire.decode_infer(body, int(headers[wire.HEADER_LENGTH])).rows == 2
 print("made", len(first.bodies))
 """
     done = run_blocked(code)

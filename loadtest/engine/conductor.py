@@ -85,7 +85,7 @@ class Conductor:
         if (self.folder / MANIFEST).exists():
             raise ScenarioError(f"{self.folder} is a run folder already; choose another --run-id")
         for info in found:
-            answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers))
+            answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers[0]))
             if answer.status != OK:
                 why = answer.error or error_sentence(answer.body)
                 raise ScenarioError(f"{info.name} does not take this scenario's request ({answer.status}): {why}")

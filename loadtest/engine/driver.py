@@ -58,7 +58,8 @@ class Payloads:
     """Request bodies made before the start; arrival `seq` sends number `seq` modulo their count."""
 
     bodies: tuple[bytes, ...]
-    headers: Mapping[str, str]
+    headers: tuple[Mapping[str, str], ...]
+    """One for each body: how long its JSON header is depends on the shapes in it."""
     rows: int
 
 
@@ -138,8 +139,9 @@ class Driver:
 
     def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> None:
         pool = self._payloads
-        body = pool.bodies[arrival.seq % len(pool.bodies)]
-        headers = {**pool.headers, wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
+        place = arrival.seq % len(pool.bodies)
+        body = pool.bodies[place]
+        headers = {**pool.headers[place], wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
         sent = time.monotonic_ns()
         try:
             answer = self._client.send("POST", path, body, headers)

@@ -45,12 +45,13 @@ class EndpointUser(User):
     def payloads(self, seed: int, rows: int) -> Payloads:
         """Ready bodies: the same for the same seed, on every worker and for every endpoint."""
         bodies: list[bytes] = []
-        headers: dict[str, str] = {}
+        headers: list[dict[str, str]] = []
         while len(bodies) < self.pool_size and sum(map(len, bodies)) < POOL_BYTES:
             inputs = self.payload(np.random.default_rng([seed, len(bodies)]), rows)
-            body, headers = encode_infer(inputs, outputs=self.outputs)
+            body, described = encode_infer(inputs, outputs=self.outputs)
             bodies.append(body)
-        return Payloads(tuple(bodies), headers, rows)
+            headers.append(described)
+        return Payloads(tuple(bodies), tuple(headers), rows)
 
     @task
     def drive(self) -> None:

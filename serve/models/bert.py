@@ -1,6 +1,7 @@
 """BERT (transformers' `BertModel`, base size): token ids or text in, pooled and per-token vectors out.
 
-Every request is padded to `sequence` tokens, so that one compiled shape per bucket serves them all.
+Every request is padded to `sequence` tokens, so that one compiled shape per bucket serves them all; with several
+`sequences` (32,128,512) each batch is as long as the shortest of them that holds its longest request.
 Random weights go with a WordPiece vocabulary that this project trained itself (`serve/vocabulary.py`);
 pretrained ones, from the hub or a folder, bring their own tokenizer. Ids are checked against the
 model's vocabulary here, because one id too large would take down its whole batch on the device.
@@ -30,15 +31,19 @@ WORDS = 30522
 PAD = 0
 
 
-def spec(*, sequence: int = 128, layers: int = 12, hidden: int = 768, weights: str = "random") -> ModelSpec:
+def spec(
+    *, sequence: int = 128, sequences: str = "", layers: int = 12, hidden: int = 768, weights: str = "random"
+) -> ModelSpec:
     """`layers` and `hidden` make it smaller or larger than base; heads are of 64, as in base."""
+    lengths = _lengths(sequences)
+    sequence = max(lengths, default=sequence)
     if not 2 <= sequence <= 512 or layers < 1 or hidden < 64 or hidden % 64:
         raise ServeError("bert takes sequence from 2 to 512, layers from 1, and hidden in multiples of 64")
     source = weights if weights == "pretrained" or Path(weights).is_dir() else None
     words = WORDS
     if source and source != "pretrained":
         hidden, words = _sizes(Path(source))
-    tokens = Tokens(sequence, words, source)
+    tokens = Tokens(sequence, words, source, fixed=not lengths)
     ids_spec = TensorSpec("input_ids", "INT64", (-1, -1))
     mask_spec = TensorSpec("attention_mask", "INT64", (-1, -1))
 
@@ -82,27 +87,40 @@ def spec(*, sequence: int = 128, layers: int = 12, hidden: int = 768, weights: s
         inputs=(ids_spec, mask_spec),
         outputs=(
             TensorSpec("pooler_output", "FP32", (-1, hidden)),
-            TensorSpec("last_hidden_state", "FP32", (-1, sequence, hidden)),
+            TensorSpec("last_hidden_state", "FP32", (-1, -1 if lengths else sequence, hidden)),
         ),
         default_outputs=("pooler_output",),
         prepare=prepare,
         example=example,
         build=build,
         pretrained=pretrained,
-        settings={"sequence": sequence, "layers": layers, "hidden": hidden},
+        lengths=lengths,
+        settings={"sequence": sequence, "sequences": sequences, "layers": layers, "hidden": hidden},
         parameters={
             "sequence": sequence,
+            "sequences": ",".join(map(str, lengths or (sequence,))),
             "text_input": "text BYTES [-1, 1] may be sent instead of input_ids and attention_mask",
             "optional_inputs": "attention_mask",
         },
     )
 
 
-class Tokens:
-    """What turns texts or token ids into the two tensors of the module, `sequence` tokens wide."""
+def _lengths(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(sorted({int(word) for word in text.split(",")})) if text else ()
+    except ValueError:
+        raise ServeError(f"sequences are lengths such as 32,128,512, not '{text}'") from None
+    if found and found[0] < 2:
+        raise ServeError("bert takes sequences from 2 to 512")
+    return found
 
-    def __init__(self, sequence: int, words: int, source: str | None) -> None:
+
+class Tokens:
+    """What turns texts or token ids into the two tensors of the module, `sequence` tokens wide, or at most that."""
+
+    def __init__(self, sequence: int, words: int, source: str | None, *, fixed: bool) -> None:
         self.sequence = sequence
+        self._fixed = fixed
         self.words = words
         self._source = source
 
@@ -120,7 +138,7 @@ class Tokens:
         found = [item.ids for item in self.tokenizer.encode_batch_fast(lines)]
         for row, ids in enumerate(found):
             self._check_length(len(ids), f"text {row}")
-        padded = np.full((len(found), self.sequence), PAD, np.int64)
+        padded = np.full((len(found), self._width(max(map(len, found)))), PAD, np.int64)
         mask = np.zeros_like(padded)
         for row, ids in enumerate(found):
             padded[row, : len(ids)] = ids
@@ -135,8 +153,14 @@ class Tokens:
             mask = (ids != PAD).astype(np.int64)
         if mask.shape != ids.shape or mask.min() < 0 or mask.max() > 1:
             raise WireError(400, f"attention_mask must hold 0 or 1 in the shape of input_ids, {list(ids.shape)}")
-        missing = ((0, 0), (0, self.sequence - ids.shape[1]))
+        if (more := self._width(ids.shape[1]) - ids.shape[1]) == 0:
+            return {"input_ids": ids, "attention_mask": mask}
+        missing = ((0, 0), (0, more))
         return {"input_ids": np.pad(ids, missing, constant_values=PAD), "attention_mask": np.pad(mask, missing)}
+
+    def _width(self, length: int) -> int:
+        """To which a request is padded here; what has several lengths is padded with the batch."""
+        return self.sequence if self._fixed else length
 
     def _check_length(self, length: int, what: str) -> None:
         if length > self.sequence:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def spec() -> ModelSpec:
-    return image_model("custom_cnn", classes=10, build=build)
+def spec(*, input: str = "fp32") -> ModelSpec:  # noqa: A002  # it is the setting's name
+    """`input` is how the image comes: fp32, uint8 or jpeg."""
+    return image_model("custom_cnn", classes=10, build=build, form=input)
 
 
 def build() -> torch.nn.Module:

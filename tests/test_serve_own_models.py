@@ -1,0 +1,123 @@
+"""Models of the user's own: `file.py:function` and `module:function`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from serving import served
+from test_serve_app import get, post
+
+from serve import models, wire
+from serve.options import ServeOptions, as_args, check, from_args, named
+from serve.spec import ServeError
+
+MODEL = """
+\"\"\"Doubles.\"\"\"
+import numpy as np
+from own_helper import FACTOR
+from serve import wire
+from serve.spec import ModelSpec
+from serve.wire import TensorSpec
+
+INPUTS = (TensorSpec("x", "FP32", (-1, 3)),)
+
+
+def spec(*, factor: float = FACTOR, label: str = "twice"):
+    def prepare(tensors):
+        wire.check(tensors, INPUTS)
+        return dict(tensors)
+
+    def build():
+        import torch
+
+        class Times(torch.nn.Module):
+            def forward(self, x):
+                return x * factor
+
+        return Times()
+
+    return ModelSpec(
+        name=label,
+        inputs=INPUTS,
+        outputs=(TensorSpec("y", "FP32", (-1, 3)),),
+        default_outputs=("y",),
+        prepare=prepare,
+        example=lambda rows, seed: {"x": np.random.default_rng(seed).random((rows, 3), dtype=np.float32)},
+        build=build,
+        settings={"factor": factor},
+    )
+
+
+def fails():
+    raise RuntimeError("on purpose")
+
+
+def wrong():
+    return 7
+
+
+def untyped(*, size):
+    return spec()
+
+
+constant = 5
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_model.py"
+    path.write_text(MODEL)
+    (tmp_path / "own_helper.py").write_text("FACTOR = 2.0\n")
+    return path
+
+
+def test_a_model_is_served_under_the_name_that_it_gives_itself(file: Path) -> None:
+    options = named(ServeOptions((f"{file}:spec", "null"), ("eager",), settings={"factor": "3"}))
+    assert options.models == ("twice", "null")
+    assert options.spec("twice").settings == {"factor": 3.0}
+    assert options.endpoints == [("twice", "eager"), ("null", "eager")]
+    check(options)
+    assert from_args(as_args(options)) == options
+
+
+def test_files_are_named_by_where_they_are_and_known_by_what_is_in_them(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    assert named(ServeOptions(("my_model.py:spec",))).sources == {"twice": f"{file}:spec"}
+    before = models.load(f"{file}:spec").code
+    assert before == models.load(f"{file}:spec", {"factor": "9"}).code
+    file.write_text(MODEL + "\n# changed\n")
+    assert models.load(f"{file}:spec").code != before
+
+
+@pytest.mark.parametrize(
+    ("reference", "settings", "sentence"),
+    [
+        ("{file}:nothing", {}, "has no function 'nothing' that returns a ModelSpec"),
+        ("{file}:constant", {}, "has no function 'constant'"),
+        ("{file}:fails", {}, "failed: RuntimeError: on purpose"),
+        ("{file}:wrong", {}, "must return a ModelSpec, not int"),
+        ("{file}:untyped", {"size": "3"}, "setting size of .* has no default"),
+        ("{file}:spec", {"factor": "x"}, "setting factor of .* must be a number, not 'x'"),
+        ("{folder}/absent.py:spec", {}, "absent.py cannot be imported: FileNotFoundError: there is no such file"),
+        ("no_such_module:spec", {}, "no_such_module cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_what_is_no_model_is_one_sentence(file: Path, reference: str, settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ServeError, match=sentence):
+        models.load(reference.format(file=file, folder=file.parent), settings)
+
+
+@pytest.mark.served
+def test_it_is_served(file: Path, tmp_path: Path) -> None:
+    options = named(ServeOptions((f"{file}:spec",), ("eager", "compiled")))
+    how = {"models": list(options.models), "variants": list(options.variants), "sources": dict(options.sources)}
+    with served(tmp_path, **how, max_batch=2) as server:
+        body, headers = wire.encode_infer({"x": np.array([[1, 2, 3]], np.float32)})
+        for variant in options.variants:
+            status, found, answer = post(server, wire.infer_path("twice", variant), body, headers)
+            assert status == 200
+            assert wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))["y"].tolist() == [[2, 4, 6]]
+        assert get(server, wire.model_path("twice"))[1]["parameters"]["parity_ok"] is True
