@@ -5,6 +5,8 @@ A file may claim any size in a few bytes, so the claim is read before anything i
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import numpy as np
 
 from serve.wire import Array, WireError
@@ -41,15 +43,16 @@ def decoded(raw: bytes, row: int, side: int) -> Array:
         raise WireError(
             400, f"input 'image', row {row}, is {width} × {height} pixels, but at most {MOST_PIXELS} are taken"
         )
-    import torch
-    from torchvision.io import ImageReadMode, decode_jpeg
-    from torchvision.transforms.v2 import functional
+    from PIL import Image
 
     try:
-        image = decode_jpeg(torch.frombuffer(bytearray(raw), dtype=torch.uint8), ImageReadMode.RGB)
-    except RuntimeError as problem:
-        reason = str(problem).partition("\n")[0]
-        raise WireError(400, f"input 'image', row {row}, cannot be decoded: {reason}") from None
-    shorter = functional.resize(image, [round(side * RESIZE_TO_CROP)], antialias=True)
-    found: Array = functional.center_crop(shorter, [side, side]).contiguous().numpy()
-    return np.ascontiguousarray(found)
+        file = Image.open(BytesIO(raw), formats=("JPEG",))
+        file.draft("RGB", (resized := round(side * RESIZE_TO_CROP), resized))  # large ones are decoded smaller
+        image = file.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as problem:
+        raise WireError(400, f"input 'image', row {row}, cannot be decoded: {problem}") from None
+    scale = resized / min(image.size)
+    width, height = (round(length * scale) for length in image.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    image = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + side, top + side))
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))

@@ -13,7 +13,10 @@ OURS = {"serve", "loadtest", "analysis", "headroom"}
 TABLE = {
     "serve.wire": ((), ("numpy",)),
     "analysis.records": ((), ()),
-    "serve": (("serve",), ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil")),
+    "serve": (
+        ("serve",),
+        ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
+    ),
     "serve.app": (("serve",), ("numpy", "torch", "ray", "yaml")),  # yaml comes with ray
     # what is executed by something else than torch; optional, so imported where it is used
     "serve.variants.int8": (("serve",), ("torch", "torchao")),

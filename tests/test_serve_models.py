@@ -1,11 +1,16 @@
 import subprocess
 import sys
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from serve import models, variants
+from serve.image import DEVIATION, MEAN
 from serve.models.bert import tokenizer
 from serve.spec import ServeError
 from serve.vocabulary import sentences, train
@@ -138,3 +143,101 @@ def test_training_learns_the_words_of_seeded_sentences() -> None:
     assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert len(set(words)) == len(words) <= 700
     assert {"the", "every"} <= set(words)
+
+
+def test_mlp_is_as_wide_and_deep_as_told() -> None:
+    spec = models.load("mlp", {"width": "8", "depth": "3"})
+    assert spec.build is not None
+    module = spec.build()
+    assert sum(isinstance(layer, torch.nn.Linear) for layer in module.modules()) == 4
+    assert module(torch.from_numpy(spec.example(5, 0)["x"])).shape == (5, 10)
+    assert "shape" in refused(spec.prepare, {"x": np.zeros((1, 9), np.float32)})
+    with pytest.raises(ServeError, match="mlp takes width from 1"):
+        models.load("mlp", {"width": "0"})
+
+
+def test_a_sum_that_overflows_is_not_taken_for_infinity() -> None:
+    prepare = models.load("custom_cnn").prepare
+    large = np.full((1, 3, 224, 224), 3e38, np.float32)
+    assert prepare({"image": large})["image"] is large
+    large[0, 0, 0, 0] = np.inf
+    assert "infinity" in refused(prepare, {"image": large})
+    both = np.zeros_like(large)
+    both[0, 0, 0, :2] = np.inf, -np.inf
+    assert "infinity" in refused(prepare, {"image": both})
+
+
+def test_bytes_are_normalised_by_the_module_which_has_the_weights_of_the_other(tmp_path: Path) -> None:
+    plain, as_bytes = models.load("custom_cnn"), models.load("custom_cnn", {"input": "uint8"})
+    assert as_bytes.inputs[0].datatype == "UINT8"
+    assert plain.build is not None
+    assert as_bytes.build is not None
+    torch.manual_seed(1)
+    inner, outer = plain.build().eval(), as_bytes.build().eval()
+    outer.load_state_dict(inner.state_dict())
+    assert list(outer.state_dict()) == list(inner.state_dict())
+    image = as_bytes.example(2, 3)["image"]
+    assert image.dtype == np.uint8
+    mean, deviation = (np.array(values, np.float32).reshape(3, 1, 1) for values in (MEAN, DEVIATION))
+    by_client = ((image / np.float32(255)) - mean) / deviation
+    torch.testing.assert_close(outer(torch.from_numpy(image)), inner(torch.from_numpy(by_client)), rtol=1e-4, atol=1e-4)
+    assert as_bytes.prepare({"image": image})["image"] is image
+    with pytest.raises(ServeError, match="custom_cnn takes its input as fp32, uint8, jpeg, not 'png'"):
+        models.load("custom_cnn", {"input": "png"})
+
+
+def a_jpeg(height: int, width: int, mode: str = "RGB") -> bytes:
+    """A ramp from black on the left to white on the right."""
+    ramp = np.tile(np.linspace(0, 255, width).astype(np.uint8), (height, 1))
+    written = BytesIO()
+    Image.fromarray(ramp).convert(mode).save(written, "JPEG", quality=95)
+    return written.getvalue()
+
+
+def one_file(*raw: bytes) -> dict[str, Array]:
+    column = np.empty((len(raw), 1), dtype=object)
+    column[:, 0] = raw
+    return {"image": column}
+
+
+def test_jpegs_are_decoded_and_their_middle_is_cut_out() -> None:
+    spec = models.load("resnet50", {"input": "jpeg"})
+    assert spec.slow_prepare
+    found = spec.prepare(one_file(a_jpeg(300, 400), a_jpeg(500, 256, "L")))["image"]
+    assert (found.dtype, found.shape) == (np.uint8, (2, 3, 224, 224))
+    assert spec.prepare(one_file(a_jpeg(300, 400, "CMYK")))["image"].shape == (1, 3, 224, 224)
+    # a ramp from 0 to 255 over the width: the middle of the first is 224 of 341 columns, of the second 224 of 256
+    for picture, first, last in (
+        (found[0], 255 * 58 / 341, 255 * 282 / 341),
+        (found[1], 255 * 16 / 256, 255 * 240 / 256),
+    ):
+        assert picture[:, 100, 0].astype(int) == pytest.approx([first] * 3, abs=4)
+        assert picture[:, 100, -1].astype(int) == pytest.approx([last] * 3, abs=4)
+
+
+def test_files_that_are_no_such_images_are_named_by_their_row() -> None:
+    prepare = models.load("resnet50", {"input": "jpeg"}).prepare
+    good = a_jpeg(64, 64)
+    frame = good.index(b"\xff\xc0")
+    bomb = good[: frame + 5] + b"\xff\xff\xff\xff" + good[frame + 9 :]
+    assert "row 1, is not a JPEG file" in refused(prepare, one_file(good, b"\x89PNG"))
+    assert "65535 × 65535 pixels" in refused(prepare, one_file(bomb))
+    assert "row 0, cannot be decoded" in refused(prepare, one_file(good[: len(good) // 3]))
+    assert "not a JPEG" in refused(prepare, one_file(b""))
+    assert "not a JPEG" in refused(prepare, one_file(good[:10]))
+
+
+def test_bert_of_several_lengths_leaves_padding_to_the_batch() -> None:
+    spec = models.load("bert", SMALL | {"sequences": "32,8,16"})
+    assert spec.lengths == (8, 16, 32)
+    assert spec.outputs[1].shape == (-1, -1, 64)
+    found = spec.prepare({"input_ids": np.array([[5, 6, 0]])})
+    assert found["input_ids"].tolist() == [[5, 6, 0]]
+    assert found["attention_mask"].tolist() == [[1, 1, 0]]
+    texts = spec.prepare({"text": np.array([b"the", b"the model answers"], object)})
+    assert texts["input_ids"].shape == (2, texts["attention_mask"].sum(1).max())
+    assert "33 tokens long, but the model takes at most 32" in refused(
+        spec.prepare, {"input_ids": np.ones((1, 33), int)}
+    )
+    with pytest.raises(ServeError, match="sequences are lengths such as 32,128,512, not 'a'"):
+        models.load("bert", {"sequences": "a"})

@@ -1,0 +1,93 @@
+"""How much of a start the kept artefacts save: a fresh process to a runner that is ready, first and second time.
+
+Each start is a process of its own that imports, loads weights, builds the variant, warms every bucket and compares
+with eager fp32, as a replica does (Ray's own start, the same for all, aside). The first of a round finds an empty
+cache, the second what the first has left; models take turns within a round.
+
+Prints a table, then one JSON line.
+
+    python tests/bench/second_start.py
+    python tests/bench/second_start.py --models bert --variants compiled,aot --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(model: str, variant: str, cache: str) -> None:
+    """In the process that is measured."""
+    sys.path.insert(0, str(ROOT))
+    from serve import models, variants
+    from serve.opening import open_runner
+    from serve.options import ServeOptions
+
+    found: list[dict[str, Any]] = []
+
+    def live() -> None:
+        options = ServeOptions((model,), (variant,), device="cpu", cache_dir=cache)
+        spec = models.load(model)
+        found.append(open_runner(spec, variants.load(variant), options, lambda line: None).parameters())
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    thread.join()
+    facts = {key: found[0][key] for key in ("start", "load_s", "warmup_s", "artefact_bytes", "compile_mode")}
+    print(json.dumps(facts), flush=True)
+    os._exit(0)
+
+
+def measured(model: str, variant: str, cache: str) -> dict[str, Any]:
+    began = time.perf_counter()
+    words = [sys.executable, __file__, "--start", model, variant, cache]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{model}/{variant} did not start:\n{done.stderr[-2000:]}")
+    return {"ready_s": time.perf_counter() - began, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="resnet50,bert")
+    parser.add_argument("--variants", default="compiled")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--start", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.start:
+        start(*options.start)
+        return
+    pairs = [(model, variant) for model in options.models.split(",") for variant in options.variants.split(",")]
+    rounds: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {pair: [] for pair in pairs}
+    for _ in range(options.rounds):
+        for pair in pairs:
+            with tempfile.TemporaryDirectory() as cache:
+                first, second = measured(*pair, cache), measured(*pair, cache)
+            assert (first["start"], second["start"]) == ("cold", "warm")
+            rounds[pair].append((first, second))
+    rows = []
+    print(f"{'endpoint':<24} {'first s':>8} {'second s':>9} {'ratio':>6} {'kept MB':>8}  mode")
+    for (model, variant), found in rounds.items():
+        first_s, second_s = (statistics.median(run[place]["ready_s"] for run in found) for place in (0, 1))
+        ratio = statistics.median(second["ready_s"] / first["ready_s"] for first, second in found)
+        kept = found[0][1]["artefact_bytes"]
+        row = {"model": model, "variant": variant, "first_s": first_s, "second_s": second_s, "ratio": ratio}
+        rows.append(row | {"artefact_bytes": kept, "mode": found[0][1]["compile_mode"]})
+        name = f"{model}/{variant}"
+        print(f"{name:<24} {first_s:>8.1f} {second_s:>9.1f} {ratio:>6.2f} {kept / 1e6:>8.1f}  {rows[-1]['mode']}")
+    print(json.dumps({"benchmark": "second_start", "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
