@@ -89,6 +89,7 @@ def serve_options(function: Function) -> Function:
             ),
             click.option("--replicas", type=int, default=1, show_default=True, help="replicas per variant"),
             click.option("--max-replicas", type=int, help="let Ray Serve add replicas under load, up to this many"),
+            click.option("--num-gpus", type=float, help="share of a GPU per replica [default: the GPUs, divided]"),
             click.option("--threads", type=int, help="CPU threads per replica [default: the cores, shared]"),
             click.option("--ingress", default="auto", show_default=True, help="fast, plain, or auto"),
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model's own"),

@@ -14,11 +14,12 @@ from loadtest.engine.scenario import OPTIONS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def commands():
-    for block in re.findall(r"^```\n(.*?)^```", README, re.S | re.M):
+    for block in (block for page in PAGES for block in re.findall(r"^```\n(.*?)^```", page, re.S | re.M)):
         for line in block.splitlines():
             if re.match(r"(make|pip|headroom|locust) ", line):
                 yield line
