@@ -1,0 +1,202 @@
+"""Every variant of every model on this CPU: does it run, how fast beside eager, is it the same, what does it cost.
+
+Each cell (model × variant) has processes of its own: one that starts with an empty cache and then times batches of
+each size against the eager module, call by call in turn, and one that starts again with what was kept. Cells are
+kept as they come (`--cells`), so that a bench that was stopped goes on; one that takes longer than `--limit` seconds
+says so.
+
+Prints a table, then one JSON line; with `--write` also docs/results/variants-cpu.md and .json.
+
+    python tests/bench/variants.py                         a quick look: two models, five variants
+    python tests/bench/variants.py --models custom_cnn,resnet50,bert,mlp --variants all --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+RESULTS = ROOT / "docs" / "results"
+SPENT_S, MOST_CALLS, LEAST_CALLS = 6.0, 60, 3
+
+
+# ---- in a process of its own
+
+
+def cell(model: str, variant: str, batches: list[int], cache: str, timed: bool) -> dict[str, Any]:
+    from serve import models, variants
+    from serve.opening import Opening
+    from serve.options import ServeOptions
+    from serve.spec import ServeError
+
+    options = ServeOptions(
+        (model,), (variant,), device="cpu", cache_dir=cache, buckets=tuple(batches), parity_share=0.1
+    )
+    spec = models.load(model)
+    began = time.perf_counter()
+    try:
+        made = variants.load(variant)
+        if why := variants.refusal(made, spec, "cpu"):
+            return {"refused": why}
+        opening = Opening(spec, made, options, lambda line: print(line, file=sys.stderr, flush=True))
+    except ServeError as problem:
+        return {"refused": str(problem)}
+    except Exception as problem:
+        return {"failed": f"{type(problem).__name__}: {str(problem).strip().splitlines()[0][:200]}"}
+    facts = opening.runner.parameters()
+    keys = ("start", "load_s", "warmup_s", "compile_mode", "parity_relative_error", "parity_cosine", "weights_bytes")
+    found = {key: facts[key] for key in (*keys, "artefact_bytes", "graph_breaks", "parity_top1_agreement")}
+    found["ready_s"] = time.perf_counter() - began
+    found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if timed:
+        assert opening.reference is not None
+        module = opening.reference.args[0]
+        found["batches"] = {
+            str(bucket.rows): against(opening.runner, module, bucket) for bucket in opening.runner.buckets
+        }
+    return found
+
+
+def against(runner: Any, module: Any, bucket: Any) -> dict[str, float]:
+    """Milliseconds of the variant and of the eager module, in turn on the same inputs."""
+    inputs = [tensor.clone() for tensor in runner.inputs(bucket, [runner.example(bucket, 1)])]
+    took: tuple[list[float], list[float]] = ([], [])
+    until = time.perf_counter() + SPENT_S
+    while len(took[0]) < LEAST_CALLS or (time.perf_counter() < until and len(took[0]) < MOST_CALLS):
+        for call, times in zip((runner.call, module), took, strict=True):
+            began = time.perf_counter()
+            call(*inputs)
+            times.append((time.perf_counter() - began) * 1e3)
+    ratio = statistics.median(eager / variant for variant, eager in zip(*took, strict=True))
+    return {"ms": min(took[0]), "eager_ms": min(took[1]), "speed": ratio}
+
+
+def in_engine_thread(words: list[str]) -> None:
+    model, variant, batches, cache, timed = words
+    found: list[dict[str, Any]] = []
+    sizes = [int(word) for word in batches.split(",")]
+    thread = threading.Thread(target=lambda: found.append(cell(model, variant, sizes, cache, timed == "timed")))
+    thread.start()
+    thread.join()
+    print(json.dumps(found[0] if found else {"failed": "the process ended"}), flush=True)
+    os._exit(0)
+
+
+# ---- outside it
+
+
+def run(model: str, variant: str, batches: str, cache: str, timed: str, limit_s: float) -> dict[str, Any]:
+    words = [sys.executable, __file__, "--cell", model, variant, batches, cache, timed]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not ready within {limit_s:.0f} s"}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return {"failed": f"the process ended with {done.returncode}"}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def measure(model: str, variant: str, batches: str, limit_s: float, cache_root: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=cache_root) as cache:
+        (Path(cache) / "weights").symlink_to(cache_root / "weights", target_is_directory=True)
+        first = run(model, variant, batches, cache, "timed", limit_s)
+        if "ready_s" not in first:
+            return {"model": model, "variant": variant, **first}
+        again = run(model, variant, batches, cache, "", limit_s)
+    return {
+        "model": model,
+        "variant": variant,
+        **first,
+        "warm_s": again.get("warmup_s"),
+        "ready_again_s": again.get("ready_s"),
+    }
+
+
+def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
+    """Markdown."""
+    head = ["endpoint", *(f"× eager at {batch}" for batch in batches), "rel. error", "cosine", "cold s", "warm s"]
+    head += ["peak MB", "kept MB", "mode"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for found in cells:
+        name = f"{found['model']}/{found['variant']}"
+        if "ready_s" not in found:
+            lines.append(f"| {name} | {found.get('refused') or found.get('failed')} " + "| " * (len(head) - 2) + "|")
+            continue
+        speeds = [f"{found['batches'][batch]['speed']:.2f}" if batch in found["batches"] else "" for batch in batches]
+        row = [name, *speeds, f"{found['parity_relative_error']:.1e}", f"{found['parity_cosine']:.6f}"]
+        row += [f"{found['warmup_s']:.1f}", f"{found['warm_s']:.1f}", f"{found['peak_rss_bytes'] / 1e6:.0f}"]
+        row += [f"{found['artefact_bytes'] / 1e6:.1f}", found["compile_mode"]]
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="mlp,custom_cnn")
+    parser.add_argument("--variants", default="eager,compiled,traced,onnx,eager-bf16")
+    parser.add_argument("--batches", default="1,4,16")
+    parser.add_argument("--limit", type=float, default=300)
+    parser.add_argument("--cells", type=Path, help="folder of finished cells, for a bench that goes on")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell:
+        in_engine_thread(options.cell)
+    from serve import variants
+
+    executions = variants.names()
+    names = (
+        [*executions, "eager-bf16", "compiled-bf16", "eager-amp"]
+        if options.variants == "all"
+        else options.variants.split(",")
+    )
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "weights").mkdir()
+        for model in options.models.split(","):
+            for variant in names:
+                kept = options.cells and options.cells / f"{model}--{variant}.json"
+                if kept and kept.exists():
+                    found.append(json.loads(kept.read_text()))
+                    continue
+                print(f"{model}/{variant}", file=sys.stderr, flush=True)
+                found.append(measure(model, variant, options.batches, options.limit, Path(scratch)))
+                if kept:
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    kept.write_text(json.dumps(found[-1]))
+    lines = table(found, options.batches.split(","))
+    print("\n".join(lines))
+    result = {"benchmark": "variants", "cells": found}
+    if options.write:
+        import torch
+
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        how = f"--models {options.models} --variants {options.variants} --batches {options.batches}"
+        title = (
+            f"# Variants on a CPU\n\n{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, "
+            f"torch {torch.__version__}: `python tests/bench/variants.py {how} --write`.\n\n"
+            "Speed against eager in the same process, call by call in turn, above 1 faster; cold and warm are the seconds\n"
+            "to build and warm all batch sizes, with an empty cache and with what was kept.\n\n"
+        )
+        (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
+        (RESULTS / "variants-cpu.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
