@@ -190,8 +190,8 @@ def main() -> None:
         title = (
             f"# Variants on a CPU\n\n{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, "
             f"torch {torch.__version__}: `python tests/bench/variants.py {how} --write`.\n\n"
-            "Speed against eager in the same process, call by call in turn, above 1 faster; cold and warm are the seconds\n"
-            "to build and warm all batch sizes, with an empty cache and with what was kept.\n\n"
+            "Speed against eager in the same process, call by call in turn, above 1 faster; cold and warm are the\n"
+            "seconds to build and warm all batch sizes, with an empty cache and with what was kept.\n\n"
         )
         (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
         (RESULTS / "variants-cpu.json").write_text(json.dumps(result, indent=1) + "\n")
