@@ -123,12 +123,12 @@ class Opening:
             artefacts.keep({"parity": asdict(self.parity), "buckets": buckets})
 
     def _try_modes(self, module: torch.nn.Module, folder: Path) -> None:
-        modes = self._variant.modes(module, self._device.type)
+        modes = self._variant.modes(getattr(module, self._spec.core) if self._spec.core else module, self._device.type)
         set_tf32(self._variant.precision == "tf32")
         for mode in modes:
             try:
                 self._mode = mode
-                self.runner.call = self._variant.build(self._making(module, mode, folder))
+                self.runner.call = self._built(module, mode, folder)
                 self._warm()
                 return
             except Exception as problem:
@@ -137,14 +137,19 @@ class Opening:
                 self._say(f"mode {mode} fails to warm up, trying the next: {first_line(problem)}")
                 _forget_compiled()
 
-    def _making(self, module: torch.nn.Module, mode: str, folder: Path) -> Making:
+    def _built(self, module: torch.nn.Module, mode: str, folder: Path) -> Callable[..., Any]:
+        """The whole, or the whole around its core in this variant."""
+        core = self._spec.core
+        made: torch.nn.Module = getattr(module, core) if core else module
+        examples = []
+        for bucket in self.runner.buckets:
+            inputs = tuple(self.runner.inputs(bucket, [self.runner.example(bucket, self._seed)]))
+            examples.append(_seen_by(made, module, inputs) if core else inputs)
         kind = self._device.type
-        ready = cast(module, self._variant.precision, kind)
-        examples = tuple(
-            tuple(self.runner.inputs(bucket, [self.runner.example(bucket, self._seed)]))
-            for bucket in self.runner.buckets
-        )
-        return Making(self._spec, ready, examples, kind, mode, folder, self._say)
+        ready = cast(made, self._variant.precision, kind)
+        built = self._variant.build(Making(self._spec, ready, tuple(examples), kind, mode, folder, self._say))
+        whole: Any = module
+        return partial(whole.with_core, built) if core else built
 
     def _warm(self) -> None:
         calls = CUDA_CALLS if self._device.type == "cuda" else 1
@@ -207,6 +212,15 @@ def _reference(module: torch.nn.Module, device: torch.device, inputs: Sequence[A
     import torch
 
     return as_tuple(module(*(torch.from_numpy(array).to(device) for array in inputs)))
+
+
+def _seen_by(part: torch.nn.Module, whole: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What a submodule is called with, the first time."""
+    seen: list[tuple[torch.Tensor, ...]] = []
+    hook = part.register_forward_pre_hook(lambda module, given: seen.append(given))
+    whole(*inputs)
+    hook.remove()
+    return seen[0]
 
 
 def _joined(pieces: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -51,6 +51,11 @@ class ModelSpec:
     """The eager fp32 module with random weights from torch's seed; None: no module (see `reply`)."""
     pretrained: Callable[[str], torch.nn.Module] | None = None
     """'pretrained' or a folder → the module with those weights; None: there are none to be had."""
+    from_folder: bool = False
+    """Whether `pretrained` reads folders, too."""
+    core: str = ""
+    """The submodule that variants execute in their way, where not the whole: the module then has `with_core(core, …)`,
+    which does what its `forward` does with that in place of the submodule."""
     reply: Callable[[int], dict[str, Array]] | None = None
     """rows → outputs, for a model without a module."""
     delay_s: float = 0.0

@@ -43,7 +43,7 @@ def check(spec: ModelSpec, weights: str) -> None:
     if weights == "random" or spec.build is None:
         return
     if weights == "pretrained" or path.is_dir():
-        if spec.pretrained is None or (path.is_dir() and spec.name != "bert"):
+        if spec.pretrained is None or (path.is_dir() and not spec.from_folder):
             raise ServeError(f"{spec.name} has no {weights} weights; use random, or a .safetensors or checkpoint file")
     elif not path.is_file():
         raise ServeError(f"weights '{weights}' are neither random, pretrained nor a file or folder that exists")

@@ -43,7 +43,7 @@ def sentence(done):
     ("words", "said"),
     [
         (["srve"], "unknown command 'srve'; known are demo, doctor, report, rows, run, serve; did you mean serve?"),
-        (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, null, resnet50"),
+        (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, mlp, null"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
         (["run", "bert", "--rates", "5:1:1"], "--rates '5:1:1' is not understood"),
         (["run", "bert", "--slo", "p99<50"], "wrong sign or unit"),

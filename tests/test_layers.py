@@ -18,6 +18,7 @@ TABLE = {
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
     "serve.app": (("serve",), ("numpy", "torch", "ray", "yaml")),  # yaml comes with ray
+    "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
     # what is executed by something else than torch; optional, so imported where it is used
     "serve.variants.int8": (("serve",), ("torch", "torchao")),
     "serve.variants.onnx": (("serve",), ("torch", "onnxruntime")),

@@ -12,6 +12,7 @@ from PIL import Image
 from serve import models, variants
 from serve.image import DEVIATION, MEAN
 from serve.models.bert import tokenizer
+from serve.models.stable_diffusion import UNET
 from serve.spec import ServeError
 from serve.vocabulary import sentences, train
 from serve.wire import Array, WireError
@@ -241,3 +242,36 @@ def test_bert_of_several_lengths_leaves_padding_to_the_batch() -> None:
     )
     with pytest.raises(ServeError, match="sequences are lengths such as 32,128,512, not 'a'"):
         models.load("bert", {"sequences": "a"})
+
+
+def test_a_generation_follows_from_its_seed_whatever_its_batch() -> None:
+    spec = models.load("stable_diffusion", {"steps": "2"})
+    assert spec.build is not None
+    torch.manual_seed(0)
+    module = spec.build().eval()
+    embeds = np.random.default_rng(1).standard_normal((3, 77, 64), dtype=np.float32)
+    seeds = np.array([[7], [8], [9]])
+
+    def images(rows: slice) -> Array:
+        prepared = spec.prepare({"prompt_embeds": embeds[rows], "seed": seeds[rows]})
+        with torch.inference_mode():
+            found: Array = module(*map(torch.from_numpy, prepared.values())).numpy()
+        return found
+
+    together, alone = images(slice(0, 3)), images(slice(1, 2))
+    assert (together.dtype, together.shape) == (np.uint8, (3, 3, 128, 128))
+    assert np.abs(together[1].astype(int) - alone[0].astype(int)).max() <= 1
+    assert together[1].std() > 1
+    assert np.abs(together[0].astype(int) - together[1].astype(int)).max() > 10
+    assert "must not be negative" in refused(spec.prepare, {"prompt_embeds": embeds, "seed": -seeds})
+    with pytest.raises(ServeError, match="stable_diffusion takes size tiny or sd15"):
+        models.load("stable_diffusion", {"size": "huge"})
+
+
+def test_the_published_unet_has_its_published_size() -> None:
+    """859,520,964 parameters, as the checkpoint has."""
+    from diffusers import UNet2DConditionModel
+
+    with torch.device("meta"):
+        unet = UNet2DConditionModel(**UNET["sd15"])
+    assert sum(parameter.numel() for parameter in unet.parameters()) == 859_520_964

@@ -172,3 +172,36 @@ def test_a_graph_with_breaks_is_compiled_as_it_is_called_and_that_is_said(tmp_pa
     assert any(line.startswith("it cannot be compiled ahead") for line in said)
     assert runner.parameters()["graph_breaks"] > 0
     assert runner.parameters()["parity_ok"] is True
+
+
+class Loop(torch.nn.Module):
+    """A core that is called three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.with_core(self.core, x)
+
+    def with_core(self, core: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
+        y = x.mean((2, 3)) @ torch.eye(3, 4)
+        for _ in range(3):
+            found = core(y)
+            y = y + (found[0] if isinstance(found, tuple) else found)
+        return y
+
+
+@pytest.mark.parametrize("name", ["eager", "compiled", "eager-bf16", "traced"])
+def test_a_core_is_what_variants_execute(tmp_path: Path, name: str) -> None:
+    spec = replace(small_net(), build=Loop, core="core")
+    seen: list[Making] = []
+    variant = variants.load(name)
+
+    def build(making: Making) -> Callable[..., Any]:
+        seen.append(making)
+        return variant.build(making)
+
+    runner = in_a_thread(lambda: opened(spec, replace(variant, build=build), options(tmp_path, max_batch=2)))
+    assert runner.parameters()["parity_ok"] is True
+    assert [example[0].shape for example in seen[0].examples] == [(1, 4), (2, 4)]

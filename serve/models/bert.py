@@ -94,6 +94,7 @@ def spec(
         example=example,
         build=build,
         pretrained=pretrained,
+        from_folder=True,
         lengths=lengths,
         settings={"sequence": sequence, "sequences": sequences, "layers": layers, "hidden": hidden},
         parameters={
