@@ -1,6 +1,6 @@
 """How a runner comes to be ready: modes, artefacts, parity, precisions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,23 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_serve_compiler import a_compiler_as_it_was  # noqa: F401  # a fixture for every test here
 from test_serve_runner import in_a_thread, opened, options, run
 from test_serve_weights import small_net
 
 from serve import variants, weights
 from serve.artefacts import Artefacts
 from serve.spec import Making, ServeError, Variant
-
-
-@pytest.fixture(autouse=True)
-def a_compiler_as_it_was() -> Iterator[None]:
-    config = torch._dynamo.config
-    torch._dynamo.reset()
-    with config.patch(recompile_limit=8, accumulated_recompile_limit=256, fail_on_recompile_limit_hit=False):
-        yield
-    torch.compiler.set_stance("default")
-    torch._dynamo.reset()
-    torch._dynamo.utils.clear_compilation_metrics()
 
 
 def failing_at_first(problem_with: str) -> Variant:
