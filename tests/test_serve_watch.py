@@ -20,7 +20,7 @@ from serve.engine import Engine
 from serve.job import Job
 from serve.opening import open_runner
 from serve.options import ServeOptions
-from serve.spec import Variant
+from serve.spec import Making, Variant
 from serve.watch import Watch
 
 
@@ -146,9 +146,9 @@ def test_a_profile_of_live_traffic(bench: Callable[..., Bench], tmp_path: Path) 
     assert moody.events()["profiled_batches"] == 2
 
 
-def wrong_in_the_dark(module: torch.nn.Module, mode: str) -> Callable[..., Any]:
+def wrong_in_the_dark(making: Making) -> Callable[..., Any]:
     def call(image: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = module(image)
+        found: torch.Tensor = making.module(image)
         return found * (1.5 if image.mean() < -50 else 1)
 
     return call
