@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from serve.runner import as_tuple
+
 if TYPE_CHECKING:
     import torch
 
@@ -68,8 +70,7 @@ def _autocast(inner: torch.nn.Module, device: str) -> torch.nn.Module:
 
 
 def _fp32(found: Any) -> tuple[torch.Tensor, ...]:
-    outputs = found if isinstance(found, tuple) else (found,)
-    return tuple(y.float() if y.is_floating_point() else y for y in outputs)
+    return tuple(y.float() if y.is_floating_point() else y for y in as_tuple(found))
 
 
 def set_tf32(wanted: bool) -> None:

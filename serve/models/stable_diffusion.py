@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serve import wire
+from serve.runner import as_tuple
 from serve.spec import ModelSpec, ServeError, Tensors
 from serve.wire import Array, TensorSpec, WireError
 
@@ -153,7 +154,7 @@ def _pipeline(unet: Any, vae: Any, steps: int, guidance: float) -> torch.nn.Modu
                 given = torch.cat([sample, sample]) if twice else sample
                 time = torch.full((len(given),), at, dtype=torch.int64, device=given.device)
                 # cloned: what a CUDA graph returns is overwritten by its next replay
-                found = as_first(step(given, time, embeds)).clone()
+                found = as_tuple(step(given, time, embeds))[0].clone()
                 if twice:
                     without, prompted = found.chunk(2)
                     found = without + guidance * (prompted - without)
@@ -163,7 +164,3 @@ def _pipeline(unet: Any, vae: Any, steps: int, guidance: float) -> torch.nn.Modu
             return image
 
     return Pipeline()
-
-
-def as_first(found: Any) -> Any:
-    return found[0] if isinstance(found, tuple) else found

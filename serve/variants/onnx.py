@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from serve.runner import as_tuple
 from serve.spec import Making, Variant
 from serve.variants._shapes import Inputs, capturing, per_bucket
 
@@ -58,7 +59,7 @@ def _on_device(session: Any, like: Any) -> Callable[..., Any]:
     """Inputs and outputs stay in the device's memory."""
     import torch
 
-    outputs = [torch.empty_like(tensor) for tensor in (like if isinstance(like, tuple) else (like,))]
+    outputs = [torch.empty_like(tensor) for tensor in as_tuple(like)]
     names = [item.name for item in session.get_inputs()], [item.name for item in session.get_outputs()]
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
