@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +345,24 @@ def test_compiled_parameters(texts: Served) -> None:
 # ---- other ways to start
 
 
+@contextmanager
+def driven(program: str, environment: dict[str, str], port: int) -> Iterator[Served]:
+    """A cluster that this program starts and serves from, which says `up` and lasts as long as its standard input."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment, text=True) as run:
+        assert run.stdout is not None
+        try:
+            assert any(line == "up\n" for line in run.stdout)
+            server = Served(f"http://127.0.0.1:{port}", run)
+            until_s = time.monotonic() + 60
+            while get(server, wire.READY)[0] != 200:
+                assert time.monotonic() < until_s
+                time.sleep(0.1)
+            yield server
+        finally:
+            run.communicate(timeout=60)
+
+
 def test_serve_run_binds_everything_into_one_application(cache: Path) -> None:
     """`serve run serve.app:build model=null variants=eager`: two hops, the same answers."""
     port = free_port()
@@ -360,24 +378,13 @@ def test_serve_run_binds_everything_into_one_application(cache: Path) -> None:
         "ray.shutdown()\n"
     )
     environment = os.environ | {"HOME": str(cache), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment, text=True) as run:
-        assert run.stdout is not None
-        try:
-            assert any(line == "up\n" for line in run.stdout)
-            server = Served(f"http://127.0.0.1:{port}", run)
-            until_s = time.monotonic() + 60
-            while get(server, wire.READY)[0] != 200:
-                assert time.monotonic() < until_s
-                time.sleep(0.1)
-            for path in (wire.infer_path("null", "eager"), wire.infer_path("null")):
-                status, found, _ = post(server, path, *NULL)
-                assert (status, found[wire.BATCH]) == (200, "1")
-            assert post(server, wire.infer_path("null", "eager"), b"{", {})[0] == 400
-            (entry,) = get(server, wire.model_path("null", "eager") + "/stats")[1]["model_stats"]
-            assert entry["name"] == "null"
-        finally:
-            run.communicate(timeout=60)
+    with driven(program, environment, port) as server:
+        for path in (wire.infer_path("null", "eager"), wire.infer_path("null")):
+            status, found, _ = post(server, path, *NULL)
+            assert (status, found[wire.BATCH]) == (200, "1")
+        assert post(server, wire.infer_path("null", "eager"), b"{", {})[0] == 400
+        (entry,) = get(server, wire.model_path("null", "eager") + "/stats")[1]["model_stats"]
+        assert entry["name"] == "null"
 
 
 def test_the_printed_configuration_serves_on_the_fast_way(cache: Path, tmp_path: Path) -> None:
@@ -401,25 +408,15 @@ def test_the_printed_configuration_serves_on_the_fast_way(cache: Path, tmp_path:
     )
     home = tempfile.mkdtemp(prefix="hr-")  # short, as sockets are there
     environment = os.environ | ingress.environment(Path(home)) | {"HOME": str(cache)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment, text=True) as run:
-        assert run.stdout is not None
-        try:
-            assert any(line == "up\n" for line in run.stdout)
-            server = Served(f"http://127.0.0.1:{port}", run)
-            until_s = time.monotonic() + 60
-            while get(server, wire.READY)[0] != 200:
-                assert time.monotonic() < until_s
-                time.sleep(0.1)
-            ways = [get(server, wire.SERVER)[1]["ingress"]]
-            assert ways[0]["way"] == "fast"
-            while len(ways) < 2 or ways[-1] != ways[-2]:  # the slow way until HAProxy has seen that all are up
-                assert time.monotonic() < until_s
-                assert post(server, wire.infer_path("null", "eager"), *NULL)[0] == 200
-                ways.append(get(server, wire.SERVER)[1]["ingress"])
-        finally:
-            run.communicate(timeout=60)
-            shutil.rmtree(home)
+    with driven(program, environment, port) as server:
+        until_s = time.monotonic() + 60
+        ways = [get(server, wire.SERVER)[1]["ingress"]]
+        assert ways[0]["way"] == "fast"
+        while len(ways) < 2 or ways[-1] != ways[-2]:  # the slow way until HAProxy has seen that all are up
+            assert time.monotonic() < until_s
+            assert post(server, wire.infer_path("null", "eager"), *NULL)[0] == 200
+            ways.append(get(server, wire.SERVER)[1]["ingress"])
+    shutil.rmtree(home)
 
 
 # ---- starts that fail
