@@ -84,7 +84,7 @@ def served(cache: Path, **options: Any) -> Iterator[Served]:
 
 
 def main() -> int:
-    from serve.app import start
+    from serve.cluster import start
     from serve.options import ServeOptions
     from serve.spec import ServeError
 

@@ -47,7 +47,7 @@ CAPACITY = MAX_BATCH * 1e3 / DELAY_MS
 def server(port: int, replicas: int, cache: str) -> None:
     from dataclasses import replace
 
-    from serve import app, wire
+    from serve import app, cluster, wire
     from serve.options import ServeOptions
 
     settings = {"delay_ms": str(DELAY_MS)}
@@ -55,14 +55,14 @@ def server(port: int, replicas: int, cache: str) -> None:
         ("null",), ("eager",), port=port, replicas=replicas, max_batch=MAX_BATCH, max_queue=64, cache_dir=cache,
         settings=settings,
     )  # fmt: skip
-    running = app.start(options, lambda line: print(line, flush=True))
+    running = cluster.start(options, lambda line: print(line, flush=True))
     print("ready", flush=True)
     for line in sys.stdin:
         if line.strip() == "replace":
             from ray import serve
 
             name = ("null", "eager")
-            changed = app._endpoint(replace(options, seed=options.seed + 1), name, 0, app.GATEWAY)
+            changed = app.application(replace(options, seed=options.seed + 1), "/".join(name))
             # returns when the new version runs and the old one is gone
             serve.run(changed, name=app.deployment_name(name), route_prefix=wire.model_path(*name))
             print("replaced", flush=True)

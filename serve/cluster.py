@@ -1,0 +1,195 @@
+"""A Ray cluster of our own on this machine: started with the application, watched until it is ready, ended with us."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from serve import ingress, wire
+from serve.app import FALLBACK, QUIET, application, applications
+from serve.compiler import send_logs_to
+from serve.options import ServeOptions, check
+from serve.spec import ServeError
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = "headroom"
+POLL_S = 0.25
+STILL_S = 5.0
+"""How often it is said that something is still going on."""
+UP_S = 60.0
+OBJECT_STORE_BYTES = 128 << 20
+EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+"""Where a server that listens everywhere is reached from here."""
+DIED = "its process died while loading (out of memory?)"
+
+
+class Server:
+    """A running cluster of our own and its endpoints."""
+
+    def __init__(self, url: str, endpoints: list[str], scratch: str) -> None:
+        self.url = url
+        self.endpoints = endpoints
+        self._scratch = scratch
+
+    def stop(self) -> None:
+        """Ends every process of the cluster; may be called again."""
+        import ray
+
+        ray.shutdown()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
+    """Serves until stopped; returns when every replica is warm, or raises `ServeError` with what went wrong."""
+    check(options)
+    _sweep()
+    scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")  # short: Ray puts sockets there, whose paths are limited
+    try:
+        fast = _prepare_environment(options, Path(scratch), say)
+        if path := send_logs_to(options.cache_folder / "logs", os.environ):
+            say(f"what TORCH_LOGS asks for goes to {path}, of every replica")
+        import ray
+
+        if ray.is_initialized():
+            raise ServeError("this process has a Ray cluster already; use `serve run serve.app:build` there")
+    except BaseException:
+        shutil.rmtree(scratch)
+        raise
+    host = EVERY_INTERFACE.get(options.host, options.host)
+    host = f"[{host}]" if ":" in host else host
+    server = Server(f"http://{host}:{options.port}", ["/".join(name) for name in options.endpoints], scratch)
+    try:
+        say("starting Ray")
+        # the fast way opens the host's port itself: all else stays on loopback
+        _start_cluster(options, scratch, ingress.LOOPBACK if fast else options.host)
+        _wait_until_ready(server, options, say)
+        if fast:
+            _wait_until_up(1 + len(options.endpoints) * options.replicas)
+    except BaseException as problem:
+        server.stop()
+        if isinstance(problem, ServeError | KeyboardInterrupt | SystemExit):
+            raise
+        log.debug("start failed", exc_info=problem)
+        cause = (str(problem).strip() or repr(problem)).splitlines()[-1]
+        raise ServeError(f"Ray Serve could not be started: {cause}") from problem
+    return server
+
+
+def _sweep() -> None:
+    """Removes what servers that were killed have left behind."""
+    for left in Path(tempfile.gettempdir()).glob("hr[0-9]*-*"):
+        pid = left.name.removeprefix("hr").partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[str], None]) -> bool:
+    """Sets what Ray must find; whether it is the fast way."""
+    why = None if options.ingress == "plain" else ingress.obstacle()
+    fast = options.ingress != "plain" and why is None
+    if why is not None:
+        if options.ingress == "fast":
+            raise ServeError(f"the fast way is not possible: {why}")
+        say(f"requests take Ray's plain proxy, a few hundred a second at most: {why}")
+        os.environ[FALLBACK] = why
+    wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "h" if fast else None, options.host)
+    missing = {key: value for key, value in wanted.items() if key not in os.environ}
+    if missing and "ray" in sys.modules:
+        raise ServeError("Ray was imported before its environment was set; import it after `start` has been called")
+    os.environ.update(missing)
+    return fast
+
+
+def _start_cluster(options: ServeOptions, scratch: str, host: str) -> None:
+    import ray
+    from ray import serve
+
+    ray.init(
+        address="local",
+        namespace=NAMESPACE,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        _temp_dir=scratch,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+    )
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    serve.start(http_options={"host": host, "port": options.port}, logging_config=QUIET)
+    targets = [
+        serve.RunTarget(application(options, part), name, route, QUIET) for name, route, part in applications(options)
+    ]
+    serve.run_many(targets, wait_for_applications_running=False)
+
+
+def _wait_until_ready(server: Server, options: ServeOptions, say: Callable[[str], None]) -> None:
+    """Polls the index until every endpoint is ready, and says what changes."""
+    from ray import serve
+
+    said: dict[str, tuple[str, float]] = {}
+    replicas: dict[str, set[str]] = {}
+    while True:
+        for part, status in serve.status().applications.items():
+            if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+                cause = DIED if status.status == "UNHEALTHY" else _cause(status)
+                raise ServeError(f"{part} could not be started: {cause}")
+        index = _index(server.url)
+        for entry in index or ():
+            name = f"{entry['name']}/{entry['version']}"
+            if entry["state"] == "UNAVAILABLE":
+                raise ServeError(f"{name} could not be started: {entry['reason']}")
+            seen = replicas.setdefault(name, set())
+            seen.update(entry["replicas"])
+            if len(seen) > options.replicas:
+                raise ServeError(f"{name} could not be started: {DIED}")
+            line = "ready" if entry["state"] == "READY" else entry["reason"]
+            what = line.rsplit(",", 1)[0]  # without its seconds
+            before, said_s = said.get(name, ("", 0.0))
+            if what != before or (line != what and time.monotonic() - said_s > STILL_S):
+                said[name] = (what, time.monotonic())
+                say(f"{name}: {what if what != before else line}")
+        if index and all(entry["state"] == "READY" for entry in index):
+            return
+        time.sleep(POLL_S)
+
+
+def _wait_until_up(replicas: int) -> None:
+    """Until then HAProxy sends their requests to the Python proxy."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    until_s = time.monotonic() + UP_S
+    while ingress.replicas_up(node) < replicas:
+        if time.monotonic() > until_s:
+            raise ServeError("HAProxy does not see the replicas, though they are ready; try --ingress plain")
+        time.sleep(POLL_S)
+
+
+def _cause(application: Any) -> str:
+    """The last line of the first traceback or message that Ray Serve has of it."""
+    messages = [application.message, *(deployment.message for deployment in application.deployments.values())]
+    lines = [line for message in messages for line in str(message).strip().splitlines()]
+    return lines[-1] if lines else "Ray Serve says no more"
+
+
+def _index(url: str) -> list[dict[str, Any]] | None:
+    """None while nothing answers there."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=5)
+    try:
+        connection.request("POST", wire.INDEX, b"{}")
+        response = connection.getresponse()
+        found: list[dict[str, Any]] = json.loads(response.read())
+        return found if response.status == 200 else None
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
