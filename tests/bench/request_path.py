@@ -1,9 +1,10 @@
 """What a request costs before any model runs: ours on its fast path beside plain Ray Serve and the servers people know.
 
-Every contestant answers the same v2 body with nothing to compute, in processes of its own, all up at once; wrk
-visits them in turn, so that a noisy minute hits all of them. What they may cost: HTTP itself (bare uvicorn),
-HAProxy and Ray's request context (the no-op application on the fast path), then protocol, engine, headers (ours).
-LitServe takes JSON alone, so it gets a text of the same size.
+Every contestant answers the same v2 body with nothing to compute, in processes of its own; wrk visits them in turn, so
+that a noisy minute hits all of them. What they may cost: HTTP itself (bare uvicorn), HAProxy and Ray's request context
+(the no-op application on the fast path), then protocol, engine, headers (ours). The no-op application, which shares
+its cluster with ours, is visited first, before the others are up: three idle clusters beside them cost ours, which
+takes more of the CPU, a sixth of its rate. LitServe takes JSON alone, so it gets a text of the same size.
 
     stock        Ray Serve as it comes: Python proxy, a deployment with `__call__`
     ours, plain  headroom's null model behind that proxy (`--ingress plain`)
@@ -135,7 +136,7 @@ def stock(port: int) -> None:
 
 
 def ours(port: int, ingress: str = "fast") -> None:
-    from serve.app import start
+    from serve.cluster import start
     from serve.options import ServeOptions
 
     with tempfile.TemporaryDirectory() as cache:
@@ -249,10 +250,19 @@ def main() -> None:
         print("request_path: not run, there is no wrk (Debian: apt-get install wrk)")
         return
     names = ["ours, plain" if name == "plain" else name for name in options.only.split(",")]
+    passes = [["no-op", "ours"], [name for name in names if name != "no-op"]]
+    rows = []
+    for together in [names] if "no-op" not in names or names == passes[0] else passes:
+        rows += report(together, compare(together, options))
+    print(json.dumps({"benchmark": "request_path", "rows": rows}))
+
+
+def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, int, int], list[dict[str, float]]]:
+    """All of them up at once, visited in turn for each body and number of connections."""
+    from serve.ingress import free_port
+
     found: dict[tuple[str, int, int], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        from serve.ingress import free_port
-
         environment = os.environ | {"HOME": scratch, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
         ports: dict[str, int] = {}
         for name in names:
@@ -273,11 +283,11 @@ def main() -> None:
                         url = f"http://127.0.0.1:{ports[name]}{CONTESTANTS[name][1]}"
                         got = visit(url, script_json if name == "litserve" else script, connections, options.seconds)
                         found.setdefault((name, body, connections), []).append(got)
-    report(names, found)
+    return found
 
 
-def report(names: list[str], found: dict[tuple[str, int, int], list[dict[str, float]]]) -> None:
-    rows = []
+def report(names: list[str], found: dict[tuple[str, int, int], list[dict[str, float]]]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
     print(f"{'body':>8} {'conns':>5} {'contestant':<12} {'req/s':>9} {'P50 ms':>8} {'P99 ms':>8} {'ours ÷ it':>9}")
     cells = sorted({(body, connections) for _, body, connections in found})
     for body, connections in cells:
@@ -287,13 +297,14 @@ def report(names: list[str], found: dict[tuple[str, int, int], list[dict[str, fl
             # of the same round: both met the same minute
             against = found.get(("ours", body, connections), [])
             ratio = statistics.median(a["rps"] / b["rps"] for a, b in zip(against, runs, strict=True)) if against else 0
-            row = {"body": body, "connections": connections, "contestant": name, **middle, "ours_over": ratio}
-            rows.append(row)
+            ours_over = {"ours_over": ratio, "beside": [other for other in names if other != name]}
+            rows.append({"body": body, "connections": connections, "contestant": name, **middle, **ours_over})
             print(
                 f"{body:>8} {connections:>5} {name:<12} {middle['rps']:>9.0f} {middle['p50']:>8.2f} "
                 f"{middle['p99']:>8.2f} {ratio:>9.2f}"
             )
-    print(json.dumps({"benchmark": "request_path", "rows": rows}))
+    print(flush=True)
+    return rows
 
 
 if __name__ == "__main__":
