@@ -133,7 +133,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
         check(replace(options, port=0))
     else:
         check(options)
-    from serve import app
+    from serve import app, cluster
 
     if only_config:
         click.echo(app.configuration(options), nl=False)
@@ -142,7 +142,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
     _stop_with_parent()
     server = None
     try:
-        server = app.start(options, click.echo)
+        server = cluster.start(options, click.echo)
         click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -266,6 +266,7 @@ def _run(scenario: str, host: str | None, processes: int, locust_args: Sequence[
     defaults = scenario_defaults(path)
     keys = {option.key for option in OPTIONS}
     chosen = {key: value for key, value in given.items() if key in keys and value is not None}
+    chosen.setdefault("self_check", "on")
     resolved = {option.key: chosen.get(option.key, defaults.get(option.key, option.default)) for option in OPTIONS}
     plan = from_options(path.stem, str(defaults["model"]), Namespace(**resolved))  # says what is wrong before any wait
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
@@ -347,16 +348,31 @@ def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:
         for event in tail_events(folder, child):
             kind, step = event["event"], event.get("step", -1)
             if kind == "step_start":
-                label = f"step {step + 1} of {event['of']}  {event['endpoint']}  {event['rate']:g}/s"
+                of = f" of {event['of']}" if event["of"] else ""
+                label = f"step {step + 1}{of}  {event['endpoint']}  {_asked(event)}"
                 bars[step] = progress.add_task(label, total=event["seconds"], start_ns=event["time_ns"])
             elif kind == "step_end":
                 if step in bars:
                     progress.remove_task(bars.pop(step))
                 console.print(_step_line(event))
-            elif kind in ("warning", "worker_lost", "telemetry_lost", "aborted", "samples_overwritten"):
+            elif kind == "self_check":
+                console.print(f"[dim]self-check: {event['sentence']}[/dim]")
+            elif kind == "knee":
+                console.print(_knee_line(event))
+            elif kind in ("warning", "step_cut", "worker_lost", "telemetry_lost", "aborted", "samples_overwritten"):
                 console.print(f"[yellow]{kind}[/yellow] {event.get('sentence', '')}")
             for task in progress.tasks:
                 progress.update(task.id, completed=(time.time_ns() - task.fields["start_ns"]) / 1e9)
+
+
+def _asked(event: dict[str, Any]) -> str:
+    return f"{event['concurrency']} under way" if event.get("concurrency") else f"{event['rate']:.4g}/s"
+
+
+def _knee_line(event: dict[str, Any]) -> str:
+    ends = [f"{event[key]:.4g}" if event[key] else "?" for key in ("low_rps", "high_rps")]
+    why = f", unresolved: {event['reason']}" if event["reason"] else ""
+    return f"[bold]{event['endpoint']}[/bold] keeps the objective up to between {ends[0]} and {ends[1]}/s{why}"
 
 
 def _step_line(event: dict[str, Any]) -> str:
@@ -364,7 +380,7 @@ def _step_line(event: dict[str, Any]) -> str:
         return f"{event[key]:8.1f} ms" if event.get(key) is not None else "       ∞   "
 
     return (
-        f"{event['endpoint']:<24} offered {event['rate']:>7g}/s  answered {event['achieved_rps']:>8.1f}/s  "
+        f"{event['endpoint']:<24} offered {_asked(event):>9}  answered {event['achieved_rps']:>8.1f}/s  "
         f"P50 {ms('p50_ms')}  P99 {ms('p99_ms')}  late P99 {ms('late_p99_ms')}  errors {event['errors']}"
     )
 

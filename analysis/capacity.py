@@ -8,8 +8,9 @@ generator gave up first the row says "client-limited", and never that this was t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.verdict import all_of, is_rising
 from analysis.words import significant
@@ -45,6 +46,8 @@ def capacities(run: Run) -> list[Capacity]:
     """One row per endpoint and objective; none where rates did not rise."""
     if not is_rising(run):
         return []
+    if found := [_found(run, event) for event in run.events if event["event"] == "knee"]:
+        return found
     by_endpoint: dict[str, list[MeasuredStep]] = {}
     for step in run.measured:
         by_endpoint.setdefault(step.summary.endpoint, []).append(step)
@@ -53,6 +56,27 @@ def capacities(run: Run) -> list[Capacity]:
         for endpoint, steps in by_endpoint.items()
         for number, slo in enumerate(run.manifest.slos)
     ]
+
+
+def _found(run: Run, knee: Mapping[str, Any]) -> Capacity:
+    """What a search has found; it tried rates until it was sure, or says why it could not be."""
+    steps = [step for step in run.measured if step.summary.endpoint == knee["endpoint"] and step.summary.trusted]
+    low, high, reason = knee.get("low_rps"), knee.get("high_rps"), knee.get("reason")
+    below = [step for step in steps if high and step.rate <= high and not step.overloaded]
+    above = [step for step in steps if low and step.rate >= low]
+    nearest = max(below, key=lambda step: step.rate, default=None)
+    beyond = max(above, key=lambda step: step.rate, default=None)
+    limit = _limit(run, min(steps, key=lambda step: step.rate), beyond) if beyond and len(steps) > 1 else None
+    slo = next((str(slo) for slo in run.manifest.slos if slo.latency_ms is not None), "")
+    return Capacity(
+        endpoint=str(knee["endpoint"]),
+        slo=slo,
+        max_rps=nearest.summary.achieved_rps if nearest and low else None,
+        low_rps=low,
+        high_rps=high,
+        limited_by=f"unresolved: {reason}" if reason else limit,
+        resolved=not reason and low is not None and high is not None,
+    )
 
 
 def _capacity(run: Run, endpoint: str, steps: list[MeasuredStep], number: int, slo: str) -> Capacity:

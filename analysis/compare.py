@@ -37,6 +37,8 @@ class Pair:
     rounds: int
     note: str | None = None
     """Why a ratio or its interval is missing."""
+    concurrency: int = 0
+    """Of a closed loop, which has no rate."""
 
     @property
     def differs(self) -> bool | None:
@@ -52,11 +54,29 @@ def pairs(run: Run) -> list[Pair]:
         by_endpoint.setdefault(step.summary.endpoint, []).append(step)
     found = []
     for a, b in _partners(run, by_endpoint):
-        rates = {step.rate for step in by_endpoint[a]} & {step.rate for step in by_endpoint[b]}
-        for rate in sorted(rates):
-            rounds = list(zip(_at(by_endpoint[a], rate), _at(by_endpoint[b], rate), strict=False))
-            found.append(_pair(run, a, b, rate, rounds))
-    return found
+        for level in sorted(set(map(_level, by_endpoint[a])) & set(map(_level, by_endpoint[b]))):
+            rounds = list(zip(_at(by_endpoint[a], level), _at(by_endpoint[b], level), strict=False))
+            found.append(_pair(run, a, b, level, rounds))
+    return found + list(_noise(run, by_endpoint))
+
+
+def _noise(run: Run, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[Pair]:
+    """Each endpoint against itself, where it was driven twice in a row on the same arrivals."""
+    for endpoint, steps in endpoints.items():
+        levels = {_level(step) for step in steps if step.twin}
+        for level in sorted(levels):
+            mine = {step.summary.index: step for step in steps if _level(step) == level}
+            twins = [(mine[index - 1], step) for index, step in mine.items() if step.twin and index - 1 in mine]
+            if twins:
+                yield _pair(run, endpoint, endpoint, level, twins)
+
+
+Level = tuple[int, float]
+
+
+def _level(step: MeasuredStep) -> Level:
+    """What steps must have in common to be compared: the rate asked for, or how many requests were under way."""
+    return (step.concurrency, 0.0 if step.concurrency else step.rate)
 
 
 def _partners(run: Run, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[tuple[str, str]]:
@@ -72,16 +92,18 @@ def _split(endpoint: str) -> tuple[str, str]:
     return model, variant
 
 
-def _at(steps: list[MeasuredStep], rate: float) -> list[MeasuredStep]:
-    return sorted((s for s in steps if s.rate == rate), key=lambda s: (s.summary.block, s.summary.index))
+def _at(steps: list[MeasuredStep], level: Level) -> list[MeasuredStep]:
+    found = (step for step in steps if _level(step) == level and not step.twin)
+    return sorted(found, key=lambda step: (step.summary.block, step.summary.index))
 
 
-def _pair(run: Run, a: str, b: str, rate: float, rounds: list[tuple[MeasuredStep, MeasuredStep]]) -> Pair:
+def _pair(run: Run, a: str, b: str, level: Level, rounds: list[tuple[MeasuredStep, MeasuredStep]]) -> Pair:
+    concurrency, rate = level
     usable = [both for both in rounds if not any(_fault(step) for step in both)]
     if not usable:
         faults = [(step.summary.endpoint, _fault(step)) for both in rounds for step in both]
         note = "; ".join(dict.fromkeys(f"{endpoint} {fault}" for endpoint, fault in faults if fault))
-        return Pair(a, b, rate, None, None, None, None, None, len(rounds), note)
+        return Pair(a, b, rate, None, None, None, None, None, len(rounds), note, concurrency)
     p50 = [(_figure(one.summary.p50_ms), _figure(other.summary.p50_ms)) for one, other in usable]
     p99 = [(_figure(one.summary.p99_ms), _figure(other.summary.p99_ms)) for one, other in usable]
     if len(usable) > 1:
@@ -101,6 +123,7 @@ def _pair(run: Run, a: str, b: str, rate: float, rounds: list[tuple[MeasuredStep
         smallest_visible=ratio.smallest_visible if ratio else None,
         rounds=len(usable),
         note=unsure if value else "so many arrivals failed that P99 is infinite",
+        concurrency=concurrency,
     )
 
 

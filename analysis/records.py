@@ -28,6 +28,11 @@ EVENTS = "events.jsonl"
 REQUESTS = "requests"
 DEVICES = "devices"
 
+LATE_MS, LATE_SHARE = 1.0, 0.05
+MOST_CPU_PCT, MOST_UNSENT = 85.0, 0.001
+"""The load generator stood in the way where it sent later (P99) than a millisecond or a twentieth of the median service
+time, was busier than this, or dropped a larger share of the arrivals although the endpoint kept up."""
+
 LOST = "lost"
 """Status of an arrival that was sent but whose answer the run did not live to see."""
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis import stats, verdict
+from analysis import stats, verdict, words
 from analysis.devices import Track, over
 from analysis.records import LOST
 from analysis.stats import Floats, Growth
@@ -91,7 +91,11 @@ class MeasuredStep:
 
     summary: StepSummary
     rate: float
-    """Asked for, in requests per second."""
+    """Asked for, in requests per second; in a closed loop what came of it."""
+    concurrency: int
+    """Requests always under way in a closed loop, else 0."""
+    twin: bool
+    """Repeats the step before it, to show the noise between equal steps."""
     start_ns: int
     end_ns: int
     """The window, settle time excluded; as long as the run lasted."""
@@ -101,6 +105,10 @@ class MeasuredStep:
     overloaded: bool
     met: tuple[bool | None, ...]
     """The answer to each objective of the manifest."""
+
+    @property
+    def asked(self) -> str:
+        return words.load(self.rate, self.concurrency)
 
 
 def frame(summaries: Sequence[StepSummary]) -> pd.DataFrame:
@@ -185,6 +193,7 @@ class _Log:
 
     def measure(self, group: _Group, groups: Sequence[_Group]) -> MeasuredStep:
         step, endpoint, rate = group.step, group.endpoint, float(group.step["rate"])
+        closed, twin = int(step.get("concurrency") or 0), bool(step.get("twin"))
         begin, end, block = int(step["start_ns"]), int(step["end_ns"]), int(step.get("block") or 0)
         start = begin + int(float(step.get("settle_s") or 0) * 1e9)
         remarks = []
@@ -199,9 +208,11 @@ class _Log:
             remarks.append("no arrivals were recorded in its window")
             row = StepSummary(step["index"], endpoint, block, reasons=tuple(remarks))
             unknown = (None,) * len(self.slos)
-            return MeasuredStep(row, rate, start, max(start, end), window, Growth(False, 0.0, 1.0), False, unknown)
+            still = Growth(False, 0.0, 1.0)
+            return MeasuredStep(row, rate, closed, twin, start, max(start, end), window, still, False, unknown)
 
         seconds = (end - start) / 1e9
+        rate = rate or len(window) / seconds
         ok, number = self.ok[window], {name: values[window] for name, values in self.number.items()}
         n, successes, dropped = len(window), int(ok.sum()), int(self.dropped[window].sum())
         latency = np.where(ok, number["latency_ms"], math.inf)
@@ -211,6 +222,7 @@ class _Log:
         overloaded = verdict.is_overloaded(growth, given_up)
         cpu_pct = self._cpu_pct(step)
         doubts = verdict.doubts(late, late_limit, 0.0 if overloaded else dropped / n, cpu_pct)
+        doubts += verdict.beyond(self.run.manifest.extra.get("self_check"), n / seconds, bool(closed))
         if step["index"] in self.short:
             doubts.append("a load process was lost, and its share of the arrivals with it")
         answers = [
@@ -223,6 +235,8 @@ class _Log:
         joules, net_joules = device.pop("joules"), device.pop("net_joules")
         stages = {f"{stage}_mean_ms": _mean(number[f"{stage}_ms"][ok]) for stage in STAGES}
 
+        if closed:
+            remarks.append("closed loop: the endpoint set the rate, and latency counts from when a request was sent")
         if overloaded:
             grew, limits = f"the queue grew by {growth.per_s:.3g} requests/s", "were dropped or ran into the time limit"
             how = grew if growth.rising else f"{given_up:.1%} of the arrivals {limits}"
@@ -273,7 +287,7 @@ class _Log:
             reasons=(*doubts, *remarks),
             **device | stages,
         )
-        return MeasuredStep(row, rate, start, end, window, growth, overloaded, met)
+        return MeasuredStep(row, rate, closed, twin, start, end, window, growth, overloaded, met)
 
     def _growth(self, rows: Places, start: int, end: int) -> Growth:
         """The in-flight count over the window, counted from when requests were sent.

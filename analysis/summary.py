@@ -18,6 +18,7 @@ import numpy as np
 from analysis import verdict, words
 from analysis.capacity import Capacity, capacities
 from analysis.compare import Pair, pairs
+from analysis.ledger import ledger
 from analysis.records import SCHEMA, write_atomically
 from analysis.stats import percentile
 from analysis.verdict import PASS, Verdict, judge
@@ -41,6 +42,7 @@ def report_of(run: Run) -> dict[str, Any]:
         "steps": [asdict(step.summary) for step in run.measured],
         "pairs": [asdict(pair) for pair in compared],
         "capacity": [asdict(row) for row in limits],
+        "ledger": [asdict(row) for row in ledger(run)],
         "trust": trust(run),
     }
     plain: dict[str, Any] = _plain(whole)
@@ -79,6 +81,7 @@ def trust(run: Run) -> dict[str, Any]:
             "timed_out": int((status == "timeout").sum()),
             "lost": int((status == "lost").sum()),
         },
+        "self_check": run.manifest.extra.get("self_check"),
         "missing_rows": run.missing,
         "load_cpu_pct": max(cpu, default=None),
         "clock": [
@@ -128,7 +131,7 @@ def _sustained(limits: list[Capacity], compared: list[Pair]) -> list[str]:
         if row.endpoint not in tightest or (row.low_rps or 0) < (tightest[row.endpoint].low_rps or 0):
             tightest[row.endpoint] = row
     said = ["; ".join(map(_phrase, tightest.values()))] if tightest else []
-    for a, b in dict.fromkeys((pair.a, pair.b) for pair in compared):
+    for a, b in dict.fromkeys((pair.a, pair.b) for pair in compared if pair.a != pair.b):
         one, other = tightest.get(a), tightest.get(b)
         # limits lie between low and high, so their ratio lies between these
         if one and other and one.low_rps and one.high_rps and other.low_rps:
@@ -176,7 +179,7 @@ def _held(run: Run, judged: Verdict) -> list[str]:
 def _bought(compared: list[Pair]) -> list[str]:
     """For each two variants the comparison at the highest rate that has an interval, else that has a ratio."""
     chosen: dict[tuple[str, str], Pair] = {}
-    for pair in compared:
+    for pair in (pair for pair in compared if pair.a != pair.b):
         before = chosen.get((pair.a, pair.b))
         if pair.p99_ratio is not None and (before is None or pair.differs is not None or before.differs is None):
             chosen[pair.a, pair.b] = pair
@@ -184,7 +187,8 @@ def _bought(compared: list[Pair]) -> list[str]:
 
 
 def _difference(pair: Pair) -> str:
-    return f"For {pair.a.partition('/')[0]} at {pair.rate:g} requests/s, {words.pair_sentence(asdict(pair))}"
+    at = f"{pair.concurrency} under way" if pair.concurrency else f"{pair.rate:g} requests/s"
+    return f"For {pair.a.partition('/')[0]} at {at}, {words.pair_sentence(asdict(pair))}"
 
 
 def _ms(nanoseconds: float | None) -> float | None:

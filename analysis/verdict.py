@@ -17,14 +17,14 @@ is not what it claims to be (`testimony`). Otherwise:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis import testimony
-from analysis.records import LOST, Slo
+from analysis.records import LATE_MS, LATE_SHARE, LOST, MOST_CPU_PCT, MOST_UNSENT, Slo
 from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
 from analysis.words import significant
 
@@ -37,9 +37,11 @@ EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
 NONE_SET = "no objective was set, so none could be missed"
 
-MOST_CPU_PCT = 85.0
-MOST_UNSENT = 0.001
 MOST_GIVEN_UP = 0.05
+NEAR_ITS_MOST = 0.7
+"""Of what a closed loop reaches at a null server: from here on the generator's own time shows in the figures."""
+CHANCE = 1.1
+"""By which random arrivals may exceed the rate that a check was made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class Verdict:
 
 
 def late_limit_ms(service_p50_ms: float | None) -> float:
-    """How late the generator may send before it distorts what it measures: 1 ms, or 5 % of the P50 service time."""
-    return max(1.0, 0.05 * (service_p50_ms or 0.0))
+    """How late the generator may send before it distorts what it measures."""
+    return max(LATE_MS, LATE_SHARE * (service_p50_ms or 0.0))
 
 
 def doubts(late_ms: Floats, limit_ms: float, unsent: float, cpu_pct: float | None) -> list[str]:
@@ -74,6 +76,18 @@ def doubts(late_ms: Floats, limit_ms: float, unsent: float, cpu_pct: float | Non
     if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
         found.append(f"a load process was busy for {cpu_pct:.0f} % of the time")
     return found
+
+
+def beyond(check: Any, offered_rps: float, closed: bool) -> list[str]:
+    """Whether a step asked for more than the load generator could do at a null server, by the run's `self_check`."""
+    safe = check.get("safe_rps") if isinstance(check, Mapping) else None
+    if safe is None or bool(check.get("closed")) != closed:
+        return []
+    if closed and offered_rps > NEAR_ITS_MOST * safe:
+        return [f"the load generator reaches no more than {safe:.4g}/s by itself, as its self-check showed"]
+    if not closed and offered_rps > CHANCE * safe:
+        return [f"the self-check kept its schedule to {safe:.4g}/s only, and this step asked for {offered_rps:.4g}/s"]
+    return []
 
 
 def is_overloaded(growth: Growth, given_up: float) -> bool:
@@ -148,7 +162,9 @@ def judge(run: Run) -> Verdict:
     if broken := flaws(run):
         return Verdict(INCONCLUSIVE, (*broken, *notes))
     objectives = run.manifest.slos
-    if is_rising(run):
+    if knees := [event for event in run.events if event["event"] == "knee"]:
+        found = [_searched(knee, objectives) for knee in knees]
+    elif is_rising(run):
         by_endpoint: dict[str, list[MeasuredStep]] = {}
         for step in steps:
             by_endpoint.setdefault(step.summary.endpoint, []).append(step)
@@ -161,6 +177,21 @@ def judge(run: Run) -> Verdict:
     if not objectives:
         reasons.insert(0, NONE_SET)
     return Verdict(verdict, (*reasons, *notes))
+
+
+def _searched(knee: Mapping[str, Any], objectives: Sequence[Slo]) -> tuple[str, str]:
+    endpoint, low, high, reason = (knee.get(key) for key in ("endpoint", "low_rps", "high_rps", "reason"))
+    wanted = max((slo.min_rate_rps or 0.0 for slo in objectives), default=0.0)
+    if low and low >= wanted and (wanted or not reason):
+        return PASS, f"{endpoint} meets the objective at up to {low:.4g}/s" + (f" ({reason})" if reason else "")
+    if high and high < wanted:
+        return FAIL, f"{endpoint} misses the objective at {high:.4g}/s, where {wanted:g}/s were asked for"
+    if reason:
+        return INCONCLUSIVE, f"the knee of {endpoint} was not found: {reason}"
+    return (
+        INCONCLUSIVE,
+        f"the knee of {endpoint} lies between {low:.4g} and {high:.4g}/s, on both sides of {wanted:g}/s",
+    )
 
 
 def _rising(endpoint: str, steps: list[MeasuredStep], objectives: Sequence[Slo]) -> tuple[str, str]:
@@ -188,7 +219,7 @@ def _rising(endpoint: str, steps: list[MeasuredStep], objectives: Sequence[Slo])
 
 def _held(step: MeasuredStep, objectives: Sequence[Slo]) -> tuple[str, str]:
     row = step.summary
-    where = f"step {row.index}, {row.endpoint} at {step.rate:g}/s"
+    where = f"step {row.index}, {row.endpoint} at {step.asked}"
     if not row.trusted:
         return INCONCLUSIVE, f"{where}, cannot be trusted: {_first_reason(step)}"
     if not objectives or row.slo:

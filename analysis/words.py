@@ -63,6 +63,11 @@ ms = with_unit("\u00a0ms")
 rate = with_unit("/s")
 
 
+def load(rate_rps: float, concurrency: int) -> str:
+    """What a step asked for: `200/s`, or in a closed loop `16 under way`."""
+    return f"{concurrency} under way" if concurrency else rate(rate_rps)
+
+
 def size(value: Any) -> str:
     """Bytes in the binary unit that leaves a readable number."""
     number = finite(value)
@@ -110,6 +115,9 @@ def pair_sentence(pair: Row) -> str:
     ratio, low, high = (finite(pair.get(key)) for key in ("p99_ratio", "ratio_low", "ratio_high"))
     if not ratio:
         return f"cannot be compared: {pair.get('note') or 'one of the two has no finite P99'}"
+    if pair["a"] == pair["b"]:
+        between = f" ({significant(low, 2)}–{significant(high, 2)})" if low and high else ""
+        return f"noise: two equal steps of {a} differ by {significant(100 * abs(ratio - 1), 2)} % at P99{between}"
     times = f"{significant(max(ratio, 1 / ratio), 2)}× {'faster' if ratio > 1 else 'slower'}"
     if (not low or not high) and abs(math.log(ratio)) < 0.05:
         return f"{b} and {a} differ by less than 5 % at P99, but {pair.get('note') or 'there is no interval'}"

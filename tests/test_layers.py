@@ -17,7 +17,8 @@ TABLE = {
         ("serve",),
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
-    "serve.app": (("serve",), ("numpy", "torch", "ray", "yaml")),  # yaml comes with ray
+    "serve.app": (("serve",), ("ray", "yaml")),  # yaml comes with ray
+    "serve.cluster": (("serve",), ("ray",)),
     "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
     # what is executed by something else than torch; optional, so imported where it is used
     "serve.variants.int8": (("serve",), ("torch", "torchao")),
@@ -27,12 +28,9 @@ TABLE = {
     "serve.telemetry": (("serve",), ("numpy", "psutil", "pynvml")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
-    # geventhttpclient is what Locust's FastHttpUser is made of; the run folder's segments are Arrow
-    "loadtest.engine.client": (
-        ("loadtest.engine", "serve.wire", "analysis.records"),
-        ("gevent", "geventhttpclient"),
-    ),
+    # the run folder's segments are Arrow
     "loadtest.engine.recorder": (("analysis.records",), ("pyarrow",)),
+    "loadtest.engine.trace": (("loadtest.engine",), ("numpy", "pyarrow")),
     "analysis": (("analysis",), ("pandas", "numpy", "pyarrow", "scipy")),
     "headroom": (("serve", "loadtest", "analysis"), ("click", "rich")),
 }

@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loadtest.engine.arrivals import offsets, share
+from loadtest.engine.arrivals import SHAPES, Pattern, parse_shape, peak, share
+
+
+def offsets(spacing, rate, seconds, seed, **more):
+    return Pattern(spacing, **more).offsets(rate, seconds, seed)
 
 
 def test_constant_is_a_grid_without_drift():
@@ -56,6 +60,74 @@ def test_shares_are_together_exactly_the_schedule(count):
     assert {arrival.step for arrival in parts} == {5}
 
 
-def test_unknown_process_names_the_known():
-    with pytest.raises(ValueError, match="constant, poisson"):
-        offsets("bursty", 1.0, 1.0, 1)
+def test_a_share_begins_where_its_step_does():
+    assert [arrival.offset_ns for arrival in share(offsets("constant", 2, 1, 1), 0, 0, 1, 7)] == [7, 500_000_007]
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 1.0, 16.0])
+def test_gamma_has_gamma_gaps_at_the_same_rate(burstiness):
+    at = offsets("gamma", 200.0, 200.0, 3, burstiness=burstiness)
+    gaps = np.diff(at) / 1e9
+    gamma = stats.gamma(burstiness, 0, 1 / (200 * burstiness))
+    least = 1e-7  # in bursts one gap in a hundred is shorter than the nanosecond that it is rounded to
+    beyond = gamma.cdf(gaps[gaps > least])
+    assert stats.kstest((beyond - gamma.cdf(least)) / gamma.sf(least), "uniform").pvalue > 0.001
+    assert len(at) == pytest.approx(40_000, rel=0.05)
+
+
+def test_a_burstiness_of_one_is_poisson():
+    gaps = np.diff(offsets("gamma", 100.0, 200.0, 1, burstiness=1.0)) / 1e9
+    assert stats.kstest(gaps, "expon", args=(0, 0.01)).pvalue > 0.001
+
+
+RATE, SECONDS = 400.0, 40.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "factor"),
+    [
+        ("linear:0:2", lambda t: 2 * t / SECONDS),
+        ("linear:1.5:0.5", lambda t: 1.5 - t / SECONDS),
+        ("sine:0.8:20", lambda t: 1 + 0.8 * np.sin(2 * np.pi * t / 20)),
+        ("sine:0.8", lambda t: 1 + 0.8 * np.sin(2 * np.pi * t / SECONDS)),
+        ("steps:1:3:0.5:1", lambda t: np.array([1, 3, 0.5, 1])[np.minimum(3, (t / 10).astype(int))]),
+        ("spike:5:10:4", lambda t: np.where((t >= 10) & (t < 14), 5, 1)),
+    ],
+)
+@pytest.mark.parametrize("spacing", ["constant", "poisson"])
+def test_the_rate_follows_the_shape(shape, factor, spacing):
+    at = offsets(spacing, RATE, SECONDS, 5, shape=shape) / 1e9
+    edges = np.linspace(0, SECONDS, 41)
+    found = np.histogram(at, edges)[0]
+    fine = np.linspace(0, SECONDS, 40_001)[:-1]
+    wanted = RATE * factor(fine + 5e-4).reshape(40, -1).mean(axis=1)
+    noise = 1.5 if spacing == "constant" else 5 * np.sqrt(wanted) + 1
+    assert (np.abs(found - wanted) <= noise).all()
+    assert (np.diff(at) >= 0).all()
+    assert at[0] >= 0
+    assert at[-1] < SECONDS
+    assert peak(shape) == pytest.approx(factor(fine).max(), rel=0.001)
+
+
+def test_poisson_arrivals_of_any_shape_are_uniform_in_expected_arrivals():
+    at = offsets("poisson", RATE, SECONDS, 9, shape="linear:0:2") / 1e9
+    assert stats.kstest((at / SECONDS) ** 2, "uniform").pvalue > 0.001
+
+
+def test_a_trace_is_kept_as_it_was():
+    pattern = Pattern(trace_ns=(0, 5, 5, 900_000_000, 1_100_000_000))
+    assert pattern.offsets(1, 1.0, 1).tolist() == [0, 5, 5, 900_000_000]
+    assert pattern.offsets(99, 2.0, 2).tolist() == list(pattern.trace_ns)
+
+
+@pytest.mark.parametrize(
+    "text", ["wavy", "flat:1", "linear:1", "linear:0:0", "linear:-1:2", "sine:1.5", "sine:0.5:0", "sine", "sine:x",
+             "spike:2:1", "spike:2:1:0", "steps", "steps:1:-1", "steps:nan"],
+)  # fmt: skip
+def test_shapes_that_make_no_sense(text):
+    with pytest.raises(ValueError, match=f"shape '{text}' is not understood; write one of flat, linear:FROM:TO"):
+        parse_shape(text)
+
+
+def test_every_shape_is_described():
+    assert set(SHAPES) == {"flat", "linear", "sine", "steps", "spike"}

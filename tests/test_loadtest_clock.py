@@ -57,4 +57,10 @@ def test_nothing_seen_is_nothing_said():
 def test_base_maps_both_ways():
     base = Base.here()
     assert base.monotonic_ns(base.wall_ns(123)) == 123
-    assert Base.here().machine == base.machine
+
+
+def test_a_process_of_this_machine_shares_the_base_and_another_gets_its_own():
+    base = Base.here()
+    assert base.for_clock(40_000, 120_000) == base
+    ahead = base.for_clock(5_000_000_000, 120_000)
+    assert ahead.wall_ns(5_000_000_123) == base.wall_ns(123)

@@ -16,7 +16,7 @@ import pytest
 from endpoint import endpoint
 
 from analysis.records import Manifest, read_events, segments
-from loadtest.engine.arrivals import offsets
+from loadtest.engine.arrivals import Pattern
 from serve.ingress import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -80,12 +80,12 @@ def await_rows(folder, count, timeout_s=30):
 
 def schedule_of(manifest):
     """{(step, seq): intended_ns} by the plan that the manifest holds, from the arrival generator alone."""
+    scenario = manifest.scenario
+    pattern = Pattern(scenario["arrivals"], scenario["burstiness"], scenario["shape"])
     return {
         (step["index"], seq): step["start_ns"] + offset
-        for step in manifest.scenario["steps"]
-        for seq, offset in enumerate(
-            offsets(manifest.scenario["arrivals"], step["rate"], step["seconds"], step["seed"]).tolist()
-        )
+        for step in scenario["steps"]
+        for seq, offset in enumerate(pattern.offsets(step["rate"], step["seconds"], step["seed"]).tolist())
     }
 
 

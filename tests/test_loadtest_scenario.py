@@ -3,7 +3,16 @@ from argparse import Namespace
 import pytest
 
 from analysis.records import Slo
+from loadtest.engine.plan import blocks
 from loadtest.engine.scenario import OPTIONS, ScenarioError, from_options, parse_rates
+
+
+def plan(endpoints, **given):
+    found = blocks(from_options("bert", "bert", options(**given)), endpoints)
+    steps = [step for block in found for step in block]
+    assert [step.index for step in steps] == list(range(len(steps)))
+    assert [{step.block for step in block} for block in found] == [{number} for number in range(len(found))]
+    return steps
 
 
 def options(**given):
@@ -34,20 +43,84 @@ def test_rates_that_make_no_sense(text):
 
 
 def test_a_ramp_drives_the_variants_one_after_the_other_on_the_same_arrivals():
-    plan = from_options("bert", "bert", options(rates="10,20")).steps(["bert/eager", "bert/compiled"])
-    assert [(step.endpoint, step.rate, step.block) for step in plan] == [
+    found = plan(["bert/eager", "bert/compiled"], rates="10,20")
+    assert [(step.endpoint, step.rate, step.block) for step in found] == [
         ("bert/eager", 10, 0),
         ("bert/compiled", 10, 1),
         ("bert/eager", 20, 2),
         ("bert/compiled", 20, 3),
     ]
-    assert plan[0].seed == plan[1].seed != plan[2].seed
-    assert [step.index for step in plan] == [0, 1, 2, 3]
+    assert found[0].seed == found[1].seed != found[2].seed
 
 
 def test_mixed_drives_both_at_once_at_half_the_rate():
-    plan = from_options("bert", "bert", options(rates="10,20", mode="mixed")).steps(["a/x", "a/y"])
-    assert [(step.rate, step.block) for step in plan] == [(5, 0), (5, 0), (10, 1), (10, 1)]
+    found = plan(["a/x", "a/y"], rates="10,20", mode="mixed")
+    assert [(step.rate, step.block) for step in found] == [(5, 0), (5, 0), (10, 1), (10, 1)]
+
+
+def test_a_b_is_balanced_random_and_shows_its_noise():
+    names = ["a/x", "a/y"]
+    firsts = []
+    for seed in range(40):
+        found = plan(names, rates="10", mode="ab", rounds=4, seed=seed)
+        real = [step for step in found if not step.twin]
+        rounds = [[step.endpoint for step in real[at : at + 2]] for at in range(0, 8, 2)]
+        assert all(sorted(order) == names for order in rounds)
+        assert rounds[1] == rounds[0][::-1]
+        assert rounds[3] == rounds[2][::-1]
+        # in each round both get the same arrivals, in the next round others
+        assert [len({step.seed for step in real[at : at + 2]}) for at in range(0, 8, 2)] == [1] * 4
+        assert len({step.seed for step in real}) == 4
+        twins = [step for step in found if step.twin]
+        assert sorted(step.endpoint for step in twins) == names
+        for twin in twins:
+            before = found[twin.index - 1]
+            assert (before.endpoint, before.seed, before.rate) == (twin.endpoint, twin.seed, twin.rate)
+        firsts.append(rounds[0][0])
+    assert 8 < firsts.count("a/x") < 32
+
+
+def test_a_spike_is_one_block_without_a_pause():
+    found = plan(["a/x", "a/y"], rates="10", mode="spike", spike=4.0, step_seconds=8.0, settle_seconds=2.0)
+    assert [(step.endpoint, step.rate, step.start_s, step.settle_s, step.block) for step in found[:3]] == [
+        ("a/x", 10, 0, 2, 0),
+        ("a/x", 40, 8, 0, 0),
+        ("a/x", 10, 16, 0, 0),
+    ]
+    assert {step.block for step in found[3:]} == {1}
+    assert [step.seed for step in found[:3]] == [step.seed for step in found[3:]]
+    assert len({step.seed for step in found}) == 3
+
+
+def test_closed_loops_have_no_rate():
+    found = plan(["a/x", "a/y"], mode="closed", concurrency="1,8")
+    assert [(step.endpoint, step.rate, step.concurrency) for step in found] == [
+        ("a/x", 0, 1), ("a/y", 0, 1), ("a/x", 0, 8), ("a/y", 0, 8),
+    ]  # fmt: skip
+    (single,) = plan(["a/x"], mode="single", concurrency="4")
+    assert single.concurrency == 1
+    (offline,) = plan(["a/x"], mode="offline", max_in_flight=64, requests=500)
+    assert (offline.concurrency, offline.requests, offline.settle_s) == (64, 500, 0)
+
+
+def test_a_trace_is_replayed_once_at_its_own_rate(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("timestamp\n10\n10.5\n12\n14\n")
+    found = plan(["a/x", "a/y"], mode="replay", trace=str(path), speed=2.0, rates="1,2,3")
+    assert [step.endpoint for step in found] == ["a/x", "a/y"]
+    assert found[0].seconds == pytest.approx(2.001)
+    assert found[0].rate == pytest.approx(2, abs=0.01)
+    scenario = from_options("bert", "bert", options(mode="replay", trace=str(path), speed=2.0))
+    assert found[0].offsets(scenario.pattern).tolist() == [0, 250_000_000, 1_000_000_000, 2_000_000_000]
+
+
+def test_the_peak_of_a_scenario():
+    def peak(**given):
+        return from_options("bert", "bert", options(**given)).peak_rps
+
+    assert peak(rates="10,20") == 20
+    assert peak(rates="10", mode="spike", spike=5.0) == 50
+    assert peak(rates="10", shape="sine:0.5") == 15
 
 
 @pytest.mark.parametrize(
@@ -61,6 +134,16 @@ def test_mixed_drives_both_at_once_at_half_the_rate():
         ({"slo": "p99<50"}, "--slo"),
         ({"mode": "sideways"}, "known are ramp"),
         ({"arrivals": "bursty"}, "known are constant"),
+        ({"shape": "wavy"}, "shape 'wavy' is not understood; write one of flat"),
+        ({"mode": "closed", "concurrency": "1,x"}, "--concurrency '1,x' is not understood"),
+        ({"mode": "closed", "concurrency": "0"}, "--concurrency '0' is not understood"),
+        ({"mode": "knee"}, "--slo 'p99<50ms'"),
+        ({"mode": "knee", "slo": "errors<1%"}, "--slo 'p99<50ms'"),
+        ({"mode": "replay"}, "mode replay and --trace FILE go together"),
+        ({"trace": "x.csv"}, "mode replay and --trace FILE go together"),
+        ({"mode": "replay", "trace": "/nowhere.csv"}, "--trace /nowhere.csv cannot be read: No such file"),
+        ({"rounds": 0}, "--rounds must be at least 1"),
+        ({"burstiness": 0.0}, "--burstiness must be at least"),
         ({"run_id": "../elsewhere"}, "plain folder name"),
     ],
 )

@@ -258,7 +258,12 @@ def _steps_above(panel: Panel, line: Timeline, steps: Sequence[Row], series: Map
         panel.stripe(start, settled, y, 5, f"step settling s{n}")
         panel.stripe(settled, end, y, 5, f"step s{n}")
         if (end - start) / line.seconds > 0.035:
-            panel.text((start + end) / 2, -height - 8, words.rate(step["rate"]), "odd rate" if number % 2 else "rate")
+            panel.text(
+                (start + end) / 2,
+                -height - 8,
+                words.load(step["rate"], step.get("concurrency") or 0),
+                "odd rate" if number % 2 else "rate",
+            )
     return height
 
 

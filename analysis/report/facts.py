@@ -103,10 +103,41 @@ def event_text(event: Mapping[str, Any]) -> str:
     return f"{str(event['event']).replace('_', ' ')}{': ' if said else ''}{said}"
 
 
+LEDGER_HEADS = (
+    "step", "asked", "scheduled", "sent", "ok", "refused", "failed", "timed out", "unreachable", "dropped", "lost",
+    "late P50, ms", "late P99, ms", "latest, ms",
+)  # fmt: skip
+
+
+def ledger_rows(view: View) -> list[list[str]]:
+    """What became of every arrival, under `LEDGER_HEADS`, settle time included."""
+    asked = {row["index"]: row["asked"] for row in view.steps}
+    counts = ("scheduled", "sent", "ok", "refused", "failed", "timed_out", "unreachable", "dropped", "lost")
+    return [
+        [
+            row["endpoint"],
+            asked.get(row["index"], words.ABSENT),
+            *(words.count(row[key]) for key in counts),
+            *(words.significant(row[key]) for key in ("late_p50_ms", "late_p99_ms", "late_max_ms")),
+        ]
+        for row in view.report["ledger"]
+    ]
+
+
+def _self_check(found: Mapping[str, Any]) -> str:
+    did = "reached" if found.get("closed") else "kept"
+    return (
+        f"at a null server the load side {did} {words.rate(found.get('safe_rps'))} "
+        f"(P50 {words.ms(found.get('p50_ms'))}, P99 {words.ms(found.get('p99_ms'))}, late P99 "
+        f"{words.ms(found.get('late_p99_ms'))}, CPU {words.significant(found.get('cpu_pct'))} %)"
+    )
+
+
 _TRUST = {
     "lateness": "lateness of the load generator",
     "ledger": "arrivals",
     "load_cpu_pct": "busiest load process",
+    "self_check": "self-check",
     "clock": "clocks against the load generator's",
     "devices": "device samples",
     "join": "requests matched to device samples",
@@ -120,6 +151,8 @@ _TRUST = {
 def trust_facts(view: View) -> list[tuple[str, str]]:
     """What the figures rest on; what nobody measured is left out."""
     known = {key: value for key, value in view.report["trust"].items() if value is not None and key != "status"}
+    if isinstance(known.get("self_check"), Mapping):
+        known["self_check"] = _self_check(known["self_check"])
     return [(_TRUST.get(key) or words.fact(key, value)[0], words.fact(key, value)[1]) for key, value in known.items()]
 
 
@@ -145,7 +178,7 @@ def pitfalls(view: View) -> list[str]:
 def exceptions(view: View) -> list[str]:
     """One line per step that is not to be taken as it is."""
     return [
-        f"{row['endpoint']} at {words.rate(row['rate'])}: {words.sentence_list(row['reasons'])}"
+        f"{row['endpoint']} at {row['asked']}: {words.sentence_list(row['reasons'])}"
         for row in view.steps
         if row.get("reasons")
     ]

@@ -48,7 +48,12 @@ def markdown(view: View) -> str:
         out += _table([column.head for column in shown], rows)
     if report["pairs"]:
         pairs = [
-            (f"{p['a']} against {p['b']}", words.rate(p["rate"]), words.pair_sentence(p), words.count(p["rounds"]))
+            (
+                f"{p['a']} against {p['b']}",
+                words.load(p["rate"], p["concurrency"]),
+                words.pair_sentence(p),
+                words.count(p["rounds"]),
+            )
             for p in report["pairs"]
         ]
         out += [

@@ -77,7 +77,7 @@ def _rates(view: View) -> Html | None:
         return tag("p", "No step of this run has an arrival, so there is nothing to draw.")
     drawn: list[Html] = [charts.hockey_stick(view.drawn, view.series, view.run.manifest.slos)]
     hollow = [
-        tag("li", f"{row['endpoint']} at {words.rate(row['rate'])}: {words.sentence_list(why)}")
+        tag("li", f"{row['endpoint']} at {row['asked']}: {words.sentence_list(why)}")
         for row in view.drawn
         if (why := charts.doubts(row))
     ]
@@ -119,7 +119,7 @@ def _pairs(view: View) -> Html | None:
     cells = [
         (
             f"{pair['a']} against {pair['b']}",
-            words.rate(pair["rate"]),
+            words.load(pair["rate"], pair["concurrency"]),
             words.pair_sentence(pair),
             words.significant(pair["p50_ratio"]),
             words.significant(pair["p99_ratio"]),
@@ -185,7 +185,7 @@ def _stages(view: View) -> Html | None:
 
     rows = [
         (
-            f"{stages.endpoint} at {words.rate(stages.rate)}",
+            f"{stages.endpoint} at {stages.asked}",
             bar(stages),
             *(words.significant(stages.parts.get(name)) for name in names),
             words.significant(stages.total),
@@ -207,12 +207,15 @@ def _endpoints(view: View) -> Html | None:
 
 def _trust(view: View) -> Html:
     known = facts.trust_facts(view)
+    ledger = facts.ledger_rows(view)
     why = facts.exceptions(view)
     return join(
         [
             _facts(known) if known else None,
             tag("h3", "Steps with a reservation") if why else None,
             tag("ul", (tag("li", line) for line in why)) if why else None,
+            tag("h3", "What became of every arrival") if ledger else None,
+            _table(facts.LEDGER_HEADS, ledger, "Settle time included", numbers_from=2) if ledger else None,
             tag("h3", "How to read the numbers"),
             tag("ul", (tag("li", line) for line in facts.pitfalls(view))),
         ]

@@ -30,7 +30,7 @@ class Stages:
     """Where a step's mean service time went, in ms; `rest` is the network and the server's way in and out."""
 
     endpoint: str
-    rate: float
+    asked: str
     parts: dict[str, float]
 
     @property
@@ -55,7 +55,7 @@ class View:
         steps = []
         for row in report["steps"]:
             step = measured[row["index"], row["endpoint"]]
-            steps.append(_restored(row) | {"rate": step.rate, "overloaded": step.overloaded})
+            steps.append(_restored(row) | {"rate": step.rate, "asked": step.asked, "overloaded": step.overloaded})
         known = [f"{entry.get('model')}/{entry.get('variant')}" for entry in run.manifest.endpoints]
         used = {str(row["endpoint"]) for row in steps}
         order = [name for name in known if name in used] + sorted(used - set(known))
@@ -135,7 +135,7 @@ class View:
                 means = {stage: float(rows[f"{stage}_ms"].astype("float64").mean()) for stage in STAGES}
                 parts = {stage: mean for stage, mean in means.items() if math.isfinite(mean)}
                 parts["rest"] = max(0.0, float(rows["service_ms"].mean()) - sum(parts.values()))
-                found.append(Stages(measured.summary.endpoint, measured.rate, parts))
+                found.append(Stages(measured.summary.endpoint, measured.asked, parts))
         return found
 
 

@@ -1,8 +1,7 @@
 """One HTTP connection pool to an endpoint: sends ready-made bodies, and asks a v2 server what it hosts.
 
-Built on geventhttpclient's `HTTPClient`, which Locust's FastHttpUser uses too, without the layers above it
-(cookies, redirects, URL parsing per call). Failures are results here, never exceptions: whoever sends a
-request wants a row. Misuse before the run (`discover`) is a `ScenarioError`.
+Failures are results here, never exceptions: whoever sends a request wants a row. Misuse before the run
+(`discover`) is a `ScenarioError`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import gevent
-from geventhttpclient.client import HTTPClient
-from geventhttpclient.response import HTTPParseError
 
+from loadtest.engine.http import Pool
 from loadtest.engine.scenario import ScenarioError
 from serve import wire
 
@@ -31,45 +29,38 @@ class Answer:
     status: str
     sent_ns: int
     done_ns: int
-    headers: Any = None
+    fields: bytes = b""
+    """The header as it came, lines apart by CR LF."""
     body: bytes = b""
     error: str | None = None
 
-    def header(self, name: str) -> str | None:
-        value = self.headers.get(name) if self.headers is not None else None
-        return value if isinstance(value, str) else None
+    def headers(self) -> dict[str, str]:
+        """By their names in lower case."""
+        pairs = (line.partition(":") for line in self.fields.decode("latin-1").split("\r\n"))
+        return {name.lower(): value.strip() for name, colon, value in pairs if colon}
 
 
 class Client:
-    """Up to `connections` requests at once, each with one deadline for the whole exchange."""
+    """Any number of requests at once, each with one deadline for the whole exchange."""
 
-    def __init__(self, host: str, timeout_s: float, connections: int) -> None:
+    def __init__(self, host: str, timeout_s: float) -> None:
         parts = urlsplit(host if "//" in host else f"http://{host}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ScenarioError(f"--host '{host}' is not a URL; write for instance http://127.0.0.1:8000")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.prefix = parts.path.rstrip("/")
         self._timeout_s = timeout_s
-        self._http = HTTPClient.from_url(
-            self.url,
-            concurrency=connections,
-            connection_timeout=timeout_s,
-            network_timeout=timeout_s,
-            block_size=65536,
-        )
+        self._pool = Pool(parts, timeout_s)
 
     def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
         sent_ns = time.monotonic_ns()
-        # an OSError, so that geventhttpclient gives the socket back whichever call the deadline interrupts
         deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
         try:
-            response = self._http.request(method, path, body=body, headers=headers)
-            whole = response.read()
-            done_ns = time.monotonic_ns()
-            return Answer(str(response.status_code), sent_ns, done_ns, response, whole)
+            status, fields, whole = self._pool.exchange(method, path, headers or {}, body)
+            return Answer(str(status), sent_ns, time.monotonic_ns(), fields, whole)
         except TimeoutError as problem:
             return Answer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
-        except (OSError, HTTPParseError, ValueError) as problem:
+        except OSError as problem:
             reason = str(problem) or type(problem).__name__
             return Answer("connect", sent_ns, time.monotonic_ns(), error=reason)
         finally:
@@ -88,7 +79,7 @@ class Client:
             raise ScenarioError(f"{self.url}{path} did not answer with JSON; is it a v2 endpoint?") from None
 
     def close(self) -> None:
-        self._http.close()
+        self._pool.close()
 
 
 def error_sentence(body: bytes) -> str:

@@ -1,9 +1,10 @@
 """One time base for a run, and where the device host's clock stands against it.
 
-`Base` fixes the wall clock to the monotonic clock once, so that a step of the wall clock during a run
-does no harm. `Offset` estimates device minus client from exchanges (t1 sent, t2 received there, t3 sent
-there, t4 back): offset ((t2−t1)+(t3−t4))/2 with an error of at most half the round trip that is not the
-server's own time. The least such round trip of each window is kept; drift is the Theil-Sen slope over windows.
+`Base` fixes the wall clock to the monotonic clock once, so that a step of the wall clock during a run does no harm;
+workers on other machines get it for their own monotonic clock. `Offset` estimates theirs minus ours from exchanges (t1
+sent, t2 received there, t3 sent there, t4 back): offset ((t2−t1)+(t3−t4))/2 with an error of at most half the round
+trip that is not the other's own time. The least such round trip of each window is kept; drift is the Theil-Sen slope
+over windows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,14 +21,13 @@ WINDOW_NS = 10_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Wall time = monotonic time + `anchor_ns`, for the whole run and, on one machine, for all its processes."""
+    """Wall time = monotonic time + `anchor_ns`, for the whole run."""
 
-    machine: str
     anchor_ns: int
 
     @classmethod
     def here(cls) -> Base:
-        return cls(machine_id(), time.time_ns() - time.monotonic_ns())
+        return cls(time.time_ns() - time.monotonic_ns())
 
     def wall_ns(self, monotonic_ns: int) -> int:
         return monotonic_ns + self.anchor_ns
@@ -36,13 +35,12 @@ class Base:
     def monotonic_ns(self, wall_ns: int) -> int:
         return wall_ns - self.anchor_ns
 
+    def for_clock(self, offset_ns: int, error_ns: int) -> Base:
+        """The same wall time for a process whose monotonic clock is ahead of ours by `offset_ns`.
 
-def machine_id() -> str:
-    """The same for processes that share a monotonic clock."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return f"{time.time_ns() - time.monotonic_ns()}"
+        Where that is less than it is known to, both clocks are the same one: processes of one machine.
+        """
+        return self if abs(offset_ns) <= error_ns else Base(self.anchor_ns - offset_ns)
 
 
 class Offset:
@@ -68,19 +66,26 @@ class Offset:
             if window not in self._best or round_trip < self._best[window][0]:
                 self._best[window] = (round_trip, offset, at)
 
+    def least(self) -> tuple[int, int, int] | None:
+        """(offset, error, at) of the exchange with the shortest round trip."""
+        if not self._best:
+            return None
+        round_trip, offset, at = min(self._best.values())
+        return offset, max(round_trip, 0) // 2, at
+
     def as_json(self, host: str) -> dict[str, Any] | None:
         """The manifest's entry: the offset at `at_ns`, its error bound, and the drift; None before any exchange."""
-        found = self.best()
-        if not found:
+        found, least = self.best(), self.least()
+        if least is None:
             return None
-        round_trip, offset, at = min(found)
+        offset, error, at = least
         slopes = [(b[1] - a[1]) / (b[2] - a[2]) for a, b in combinations(found, 2) if b[2] > a[2]]
         # two windows cannot tell drift from jitter
         drift = median(slopes) if len(found) >= 3 else 0.0
         return {
             "host": host,
             "offset_ns": offset,
-            "error_ns": max(round_trip, 0) // 2,
+            "error_ns": error,
             "drift_ppm": round(drift * 1e6, 3),
             "at_ns": at,
         }

@@ -1,8 +1,8 @@
 """One run from its first sentence to its last row: plan, order, collect, close.
 
 Lives in the only or the master process. Resolves the endpoints, makes the run folder, starts the device
-collector, gives each step to the crew (the load processes) when the step before has been answered, and
-writes what they report. Knows nothing of Locust: the crew is two functions.
+collector, gives each block of steps to the crew (the load processes) when the one before has been answered, and
+writes what they report. Knows nothing of Locust: the crew is a handful of functions.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import numpy as np
 from gevent.event import Event
 
 from analysis.records import DEVICE_COLUMNS, LOST, MANIFEST, REQUEST_COLUMNS, Manifest, append_event
-from loadtest.engine import testimony
-from loadtest.engine.arrivals import offsets
+from loadtest.engine import plan, selfcheck, testimony
+from loadtest.engine.arrivals import Pattern
 from loadtest.engine.client import OK, Client, discover, error_sentence
 from loadtest.engine.clock import Base, Offset
 from loadtest.engine.devices import Collector
 from loadtest.engine.driver import HALT_S, Order, Payloads
 from loadtest.engine.live import Live
+from loadtest.engine.plan import LoadStep
 from loadtest.engine.provenance import hosts, versions
 from loadtest.engine.recorder import Segment
-from loadtest.engine.scenario import LoadStep, Scenario, ScenarioError
+from loadtest.engine.scenario import CLOSED, Scenario, ScenarioError
+from loadtest.engine.search import Knee, Outcome
 from serve import wire
 
 LEAD_S = 0.3
@@ -49,6 +51,12 @@ class Crew(Protocol):
 
     def halt(self) -> None: ...
 
+    def cut(self) -> None:
+        """No more of the present order is sent; what is under way is answered."""
+
+    def base(self, member: str, base: Base) -> Base:
+        """The run's time base for that member's clock."""
+
     def priority(self) -> str:
         """How the operating system treats them, for the record."""
 
@@ -64,7 +72,7 @@ class Conductor:
         self._aborting = False
         self._command = command
         self._crew = crew
-        self._client = Client(host, scenario.timeout_s, 8)
+        self._client = Client(host, scenario.timeout_s)
         self._base = Base.here()
         self._offset = Offset()
         self._endpoints: list[wire.EndpointInfo] = []
@@ -76,6 +84,10 @@ class Conductor:
         self._order: Order | None = None
         self._members: list[str] = []
         self._lost: list[tuple[Order, int]] = []
+        self._stopped_ns: int | None = None
+        self._cpu_pct = 0.0
+        self._checked: list[dict[str, float]] = []
+        self._payloads: Payloads | None = None
 
     # ---- before
 
@@ -89,7 +101,7 @@ class Conductor:
             if answer.status != OK:
                 why = answer.error or error_sentence(answer.body)
                 raise ScenarioError(f"{info.name} does not take this scenario's request ({answer.status}): {why}")
-        self._endpoints = found
+        self._endpoints, self._payloads = found, payloads
 
     def _path(self, info: wire.EndpointInfo) -> str:
         return self._client.prefix + wire.infer_path(self.scenario.model, info.variant)
@@ -97,20 +109,30 @@ class Conductor:
     # ---- the run
 
     def run(self) -> None:
-        plan = self.scenario.steps([info.name for info in self._endpoints])
-        self._open(plan)
+        names = [info.name for info in self._endpoints]
+        knees: dict[str, Knee] = {}
+        if self.scenario.mode == "knee":
+            blocks, of = plan.searched(self.scenario, names, knees), None
+        else:
+            blocks, of = plan.fixed(self.scenario, names), sum(map(len, plan.blocks(self.scenario, names)))
+        self._open(of)
+        if self.scenario.self_check:
+            self._check_self()
         self._collector.start()
         if self._collector.host:
             began = self._now()
             gevent.sleep(self.scenario.idle_seconds)
             self._event("idle", start_ns=began, end_ns=self._now())
-        blocks: dict[int, list[LoadStep]] = {}
-        for step in plan:
-            blocks.setdefault(step.block, []).append(step)
-        for steps in blocks.values():
-            if self._aborting:
-                return
-            self._run_block(steps, len(plan))
+        outcomes: list[Outcome] | None = None
+        while not self._aborting:
+            try:
+                steps = blocks.send(outcomes)  # type: ignore[arg-type]  # the first of them is None
+            except StopIteration:
+                break
+            self._tell(knees)
+            outcomes = self._run_block(steps, of)
+        blocks.close()  # a search that was stopped says how far it came
+        self._tell(knees)
         if not self._aborting:
             testimony.after(self._client, self._manifest)
             self._close("complete")
@@ -130,48 +152,121 @@ class Conductor:
                 self._lose(member)
         self._close("aborted")
 
-    def _run_block(self, steps: list[LoadStep], of: int) -> None:
+    def _run_block(self, steps: list[LoadStep], of: int | None) -> list[Outcome]:
+        """Until every arrival is answered; what a search wants to know of it."""
+        paths = {info.name: self._path(info) for info in self._endpoints}
+        order = self._order_for(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
+        for step in steps:
+            start_ns = order.start_ns + int(step.start_s * 1e9)
+            due_s = step.offsets(self.scenario.pattern) / 1e9 if not step.concurrency else np.empty(0)
+            self._live[step.index] = Live(step, start_ns, due_s)
+            times = {"start_ns": start_ns, "end_ns": start_ns + int(step.seconds * 1e9)}
+            self._manifest.scenario["steps"].append(asdict(step) | times)
+            what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
+            more = {"concurrency": step.concurrency} if step.concurrency else {}
+            self._event("step_start", time_ns=start_ns, **what, **more)
+        self._manifest.write(self.folder)
+        self._cpu_pct = 0.0
+        self._give(order, self._watch_over)
+        if self._aborting:
+            return []
+        return [self._finish(step, of) for step in steps]
+
+    def _order_for(self, steps: list[LoadStep], paths: list[str], pattern: Pattern) -> Order:
         members = self._crew.members()
         if not members:
             raise ScenarioError("no load process is left to send anything")
-        start_ns = self._now() + int(LEAD_S * 1e9)
-        paths = {info.name: self._path(info) for info in self._endpoints}
         self._members = members
-        self._order = order = Order(
-            number=steps[0].block,
-            start_ns=start_ns,
-            base=self._base,
-            index=0,
-            count=len(members),
-            arrivals=self.scenario.arrivals,
-            steps=tuple(steps),
-            paths=tuple(paths[step.endpoint] for step in steps),
-        )
-        for step in steps:
-            end_ns = start_ns + int(step.seconds * 1e9)
-            self._live[step.index] = Live(step)
-            self._manifest.scenario["steps"].append(asdict(step) | {"start_ns": start_ns, "end_ns": end_ns})
-            what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
-            self._event("step_start", time_ns=start_ns, **what)
-        self._manifest.write(self.folder)
-        self._waiting = set(members)
+        start_ns = self._now() + int(LEAD_S * 1e9)
+        return Order(steps[0].block, start_ns, self._base, 0, len(members), pattern, tuple(steps), tuple(paths))
+
+    def _give(self, order: Order, look: Callable[[], None] = lambda: None) -> None:
+        """Every member gets its share; returns when all of them are done with it."""
+        self._order, self._stopped_ns = order, None
+        self._waiting = set(self._members)
         self._all_done.clear()
-        for index, member in enumerate(members):
-            self._crew.give(member, replace(order, index=index))
+        for index, member in enumerate(self._members):
+            self._crew.give(member, replace(order, index=index, base=self._crew.base(member, order.base)))
         while not self._all_done.wait(timeout=1.0):
             for member in self._waiting - set(self._crew.members()):
                 self._lose(member)
-        if self._aborting:
+            look()
+
+    def _watch_over(self) -> None:
+        """Ends a search's probe whose answer is already clear."""
+        objective = self.scenario.objective
+        if self.scenario.mode != "knee" or objective is None or self._stopped_ns:
             return
-        for step in steps:
-            live = self._live.pop(step.index)
-            self._event("step_end", step=step.index, endpoint=step.endpoint, rate=step.rate, **live.figures())
-            say.info("step %d of %d  %s", step.index + 1, of, live.sentence())
+        for live in self._live.values():
+            if live.drowning((self._now() - live.start_ns) / 1e9, objective.latency_ms):
+                self._stopped_ns = self._now()
+                self._event("step_cut", step=live.step.index, sentence="the queue grows without bound")
+                self._crew.cut()
+
+    def _finish(self, step: LoadStep, of: int | None) -> Outcome:
+        """Writes down how the step ended, which for a closed loop or one that was cut is not when it was to end."""
+        live, entry = self._live.pop(step.index), self._manifest.scenario["steps"][step.index]
+        if self._stopped_ns or step.requests:
+            entry["end_ns"] = min(entry["end_ns"], self._stopped_ns or self._now())
+            entry["seconds"] = (entry["end_ns"] - entry["start_ns"]) / 1e9
+            entry["cut"] = bool(self._stopped_ns)
+            self._manifest.write(self.folder)
+        seconds = entry["seconds"]
+        figures = live.figures(seconds)
+        more = {"concurrency": step.concurrency} if step.concurrency else {}
+        self._event("step_end", step=step.index, endpoint=step.endpoint, rate=step.rate, **figures, **more)
+        number = f"{step.index + 1} of {of}" if of else f"{step.index + 1}"
+        say.info("step %s  %s", number, live.sentence(seconds))
+        if self.scenario.objective is None or step.concurrency:
+            return Outcome(step.rate, 0, 0, seconds=seconds)
+        outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(self._stopped_ns))
+        return replace(outcome, seconds=(self._now() - entry["start_ns"]) / 1e9)
+
+    def _tell(self, knees: dict[str, Knee]) -> None:
+        """What searches have found since the last time."""
+        for endpoint, knee in knees.items():
+            self._event("knee", endpoint=endpoint, **asdict(knee))
+            between = f"between {knee.low_rps or 0:.4g} and {knee.high_rps or np.inf:.4g}/s"
+            say.info("knee of %s: %s%s", endpoint, between, f", unresolved: {knee.reason}" if knee.reason else "")
+        knees.clear()
+
+    def _check_self(self) -> None:
+        """What this machine's load processes can do by themselves, before they are asked to do it to an endpoint."""
+        scenario, payloads = self.scenario, self._payloads
+        assert payloads is not None
+        closed = scenario.mode in CLOSED
+        wanted = scenario.peak_rps
+        if scenario.mode == "knee" and len(scenario.rates) == 1:
+            wanted = max(selfcheck.UNKNOWN_RPS, wanted)
+        pattern = Pattern(scenario.pattern.spacing, scenario.pattern.burstiness)
+        key = selfcheck.key(payloads, len(self._crew.members()), pattern.spacing)
+        found = None if closed else selfcheck.remembered(key, wanted)
+        if found is None:
+
+            def ask(rate: float) -> list[dict[str, float]]:
+                most = max(scenario.concurrency) if closed else 0
+                step = LoadStep(0, "null", rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
+                self._checked = []
+                self._give(replace(self._order_for([step], ["/"], pattern), check=True))
+                if not self._checked:
+                    raise ScenarioError("no load process answered the self-check")
+                return self._checked
+
+            found = selfcheck.search(wanted, ask, closed)
+            if not closed:
+                selfcheck.remember(key, found)
+        self._manifest.extra["self_check"] = found.as_json() | {"closed": closed}
+        self._manifest.write(self.folder)
+        self._event("self_check", sentence=found.sentence(closed))
+        say.info("self-check: %s", found.sentence(closed))
 
     def _lose(self, member: str) -> None:
         """A load process that answers no more: an event, and its share of the schedule is counted as lost."""
         assert self._order is not None
         index = self._members.index(member)
+        if self._order.check:
+            self._done(member)
+            return
         steps = [step.index for step in self._order.steps]
         self._event("worker_lost", worker=index, member=member, steps=steps)
         say.warning("load process %s was lost; its share of this step is counted as lost", member)
@@ -180,11 +275,12 @@ class Conductor:
 
     def _due(self, order: Order, index: int) -> int:
         """Arrivals of one member's share that were due by now; for members that cannot say so themselves."""
-        elapsed = self._now() - order.start_ns
-        shares = (
-            offsets(order.arrivals, step.rate, step.seconds, step.seed)[index :: order.count] for step in order.steps
+        elapsed = (self._stopped_ns or self._now()) - order.start_ns
+        return sum(
+            int(np.searchsorted(step.offsets(order.pattern)[index :: order.count], elapsed - int(step.start_s * 1e9)))
+            for step in order.steps
+            if not step.concurrency
         )
-        return sum(int(np.searchsorted(at, elapsed)) for at in shares)
 
     # ---- what the crew reports
 
@@ -205,9 +301,15 @@ class Conductor:
 
     def on_done(self, member: str, index: int, content: dict[str, Any]) -> None:
         if not self.finished:
-            self._event("load_cpu", worker=index, pct=content["cpu_pct"])
+            figures = {key: value for key, value in content.items() if key not in ("order", "due", "cpu_pct")}
+            self._event("load_cpu", worker=index, pct=content["cpu_pct"], **figures)
+            self._cpu_pct = max(self._cpu_pct, content["cpu_pct"])
             self._scheduled += content["due"]
             self._done(member)
+
+    def on_check(self, member: str, figures: dict[str, float]) -> None:
+        self._checked.append(figures)
+        self._done(member)
 
     def _done(self, member: str) -> None:
         self._waiting.discard(member)
@@ -216,7 +318,7 @@ class Conductor:
 
     # ---- the folder
 
-    def _open(self, plan: list[LoadStep]) -> None:
+    def _open(self, of: int | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
         self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
@@ -225,7 +327,7 @@ class Conductor:
         self._manifest = Manifest(
             id=self.folder.name,
             status="running",
-            scenario=self.scenario.as_json() | {"planned_steps": len(plan), "steps": []},
+            scenario=self.scenario.as_json() | ({"planned_steps": of} if of else {}) | {"steps": []},
             endpoints=[
                 {
                     "model": info.model,

@@ -1,16 +1,16 @@
 """One load process's hands: takes orders, keeps the schedule, sends, and writes down what became of it.
 
-An order names steps that run at the same time, the instant they start, and this process's share. The pacer
-walks the share by absolute deadlines and starts one greenlet per arrival; a response never moves a later
-arrival. What is due while `max_in_flight` requests are unanswered is dropped, as a row. A backlog is sent
-late, as rows that say so; nothing is re-anchored.
+An order names steps, the instant their block starts, and this process's share. The pacer walks the share by
+absolute deadlines and starts one greenlet per arrival; a response never moves a later arrival. What is due while
+`max_in_flight` requests are unanswered is dropped, as a row. A backlog is sent late, as rows that say so; nothing is
+re-anchored. Steps of a closed loop have no schedule: so many greenlets, each of which sends when it was answered.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,29 +20,34 @@ from gevent.pool import Pool
 
 from analysis.records import LOST, REQUEST_COLUMNS
 from loadtest.engine.alarm import Alarm
-from loadtest.engine.arrivals import Arrival, offsets, share
+from loadtest.engine.arrivals import Arrival, Pattern, share
 from loadtest.engine.client import OK, Answer, Client, error_sentence
 from loadtest.engine.clock import Base, Offset
+from loadtest.engine.plan import LoadStep
 from loadtest.engine.recorder import FLUSH_S, Batcher
-from loadtest.engine.scenario import LoadStep
+from loadtest.engine.watch import Watch
 from serve import wire
 
+GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Steps to run together from `start_ns` (the run's wall clock), and which share of them is ours."""
+    """A block's steps, when it starts (the run's wall clock), and which share of them is ours."""
 
     number: int
     start_ns: int
     base: Base
+    """For the clock of the process that gets it."""
     index: int
     count: int
-    arrivals: str
+    pattern: Pattern
     steps: tuple[LoadStep, ...]
     paths: tuple[str, ...]
+    check: bool = False
+    """Not at the endpoint: at a null server on the own machine, to see what this process can do."""
 
     def as_message(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,7 +55,9 @@ class Order:
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Order:
         steps = tuple(LoadStep(**step) for step in message["steps"])
-        return cls(**{**message, "base": Base(**message["base"]), "steps": steps, "paths": tuple(message["paths"])})
+        pattern = Pattern(**{**message["pattern"], "trace_ns": tuple(message["pattern"]["trace_ns"])})
+        whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "paths": tuple(message["paths"])}
+        return cls(**{**message, **whole})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,51 +91,55 @@ class Driver:
         self._in_flight = Pool()
         self._due = 0
         self._alarm = Alarm()
-        self._halting = False
+        self._stopping = False
+        self._watch = Watch()
         self._idle = Event()
         self._idle.set()
 
     def execute(self, order: Order) -> None:
         """Runs the order to its end: every arrival of the share has become a row when this returns."""
         self._due = 0
-        self._halting = False
+        self._stopping = False
         self._idle.clear()
-        busy = (time.process_time(), time.monotonic())
         flusher = gevent.spawn(self._flush_forever)
         try:
-            self._pace(order)
-            self._in_flight.join()
+            with self._watch.looking():
+                self._loop(order)
+                self._pace(order)
+                self._in_flight.join()
         finally:
             # whoever is still waiting is recorded as lost by its own greenlet
             self._in_flight.kill()
             flusher.kill()
             self._flush()
-            cpu_pct = 100 * (time.process_time() - busy[0]) / max(1e-9, time.monotonic() - busy[1])
-            self._report("done", {"order": order.number, "due": self._due, "cpu_pct": round(cpu_pct, 1)})
+            self._report("done", {"order": order.number, "due": self._due, **self._watch.figures})
             self._idle.set()
+
+    def cut(self) -> None:
+        """Sends no more of this order; answers under way are waited for."""
+        self._stopping = True
+        self._alarm.ring()
 
     def halt(self) -> None:
         """Stops sending at once, waits a little for answers under way, and writes down the rest as lost."""
-        self._halting = True
-        self._alarm.ring()
+        self.cut()
         gevent.spawn_later(HALT_S, self._in_flight.kill)
         self._idle.wait(timeout=HALT_S + 1)
 
     def _pace(self, order: Order) -> None:
-        # on another machine the monotonic clock is another: there the wall clock must do
-        here = Base.here()
-        base = order.base if order.base.machine == here.machine else here
+        base = order.base
         start = base.monotonic_ns(order.start_ns)
         endpoints = {step.index: (step.endpoint, path) for step, path in zip(order.steps, order.paths, strict=True)}
         shares = [
-            share(offsets(order.arrivals, step.rate, step.seconds, step.seed), step.index, order.index, order.count)
+            share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
             for step in order.steps
+            if not step.concurrency
         ]
         most = max(1, self._max_in_flight // order.count)
         for arrival in heapq.merge(*shares, key=lambda arrival: arrival.offset_ns):
             due = start + arrival.offset_ns
             self._alarm.sleep_until(due)
-            if self._halting:
+            if self._stopping:
                 return
             self._due += 1
             endpoint, path = endpoints[arrival.step]
@@ -137,7 +148,27 @@ class Driver:
             else:
                 self._in_flight.spawn(self._send, order.index, arrival, endpoint, path, due, base)
 
-    def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> None:
+    def _loop(self, order: Order) -> None:
+        """Starts the greenlets of closed loops, each worker its share of them."""
+        start = order.base.monotonic_ns(order.start_ns)
+        for step, path in zip(order.steps, order.paths, strict=True):
+            began = start + int(step.start_s * 1e9)
+            numbers = iter(range(order.index, step.requests or 1 << 62, order.count))
+            for _ in range(len(range(order.index, step.concurrency, order.count))):
+                self._in_flight.spawn(self._turns, order, step, path, began, numbers)
+
+    def _turns(self, order: Order, step: LoadStep, path: str, began: int, numbers: Iterator[int]) -> None:
+        gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
+        end = began + int(step.seconds * 1e9)
+        while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
+            self._due += 1
+            status = self._send(
+                order.index, Arrival(seq, step.index, now - began), step.endpoint, path, now, order.base
+            )
+            if status == "connect":  # without a schedule, only this keeps an endpoint that is gone from a million rows
+                gevent.sleep(GONE_S)
+
+    def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> str:
         pool = self._payloads
         place = arrival.seq % len(pool.bodies)
         body = pool.bodies[place]
@@ -151,11 +182,12 @@ class Driver:
         ok = answer.status == OK
         if not ok and answer.error is None:
             answer.error = error_sentence(answer.body)
-        stages = wire.parse_timing(answer.header(wire.TIMING) or "")
-        clock = wire.parse_clock(answer.header(wire.CLOCK_HEADER) or "")
+        said = answer.headers().get
+        stages = wire.parse_timing(said(wire.TIMING, ""))
+        clock = wire.parse_clock(said(wire.CLOCK_HEADER, ""))
         if clock is not None:
             self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
-        batch = answer.header(wire.BATCH) or ""
+        batch = said(wire.BATCH, "")
         self._batcher.append(
             (
                 worker,
@@ -173,8 +205,8 @@ class Driver:
                 *map(stages.get, wire.STAGES),
                 stages.get("total"),
                 int(batch) if batch.isdigit() else None,
-                answer.header(wire.REPLICA),
-                answer.header(wire.DEVICE),
+                said(wire.REPLICA),
+                said(wire.DEVICE),
             )
         )
         # Locust's own statistics: latency from the scheduled instant, as everywhere in headroom
@@ -187,6 +219,7 @@ class Driver:
             context={},
             response=None,
         )
+        return answer.status
 
     def _drop(self, order: Order, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"

@@ -7,37 +7,35 @@ become one `Scenario`; whatever is wrong with them is said here in one sentence,
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from analysis.records import Slo
-from loadtest.engine.arrivals import PROCESSES
+from loadtest.engine.arrivals import SHAPES, SPACINGS, Pattern, parse_shape, peak
+from loadtest.engine.search import Objective
 
 MODES = {
     "ramp": "rising rates, the variants one after the other at each rate",
     "mixed": "rising rates, all variants at once, each at an equal share of the rate",
     "hold": "every rate once in the order given, the variants one after the other",
+    "ab": "every rate in rounds, the variants in random and balanced order on the same arrivals, some of them twice "
+    "in a row to show the noise",
+    "knee": "searches the highest rate that keeps the objective, from the first of the rates on",
+    "spike": "each rate, then a multiple of it, then the rate again, without a pause",
+    "replay": "the arrivals of a recorded trace",
+    "closed": "closed loop: so many requests always under way, the next one as soon as one is answered",
+    "single": "closed loop with one request under way: latency of a lone request",
+    "offline": "all requests at once, as many under way as allowed: rows per second",
 }
+CLOSED = ("closed", "single", "offline")
+"""Modes without a schedule: a slow endpoint is asked less often, so nothing can be late and no rate is kept."""
 
 MOST_STEPS = 10_000
 
 
 class ScenarioError(Exception):
     """Options that make no run: one sentence that says what to write instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadStep:
-    """One endpoint at one rate; steps of the same `block` run at the same time."""
-
-    index: int
-    endpoint: str
-    rate: float
-    seconds: float
-    settle_s: float
-    block: int
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,42 +51,55 @@ class Scenario:
     step_seconds: float = 30.0
     settle_seconds: float = 5.0
     idle_seconds: float = 2.0
-    arrivals: str = "constant"
+    pattern: Pattern = field(default_factory=Pattern)
+    trace: str = ""
+    speed: float = 1.0
+    rounds: int = 4
+    spike: float = 3.0
+    concurrency: tuple[int, ...] = (1,)
+    requests: int = 1000
+    budget_s: float = 1200.0
     seed: int = 1
     rows: int = 1
     timeout_s: float = 10.0
     max_in_flight: int = 1000
     slos: tuple[Slo, ...] = ()
+    self_check: bool = False
 
-    def steps(self, endpoints: Sequence[str]) -> list[LoadStep]:
-        """The plan. At one rate every endpoint gets the same seed, hence the same arrivals and payloads."""
-        plan: list[LoadStep] = []
-        block = 0
-        for turn, rate in enumerate(self.rates):
-            at_once = self.mode == "mixed"
-            for endpoint in endpoints:
-                each = rate / len(endpoints) if at_once else rate
-                seed = self.seed * 1_000_003 + turn
-                plan.append(LoadStep(len(plan), endpoint, each, self.step_seconds, self.settle_seconds, block, seed))
-                block += not at_once
-            block += at_once
-        return plan
+    @property
+    def objective(self) -> Objective | None:
+        """What a search asks for: the first objective with a latency."""
+        for slo in self.slos:
+            if slo.latency_ms is not None and slo.percentile is not None:
+                return Objective(slo.latency_ms, 1 - slo.percentile / 100)
+        return None
+
+    @property
+    def peak_rps(self) -> float:
+        """The highest rate that it will ask for, as far as that is known before."""
+        if self.pattern.trace_ns:
+            return len(self.pattern.trace_ns) / max(1e-3, self.pattern.trace_ns[-1] / 1e9)
+        return max(self.rates) * peak(self.pattern.shape) * (self.spike if self.mode == "spike" else 1)
 
     def as_json(self) -> dict[str, Any]:
         """The manifest's `scenario`, its steps aside."""
-        return {
+        found = {
             "name": self.name,
             "model": self.model,
             "variants": list(self.variants),
             "mode": self.mode,
+            "closed": self.mode in CLOSED,
             "rates": list(self.rates),
             "seed": self.seed,
-            "arrivals": self.arrivals,
+            "arrivals": self.pattern.spacing,
+            "burstiness": self.pattern.burstiness,
+            "shape": self.pattern.shape,
             "timeout_s": self.timeout_s,
             "max_in_flight": self.max_in_flight,
             "rows": self.rows,
             "slo": [slo.as_json() for slo in self.slos],
         }
+        return found | ({"trace": self.trace, "speed": self.speed} if self.trace else {})
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
@@ -136,13 +147,23 @@ OPTIONS = (
     Option("step-seconds", 30.0, "length of each step in seconds"),
     Option("settle-seconds", 5.0, "how much of each step's start is not measured, in seconds"),
     Option("mode", "ramp", "; ".join(f"{mode}: {what}" for mode, what in MODES.items()), tuple(MODES)),
-    Option("arrivals", "poisson", "how arrivals are spaced", PROCESSES),
+    Option("arrivals", "poisson", "; ".join(f"{name}: {what}" for name, what in SPACINGS.items()), tuple(SPACINGS)),
+    Option("burstiness", 1.0, "for gamma: below 1 bursts, 1 is poisson, above it more and more even"),
+    Option("shape", "flat", f"how the rate changes within a step, in factors of it: {', '.join(SHAPES.values())}"),
+    Option("rounds", 4, "mode ab: how often each rate is repeated"),
+    Option("spike", 3.0, "mode spike: how many times the rate"),
+    Option("concurrency", "1,4,16", "mode closed: how many requests are always under way, step by step"),
+    Option("requests", 1000, "mode offline: how many there are"),
+    Option("trace", "", "mode replay: CSV or Parquet file with a column of instants"),
+    Option("speed", 1.0, "mode replay: how many times as fast as recorded"),
+    Option("budget-seconds", 1200.0, "mode knee: longest search for each endpoint"),
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", 1, "rows in each request"),
     Option("max-in-flight", 1000, "arrivals beyond this many unanswered requests are dropped, and counted"),
     Option("timeout", 10.0, "seconds after which a request is given up"),
     Option("idle-seconds", 2.0, "seconds without load before the first step, for the idle power"),
+    Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("run-dir", "runs", "folder that holds run folders"),
     Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),
 )
@@ -164,8 +185,9 @@ def add_options(parser: Any, scenario_class: type) -> None:
 def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario:
     """The scenario that the options describe, or `ScenarioError`."""
     rates = parse_rates(options.rates)
-    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "rows": 1, "max_in_flight": 1}
-    for key, least in (at_least | {"idle_seconds": 0}).items():
+    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "rows": 1, "max_in_flight": 1, "spike": 1}
+    at_least |= {"idle_seconds": 0, "rounds": 1, "requests": 1, "burstiness": 0.01, "speed": 0.001, "budget_seconds": 1}
+    for key, least in at_least.items():
         if not getattr(options, key) >= least:
             raise ScenarioError(f"--{key.replace('_', '-')} must be at least {least}, not {getattr(options, key)}")
     if options.settle_seconds >= options.step_seconds:
@@ -174,16 +196,37 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         )
     if options.mode not in MODES:
         raise ScenarioError(f"unknown mode '{options.mode}'; known are {', '.join(MODES)}")
-    if options.arrivals not in PROCESSES:
-        raise ScenarioError(f"unknown arrivals '{options.arrivals}'; known are {', '.join(PROCESSES)}")
+    if options.arrivals not in SPACINGS:
+        raise ScenarioError(f"unknown arrivals '{options.arrivals}'; known are {', '.join(SPACINGS)}")
+    try:
+        parse_shape(options.shape)
+        concurrency = tuple(int(word) for word in options.concurrency.split(","))
+        if min(concurrency) < 1:
+            raise ValueError(f"--concurrency '{options.concurrency}' must be at least 1")
+    except ValueError as problem:
+        raise ScenarioError(
+            f"--{problem}"
+            if "shape" in str(problem)
+            else f"--concurrency '{options.concurrency}' is not understood; write numbers of at least 1, such as 1,4,16"
+        ) from None
+    if (options.mode == "replay") != bool(options.trace):
+        raise ScenarioError("mode replay and --trace FILE go together")
     if options.mode == "ramp" and list(rates) != sorted(set(rates)):
         raise ScenarioError(f"--rates '{options.rates}' must rise in mode ramp; use --mode hold for any order")
     try:
         slos = tuple(Slo.parse(part) for part in options.slo.split(";") if part.strip())
     except ValueError as problem:
         raise ScenarioError(f"--slo: {problem}") from None
+    if options.mode == "knee" and not any(slo.latency_ms for slo in slos):
+        raise ScenarioError("mode knee searches for an objective with a latency; say for instance --slo 'p99<50ms'")
+    trace_ns: tuple[int, ...] = ()
+    if options.trace:
+        from loadtest.engine import trace
+
+        trace_ns = trace.read(Path(options.trace), options.speed)
     if "/" in options.run_id or options.run_id.startswith("."):
         raise ScenarioError(f"--run-id '{options.run_id}' must be a plain folder name; --run-dir says where")
+    pattern = Pattern(options.arrivals, options.burstiness, options.shape, trace_ns)
     return Scenario(
         name=name,
         model=model,
@@ -193,7 +236,15 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         step_seconds=options.step_seconds,
         settle_seconds=options.settle_seconds,
         idle_seconds=options.idle_seconds,
-        arrivals=options.arrivals,
+        pattern=pattern,
+        trace=options.trace,
+        speed=options.speed,
+        rounds=options.rounds,
+        spike=options.spike,
+        concurrency={"single": (1,), "offline": (options.max_in_flight,)}.get(options.mode, concurrency),
+        requests=options.requests,
+        budget_s=options.budget_seconds,
+        self_check=options.self_check == "on",
         seed=options.seed,
         rows=options.rows,
         timeout_s=options.timeout,

@@ -6,7 +6,8 @@ single process they call each other; in a distributed run they send Locust messa
     worker → master   headroom_ready   this process has its payloads
     master → worker   headroom_order   steps, start, share          (driver.Order)
     worker → master   headroom_rows    record batches; headroom_clock, headroom_done
-    master → worker   headroom_halt    stop sending, write down what is under way
+    master → worker   headroom_halt    stop sending, write down what is under way; headroom_cut: wait for it
+    both ways         headroom_ping    whose clock stands where
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from locust import LoadTestShape, events
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from analysis.records import run_folder
+from loadtest.engine import selfcheck
 from loadtest.engine.client import Client
+from loadtest.engine.clock import Base, Offset
 from loadtest.engine.conductor import Conductor, spawn
 from loadtest.engine.driver import Driver, Order
 from loadtest.engine.priority import precedence
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 say = logging.getLogger("headroom")
 
 READY_S = 60.0
+PINGS, PING_S = 8, 0.005
 
 
 class Session:
@@ -53,6 +57,8 @@ class Session:
         self.ready: dict[str, int] = {}
         """Members of the crew that hold their payloads, and their index."""
         self.priorities: dict[str, str] = {}
+        self.offsets: dict[str, Offset] = {}
+        """Of each worker's monotonic clock, from pings."""
         self.over = False
 
     @property
@@ -81,6 +87,26 @@ class Session:
         elif self.driver is not None:
             self.driver.halt()
 
+    def cut(self) -> None:
+        if self.distributed:
+            for member in self.members():
+                self.environment.runner.send_message("headroom_cut", None, member)
+        elif self.driver is not None:
+            self.driver.cut()
+
+    def base(self, member: str, base: Base) -> Base:
+        """From pings that are a moment old, so that a drift between two machines does no harm."""
+        if not self.distributed:
+            return base
+        offset = self.offsets[member] = Offset()
+        for _ in range(PINGS):
+            self.environment.runner.send_message("headroom_ping", {"t1": time.monotonic_ns()}, member)
+            gevent.sleep(PING_S)
+        deadline = time.monotonic() + 1
+        while (least := offset.least()) is None and time.monotonic() < deadline:
+            gevent.sleep(PING_S)
+        return base if least is None else base.for_clock(*least[:2])
+
     def priority(self) -> str:
         return "; ".join(sorted(set(self.priorities.values())))
 
@@ -96,6 +122,8 @@ class Session:
             self.conductor.on_rows(content["batch"])
         elif kind == "clock":
             self.conductor.on_clock([tuple(window) for window in content["windows"]])
+        elif kind == "check":
+            self.conductor.on_check(member, content)
         elif kind == "done":
             self.conductor.on_done(member, self.ready.get(member, -1), content)
 
@@ -138,10 +166,11 @@ def fail(sentence: str) -> None:
 def work(user: EndpointUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
-    client = Client(user.host or "", scenario.timeout_s, scenario.max_in_flight)
+    client = Client(user.host or "", scenario.timeout_s)
+    payloads = user.payloads(scenario.seed, scenario.rows)
     driver = Driver(
         client,
-        user.payloads(scenario.seed, scenario.rows),
+        payloads,
         scenario.max_in_flight,
         session.report,
         user.environment.events.request.fire,
@@ -154,7 +183,12 @@ def work(user: EndpointUser) -> None:
         with precedence() as granted:
             session.report("ready", {"priority": granted})
             while True:
-                driver.execute(session.orders.get())
+                order = session.orders.get()
+                if order.check:
+                    figures = selfcheck.measure(order, payloads, scenario.timeout_s, scenario.max_in_flight)
+                    session.report("check", figures)
+                else:
+                    driver.execute(order)
     finally:
         session.driver = None
         client.close()
@@ -174,15 +208,21 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
     if isinstance(runner, WorkerRunner):
         runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
         runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
+        runner.register_message("headroom_cut", lambda **_: _here().cut())
+        runner.register_message(
+            "headroom_ping",
+            lambda msg, **_: runner.send_message("headroom_ping", msg.data | {"t2": time.monotonic_ns()}),
+        )
         # Ctrl-C reaches every process of a terminal: say what became of everything before Locust says goodbye
         environment.events.quitting.add_listener(lambda **_: _halt())
         return
     if isinstance(runner, MasterRunner):
-        for kind in ("ready", "clock", "done"):
+        for kind in ("ready", "clock", "check", "done"):
             runner.register_message(
                 f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
             )
         runner.register_message("headroom_rows", _on_packed_rows)
+        runner.register_message("headroom_ping", _on_pong)
     environment.shape_class = OneUserPerProcess()  # type: ignore[no-untyped-call]
     environment.shape_class.runner = runner
     options = environment.parsed_options
@@ -199,6 +239,11 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
 def _on_packed_rows(msg: Any, **_: Any) -> None:
     for batch in unpack(msg.data["packed"]):
         _here().take(msg.node_id, "rows", {"batch": batch})
+
+
+def _on_pong(msg: Any, **_: Any) -> None:
+    if offset := _here().offsets.get(msg.node_id):
+        offset.see(msg.data["t1"], msg.data["t2"], msg.data["t2"], time.monotonic_ns())
 
 
 def _on_test_start(environment: Any, **_: Any) -> None:

@@ -1,0 +1,123 @@
+"""What a search is told of a step, from rows alone."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from analysis.records import REQUEST_COLUMNS
+from loadtest.engine.live import RISING, SURELY_RISING, Live, _dependence, _trend
+from loadtest.engine.plan import LoadStep
+from loadtest.engine.recorder import schema_of
+from loadtest.engine.search import Objective
+
+START = 1_790_000_000_000_000_000
+SCHEMA = schema_of(REQUEST_COLUMNS)
+OBJECTIVE = Objective(50.0, 0.01)
+
+
+def batch(intended_s, latency_ms, statuses=None, late_ms=0.0):
+    count = len(intended_s)
+    intended = [START + int(at * 1e9) for at in intended_s]
+    sent = [at + int(late_ms * 1e6) for at in intended]
+    done = [at + int(ms * 1e6) for at, ms in zip(intended, latency_ms, strict=True)]
+    known = {
+        "intended_ns": intended,
+        "sent_ns": sent,
+        "done_ns": done,
+        "status": statuses or ["200"] * count,
+        "step": [0] * count,
+    }
+    columns = [pa.array(known.get(field.name, [None] * count), field.type) for field in SCHEMA]
+    return pa.record_batch(columns, schema=SCHEMA)
+
+
+def live(rate=100.0, seconds=20.0, settle_s=5.0):
+    step = LoadStep(0, "a/x", rate, seconds, settle_s, 0, 1)
+    return Live(step, START, np.arange(int(rate * seconds)) / rate)
+
+
+def outcome(found, seconds=20.0, cpu_pct=10.0, cut=False):
+    return found.outcome(OBJECTIVE, seconds, cpu_pct, cut)
+
+
+def test_misses_are_counted_behind_the_settle_time():
+    found = live()
+    at = np.arange(2000) / 100
+    found.see(batch(at, np.where(at < 5, 500.0, np.where(at >= 19.9, 51.0, 10.0))))
+    seen = outcome(found)
+    assert (seen.n, seen.missed, seen.overloaded, seen.hindered) == (1500, 10, False, None)
+    assert seen.rate == 100
+
+
+def test_failures_are_misses():
+    found = live()
+    at = np.arange(2000) / 100
+    found.see(batch(at, np.full(2000, 1.0), ["200"] * 1990 + ["500"] * 10))
+    assert outcome(found).missed == 10
+    assert found.figures(20.0)["statuses"] == {"200": 1990, "500": 10}
+
+
+def test_a_queue_that_grows_is_overload_and_cut_early():
+    found = live(settle_s=0.0)
+    at = np.arange(2000) / 100
+    latency = at * 150.0  # a seventh more comes than goes
+    answered = at + latency / 1e3 < 8.0
+    found.see(batch(at[answered], latency[answered]))
+    assert found.drowning(9.0, OBJECTIVE.latency_ms)
+    assert not found.drowning(4.5, OBJECTIVE.latency_ms)  # too early to tell
+    found.see(batch(at[~answered], latency[~answered]))
+    assert outcome(found).overloaded
+
+
+def test_a_busy_queue_that_does_not_grow_is_no_overload():
+    found, rng = live(settle_s=0.0), np.random.default_rng(1)
+    at = np.arange(2000) / 100
+    found.see(batch(at, rng.exponential(30.0, 2000)))
+    assert not found.drowning(15.0, OBJECTIVE.latency_ms)
+    assert not outcome(found).overloaded
+    assert outcome(found, cut=True).overloaded
+
+
+def test_what_the_load_generator_did_wrong_is_said():
+    at = np.arange(2000) / 100
+    found = live()
+    found.see(batch(at, np.full(2000, 10.0), late_ms=3.0))
+    assert "late (P99 3 ms)" in outcome(found).hindered
+    found = live()
+    found.see(batch(at, np.full(2000, 10.0), ["200"] * 1990 + ["dropped"] * 10))
+    assert "dropped" in outcome(found).hindered
+    found = live()
+    found.see(batch(at, np.full(2000, 10.0)))
+    assert outcome(found).hindered is None
+    assert "busy for 90 %" in outcome(found, cpu_pct=90.0).hindered
+    assert live().outcome(OBJECTIVE, 20.0, 1.0, False).hindered == "no arrival was recorded"
+
+
+@pytest.mark.parametrize(("trend", "chance"), [(RISING, 0.01), (SURELY_RISING, 0.0005)])
+def test_a_trend_is_as_rare_by_chance_as_is_claimed(trend, chance):
+    values = np.arange(10.0)
+    swaps = 0
+    while _trend(values) > trend:  # ever less ordered, until just as far as claimed
+        values[[swaps % 9, swaps % 9 + 1]] = values[[swaps % 9 + 1, swaps % 9]]
+        swaps += 1
+    assert _trend(values) == trend
+    found = stats.kendalltau(np.arange(10), values, alternative="greater", method="exact")
+    assert found.pvalue < chance
+
+
+def test_dependence_tells_clumps_from_single_misses():
+    rng = np.random.default_rng(2)
+    alone = rng.random(20_000) < 0.05
+    assert _dependence(alone) == pytest.approx(1, abs=0.8)
+    clumps = np.repeat(rng.random(500) < 0.05, 40)
+    assert _dependence(clumps) == pytest.approx(40, rel=0.6)
+    assert _dependence(np.zeros(100, dtype=bool)) == 1
+
+
+def test_a_closed_loop_says_how_many_are_under_way():
+    step = LoadStep(0, "a/x", 0.0, 20.0, 0.0, 0, 1, concurrency=8)
+    found = Live(step, START, np.empty(0))
+    found.see(batch([0.0, 1.0], [5.0, 7.0]))
+    assert "8 under way" in found.sentence(20.0)
+    assert found.figures(20.0)["p99_ms"] == 7

@@ -1,0 +1,140 @@
+"""The knee search against simulated queues whose limit is known: no sockets, no clock."""
+
+import numpy as np
+import pytest
+
+from loadtest.engine.search import CONFIDENCE, WIDTH, Objective, Outcome, Search
+
+SERVICE_S, LIMIT_MS = 0.005, 50.0
+OBJECTIVE = Objective(LIMIT_MS, 0.01)
+M_D_1_LIMIT = 154.7
+"""Where one arrival of a hundred takes over 50 ms, from eight million arrivals at each of twelve bisected rates."""
+
+
+def latencies_ms(arrivals_s, service_s=SERVICE_S):
+    """One server, in order, a fixed time each."""
+    number = np.arange(len(arrivals_s))
+    finished = np.maximum.accumulate(arrivals_s - number * service_s) + (number + 1) * service_s
+    return 1e3 * (finished - arrivals_s)
+
+
+def probe(rate, seconds, rng, settle_s=3.0):
+    arrivals = np.cumsum(rng.exponential(1 / rate, int(rate * seconds * 1.3 + 100)))
+    arrivals = arrivals[arrivals < seconds]
+    latency = latencies_ms(arrivals)[arrivals >= settle_s]
+    missed = latency > LIMIT_MS
+    share = missed.mean()
+    means = np.array([batch.mean() for batch in np.array_split(missed, 20)])
+    dependence = means.var(ddof=1) / 20 * len(missed) / (share * (1 - share)) if 0 < share < 1 else 1.0
+    return Outcome(rate, len(missed), int(missed.sum()), dependence, overloaded=rate * SERVICE_S > 1.01)
+
+
+def find(seed, **given):
+    rng = np.random.default_rng(seed)
+    settings = {"first_rps": 50.0, "most_rps": np.inf, "probe_s": 30.0, "settle_s": 3.0, "budget_s": 1800.0} | given
+    search = Search(OBJECTIVE, **settings)
+    spent_s, rates = 0.0, []
+    while (wanted := search.probe(spent_s)) is not None:
+        rates.append(wanted[0])
+        spent_s += wanted[1]
+        search.see(probe(*wanted, rng))
+    return search.knee, spent_s, rates
+
+
+def test_the_limit_of_a_queue_lies_in_the_interval_as_often_as_is_claimed():
+    found = [find(seed) for seed in range(200)]
+    resolved = [knee for knee, _, _ in found if knee.reason is None]
+    assert len(resolved) >= 190
+    assert all(knee.high_rps / knee.low_rps - 1 <= 0.1 for knee in resolved)
+    held = sum(knee.low_rps <= M_D_1_LIMIT <= knee.high_rps for knee in resolved)
+    # 0.98 is claimed; below 0.92 of 190 it would be wrong beyond chance and the line that is asked to hold
+    assert held >= 0.92 * len(resolved), f"{held} of {len(resolved)}, {CONFIDENCE} claimed"
+
+
+def test_a_start_above_the_limit_falls_first():
+    knee, _, rates = find(3, first_rps=400.0)
+    assert rates[0] > rates[1] > rates[2]
+    assert knee.low_rps < M_D_1_LIMIT < knee.high_rps
+
+
+def cliff(rate, limit, n=2000):
+    """An endpoint that misses nothing up to its limit, and drowns beyond it."""
+    return Outcome(rate, n, 0 if rate <= limit else n, overloaded=rate > limit)
+
+
+@pytest.mark.parametrize("limit", [77.0, 130.0, 1234.0])
+def test_a_cliff_is_bisected(limit):
+    search, probes = Search(OBJECTIVE, 10.0, np.inf, 30.0, 3.0, 3600.0), 0
+    while (wanted := search.probe()) is not None:
+        search.see(cliff(wanted[0], limit))
+        probes += 1
+    knee = search.knee
+    assert knee.reason is None
+    assert knee.low_rps <= limit <= knee.high_rps
+    assert knee.high_rps / knee.low_rps - 1 <= WIDTH
+    assert probes < 25
+
+
+def test_the_rise_ends_at_the_highest_rate_to_be_tried():
+    search = Search(OBJECTIVE, 10.0, 40.0, 30.0, 3.0, 3600.0)
+    rates = []
+    while (wanted := search.probe()) is not None:
+        rates.append(wanted[0])
+        search.see(cliff(wanted[0], 1e9))
+    assert rates[-1] == 40
+    assert search.knee.low_rps == 40
+    assert search.knee.high_rps is None
+    assert "still holds at 40/s" in search.knee.reason
+
+
+def test_an_objective_that_no_rate_keeps():
+    search = Search(OBJECTIVE, 10.0, np.inf, 30.0, 3.0, 36_000.0)
+    while (wanted := search.probe()) is not None:
+        search.see(cliff(wanted[0], 0.0))
+    assert search.knee.low_rps is None
+    assert "missed even at" in search.knee.reason
+
+
+def test_a_load_generator_that_stands_in_the_way_is_no_limit_of_the_endpoint():
+    search, rates = Search(OBJECTIVE, 100.0, np.inf, 30.0, 3.0, 3600.0), []
+    while (wanted := search.probe()) is not None:
+        rates.append(wanted[0])
+        rate = wanted[0]
+        search.see(Outcome(rate, 2000, 0, hindered="it was late" if rate > 200 else None))
+    assert rates[-3:] == [rates[-1]] * 3  # tried again before giving up
+    assert search.knee.low_rps == 150
+    assert search.knee.reason == "client-limited at 225/s: it was late"
+
+
+def test_probes_are_long_enough_for_their_percentile_and_the_budget_is_kept():
+    search = Search(OBJECTIVE, 2.0, np.inf, 30.0, 3.0, 200.0)
+    assert search.probe() is None
+    assert search.knee.reason == "the budget of 200 s is spent, a probe at 2/s takes 232 s"
+    search = Search(OBJECTIVE, 100.0, np.inf, 30.0, 3.0, 200.0)
+    assert search.probe() == (100.0, 10.0)
+    search.see(cliff(100.0, 120.0))
+    search.see(cliff(150.0, 120.0))
+    assert search.probe(100.0)[1] == 30
+    assert search.probe(171.0) is None
+    assert search.knee.low_rps == pytest.approx(100, rel=0.05)
+    assert search.knee.reason == "the budget of 200 s is spent"
+
+
+def test_probes_that_contradict_each_other_are_said():
+    """An endpoint whose limit is another each time."""
+    said = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        search = Search(OBJECTIVE, 100.0, np.inf, 30.0, 3.0, 3600.0)
+        while (wanted := search.probe()) is not None:
+            search.see(cliff(wanted[0], rng.uniform(110, 200)))
+        said.append(search.knee.reason or "resolved")
+        if said[-1] != "resolved":
+            assert search.knee.high_rps / search.knee.low_rps > 1.1
+    # by chance the probes at both ends may agree with the others
+    assert sum(reason.startswith("unstable") for reason in said) > 20
+
+
+@pytest.mark.parametrize(("target", "needed"), [(0.1, 44), (0.01, 459), (0.001, 4603)])
+def test_least_arrivals_are_mlperf_s(target, needed):
+    assert Objective(1.0, target).least_n == needed

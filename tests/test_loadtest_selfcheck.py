@@ -1,0 +1,102 @@
+import socket
+import time
+
+import pytest
+
+from loadtest.engine import selfcheck
+from loadtest.engine.arrivals import Pattern
+from loadtest.engine.clock import Base
+from loadtest.engine.driver import Order, Payloads
+from loadtest.engine.plan import LoadStep
+
+GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
+LATE = GOOD | {"late_p99_ms": 40.0}
+PAYLOADS = Payloads((b"x" * 1200,), ({"content-type": "application/octet-stream"},), 1)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(selfcheck, "CACHE", tmp_path / "cache" / "self-check.json")
+
+
+def test_the_null_server_answers_whatever_comes_in_whatever_pieces():
+    with selfcheck.null_server() as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as wire:
+            body = b"a" * 70_000
+            head = b"POST / HTTP/1.1\r\nInference-Header-Content-Length: 7\r\nContent-Length: 70000\r\n\r\n"
+            for piece in (head[:9], head[9:] + body[:5], body[5:40_000], body[40_000:] + b"GET / HTTP/1.1\r\n\r\n"):
+                wire.sendall(piece)
+                time.sleep(0.02)
+            wire.settimeout(5)
+            answer = b""
+            while answer.count(b"null") < 2:
+                answer += wire.recv(4096)
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port)):
+        pass
+
+
+def order(step):
+    return Order(0, 0, Base.here(), 0, 1, Pattern("poisson"), (step,), ("/",), check=True)
+
+
+def test_a_process_measures_itself():
+    found = selfcheck.measure(order(LoadStep(0, "null", 100.0, 1.0, 0.0, 0, 1)), PAYLOADS, 5.0, 100)
+    assert found["kept"] == 1
+    assert 60 < found["rps"] < 160
+    assert 0 < found["p50_ms"] <= found["p99_ms"]
+    assert found["late_p99_ms"] >= 0
+    assert 0 < found["cpu_pct"] <= 110
+    closed = selfcheck.measure(order(LoadStep(0, "null", 0.0, 1.0, 0.0, 0, 1, concurrency=4)), PAYLOADS, 5.0, 100)
+    assert closed["rps"] > found["rps"]
+
+
+def test_what_is_not_kept_is_halved():
+    asked = []
+
+    def ask(rate):
+        asked.append(rate)
+        return [GOOD, GOOD if rate <= 300 else LATE]  # one late process is enough
+
+    found = selfcheck.search(1000.0, ask, closed=False)
+    assert asked == [1000, 500, 250]
+    assert (found.wanted_rps, found.safe_rps, found.late_p99_ms) == (1000, 250, 0.3)
+    assert "keep 250/s (P50 0.5 ms, P99 0.9 ms, late P99 0.3 ms)" in found.sentence(False)
+
+
+def test_a_machine_that_keeps_nothing_has_no_safe_rate():
+    assert selfcheck.search(1000.0, lambda _: [LATE], closed=False).safe_rps == 0
+
+
+def test_a_closed_loop_adds_up():
+    assert selfcheck.search(0.0, lambda _: [GOOD, GOOD], closed=True).safe_rps == 1000
+
+
+def test_what_was_kept_today_is_remembered():
+    check = selfcheck.search(100.0, lambda _: [GOOD], closed=False)
+    assert selfcheck.remembered("k", 100.0) is None
+    selfcheck.remember("k", check)
+    selfcheck.remember("other", check)
+    assert selfcheck.remembered("k", 100.0) == check
+    assert selfcheck.remembered("k", 50.0) == check
+    assert selfcheck.remembered("k", 101.0) is None  # not tried
+    selfcheck.CACHE.write_text("half a fi")
+    assert selfcheck.remembered("k", 100.0) is None
+    selfcheck.remember("k", check)  # heals
+    assert selfcheck.remembered("k", 100.0) == check
+
+
+def test_an_old_check_does_not_count(monkeypatch):
+    selfcheck.remember("k", selfcheck.search(100.0, lambda _: [GOOD], closed=False))
+    now = time.time()
+    monkeypatch.setattr(selfcheck.time, "time", lambda: now + selfcheck.DAY_S + 1)
+    assert selfcheck.remembered("k", 100.0) is None
+
+
+def test_bodies_of_like_size_share_a_check():
+    def key(size, processes=1):
+        return selfcheck.key(Payloads((b"x" * size,), ({},), 1), processes, "poisson")
+
+    assert key(1100) == key(2000) != key(2100)
+    assert key(1100) != key(1100, 2)
