@@ -112,6 +112,7 @@ def serve_options(function: Function) -> Function:
 @click.option("--port", type=int, default=8000, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="of random weights")
 @click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
+@click.option("--device-trace", default="", help="CSV of device samples that is played back instead of sampling")
 @click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")
 @click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
 @click.option("--config", "only_config", is_flag=True, help="print the YAML for `serve run`, or KubeRay, instead")

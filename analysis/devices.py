@@ -19,11 +19,19 @@ from analysis.stats import Floats
 
 Instants = npt.NDArray[np.int64]
 
-STATE = ("util_pct", "mem_util_pct", "mem_bytes", "power_w", "energy_j", "temp_c", "sm_mhz", "mem_mhz", "throttle_bits")
+STATE = (
+    "util_pct", "mem_util_pct", "mem_bytes", "power_w", "energy_j", "temp_c", "sm_mhz", "mem_mhz", "throttle_bits",
+    "sm_active_pct", "tensor_active_pct", "dram_active_pct", "own_mem_bytes", "net_in_bps", "net_out_bps",
+)  # fmt: skip
 """The columns that describe a device at an instant."""
 
-THROTTLED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-"""NVML's reasons that lower clocks against the will of the load: power cap, slowdown, thermal, brake."""
+THROTTLES = {
+    0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat (hardware)", 0x80: "power brake",
+}  # fmt: skip
+"""NVML's reasons that lower clocks against the will of the load."""
+THROTTLED = sum(THROTTLES)
+IDLE_MOVED = 0.1
+"""Share by which idle power after the load may differ from that before it, without being said."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +107,12 @@ class DeviceFigures:
     """The hottest sample."""
     sm_mhz: float | None = None
     throttled_pct: float | None = None
+    util_max_pct: float | None = None
+    sm_active_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
+    throttled_by: str | None = None
+    """Reasons and their shares of the time, the largest first."""
 
 
 def tracks(devices: pd.DataFrame, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, Track]:
@@ -168,7 +182,8 @@ def over(devices: Sequence[Track], start_ns: int, end_ns: int, idle: Sequence[tu
     power = each("power_w")
     memory = each("mem_bytes")
     heat = each("temp_c")
-    bits = each("throttle_bits")
+    bits = np.concatenate(each("throttle_bits") or [np.empty(0)]).astype(np.int64)
+    highest = each("util_pct")
     return DeviceFigures(
         util_pct=mean("util_pct"),
         mem_peak_bytes=int(sum(value.max() for value in memory)) if memory else None,
@@ -177,8 +192,29 @@ def over(devices: Sequence[Track], start_ns: int, end_ns: int, idle: Sequence[tu
         net_joules=None if joules is None or total_idle_w is None else joules - total_idle_w * length_s,
         temp_c=float(max(value.max() for value in heat)) if heat else None,
         sm_mhz=mean("sm_mhz"),
-        throttled_pct=100 * float(np.mean(np.concatenate(bits).astype(np.int64) & THROTTLED != 0)) if bits else None,
+        throttled_pct=100 * float(np.mean(bits & THROTTLED != 0)) if len(bits) else None,
+        util_max_pct=float(max(value.max() for value in highest)) if highest else None,
+        sm_active_pct=mean("sm_active_pct"),
+        tensor_active_pct=mean("tensor_active_pct"),
+        dram_active_pct=mean("dram_active_pct"),
+        throttled_by=_reasons(bits),
     )
+
+
+def _reasons(bits: npt.NDArray[np.int64]) -> str | None:
+    shares = {name: float(np.mean(bits & bit != 0)) for bit, name in THROTTLES.items()} if len(bits) else {}
+    found = sorted(((share, name) for name, share in shares.items() if share), reverse=True)
+    return ", ".join(f"{name} {share:.0%}".replace("%", " %") for share, name in found) or None
+
+
+def idle_moved(track: Track, windows: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+    """Idle watts before the first step and after the last, where they differ; None where not, or not known."""
+    if len(windows) < 2:
+        return None
+    before, after = _idle_w(track, windows[:1]), _idle_w(track, windows[-1:])
+    if before is None or after is None:
+        return None
+    return (before, after) if abs(after - before) > IDLE_MOVED * before else None
 
 
 def _idle_w(track: Track, windows: Sequence[tuple[int, int]]) -> float | None:

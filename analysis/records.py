@@ -75,6 +75,12 @@ DEVICE_COLUMNS: dict[str, str] = {
     "sm_mhz": "float64",
     "mem_mhz": "float64",
     "throttle_bits": "int64",
+    "sm_active_pct": "float64",
+    "tensor_active_pct": "float64",
+    "dram_active_pct": "float64",
+    "own_mem_bytes": "int64",
+    "net_in_bps": "float64",
+    "net_out_bps": "float64",
 }
 """One row per sample of one device; a field that the device lacks is null, never zero."""
 
@@ -129,6 +135,12 @@ class DeviceSample:
     sm_mhz: float | None = None
     mem_mhz: float | None = None
     throttle_bits: int | None = None
+    sm_active_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
+    own_mem_bytes: int | None = None
+    net_in_bps: float | None = None
+    net_out_bps: float | None = None
 
 
 # ---- objectives

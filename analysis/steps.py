@@ -80,6 +80,10 @@ class StepSummary:
     slo: bool | None = None
     trusted: bool = False
     reasons: tuple[str, ...] = ()
+    util_max_pct: float | None = None
+    sm_active_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
 
 
 COLUMNS = tuple(column.name for column in fields(StepSummary))
@@ -136,10 +140,10 @@ class _Group:
     rows: Places
     tracks: list[Track]
 
-    def beside(self, others: Sequence[_Group]) -> list[str]:
-        """The endpoints that load one of its devices at the same time."""
+    def beside(self, others: Sequence[_Group]) -> list[_Group]:
+        """Those that load one of its devices at the same time."""
         return [
-            other.endpoint
+            other
             for other in others
             if other is not self
             and other.step["start_ns"] < self.step["end_ns"]
@@ -161,6 +165,7 @@ class _Log:
         self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
         self.intended_ns = rows["intended_ns"].to_numpy()
         self.ok = rows["ok"].to_numpy()
+        self.own_rows = rows["rows"].to_numpy(dtype=np.float64, na_value=math.nan)
         self.dropped = (rows["status"] == "dropped").to_numpy()
         self.timed_out = (rows["status"] == "timeout").to_numpy()
         self.lost = (rows["status"] == LOST).to_numpy()
@@ -233,6 +238,7 @@ class _Log:
         interval = None if overloaded else stats.percentile_interval(latency, 99, n_eff)
         device: dict[str, Any] = asdict(over(group.tracks, start, end, self.idle))
         joules, net_joules = device.pop("joules"), device.pop("net_joules")
+        by = device.pop("throttled_by")
         stages = {f"{stage}_mean_ms": _mean(number[f"{stage}_ms"][ok]) for stage in STAGES}
 
         if closed:
@@ -249,8 +255,10 @@ class _Log:
         elif interval is None and not overloaded:
             remarks.append(f"P99 has no interval: {_sample(n_eff, n)} are too few")
         if joules is not None and (others := group.beside(groups)):
-            remarks.append(f"its device also served {', '.join(others)}, so its energy cannot be told apart")
-            joules = net_joules = None
+            joules, net_joules, remark = self._part_of(joules, net_joules, group, others, (start, end))
+            remarks.append(remark)
+        if by:
+            remarks.append(f"its device's clocks were held down: {by} of the time")
 
         met = tuple(answer for answer, _ in answers)
         row = StepSummary(
@@ -288,6 +296,25 @@ class _Log:
             **device | stages,
         )
         return MeasuredStep(row, rate, closed, twin, start, end, window, growth, overloaded, met)
+
+    def _part_of(
+        self, joules: float, net_joules: float | None, group: _Group, others: Sequence[_Group], window: tuple[int, int]
+    ) -> tuple[float | None, float | None, str]:
+        """Energy of a device that served several endpoints at once, by the time for which it computed for each."""
+        names = ", ".join(other.endpoint for other in others)
+        spent = [self._computed_ms(each.rows, window) for each in (group, *others)]
+        own, all_of_them = spent[0], sum(spent)
+        if not own or not all(spent):
+            return None, None, f"its device also served {names}, so its energy cannot be told apart"
+        share = own / all_of_them
+        remark = f"its device also served {names}: its energy is an estimate, {share:.0%} of all by compute time"
+        return joules * share, None if net_joules is None else net_joules * share, remark.replace("%", " %")
+
+    def _computed_ms(self, rows: Places, window: tuple[int, int]) -> float:
+        """Time for which the device computed for these requests; those of one batch share it by their rows."""
+        inside = rows[(self.intended_ns[rows] >= window[0]) & (self.intended_ns[rows] < window[1])]
+        each = self.number["compute_ms"][inside] * self.own_rows[inside] / self.number["batch_rows"][inside]
+        return float(np.nansum(each))
 
     def _growth(self, rows: Places, start: int, end: int) -> Growth:
         """The in-flight count over the window, counted from when requests were sent.

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import testimony
+from analysis.devices import idle_moved
 from analysis.records import LATE_MS, LATE_SHARE, LOST, MOST_CPU_PCT, MOST_UNSENT, Slo
 from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
 from analysis.words import significant
@@ -274,4 +275,9 @@ def warnings(run: Run) -> list[str]:
         for name, track in run.tracks.items()
         if track.error_ns is not None and track.period_ns is not None and track.error_ns > track.period_ns / 2
     ]
+    idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
+    for name, track in run.tracks.items():
+        if moved := idle_moved(track, idle):
+            before, after = (significant(watts) for watts in moved)
+            found.append(f"{name} drew {before} W idle before the load and {after} W after it: net energy is in doubt")
     return found + testimony.warnings(run.manifest)

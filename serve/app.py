@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from serve import ingress, wire
+from serve import ingress, nodes, wire
 from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
@@ -58,7 +58,7 @@ class EndpointReplica:
         context = serve.get_replica_context()
         self._name = (model, variant)
         self._options = options
-        self._endpoint = Endpoint(options, model, variant, context.replica_id.unique_id)
+        self._endpoint = Endpoint(options, model, variant, context.replica_id.unique_id, nodes.here().cpu)
         self._gateway = serve.get_deployment_handle(GATEWAY, gateway_app or context.app_name)
         self._reporting = asyncio.create_task(self._report_always())
         if await self._replaces_another():
@@ -120,7 +120,10 @@ class GatewayReplica:
         _stay_on_loopback()
         self._options = options
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
-        self._gateway = Gateway(options, self._forward, self._ingress)
+        here = nodes.here()
+        self._gateway = Gateway(
+            options, self._forward, self._ingress, nodes.Samplers(options, here), here.cpu, here.host
+        )
 
     def __serve_build_asgi_app__(self) -> App:
         return as_app(self._gateway.answer, self._options.max_body_bytes)

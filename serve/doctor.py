@@ -14,7 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 
-from serve.telemetry import NvmlSource
+from serve.nvml import NvmlSource
 
 Check = tuple[str, str, str, str]
 

@@ -20,6 +20,7 @@ from serve.counters import as_statistics
 from serve.engine import Engine, Job
 from serve.opening import open_runner
 from serve.options import ServeOptions
+from serve.runner import Runner
 from serve.spec import Tensors
 from serve.watch import Watch
 from serve.wire import EndpointInfo, TensorSpec, WireError
@@ -34,8 +35,10 @@ HEADER_LENGTH = wire.HEADER_LENGTH.encode()
 class Endpoint:
     """Answers every path under `/v2/models/{model}/versions/{variant}`."""
 
-    def __init__(self, options: ServeOptions, model: str, variant: str, replica: str) -> None:
+    def __init__(self, options: ServeOptions, model: str, variant: str, replica: str, cpu: str = "cpu") -> None:
+        """`cpu` is what samples call the host that this runs on."""
         self.model, self.variant, self.replica = model, variant, replica
+        self._cpu = cpu
         self._options = options
         self._spec = options.spec(model)
         self._outputs = {output.name for output in self._spec.outputs}
@@ -70,6 +73,9 @@ class Endpoint:
             return as_json({"model_stats": [as_statistics(self.model, self.variant, self.engine.counters.snapshot())]})
         return as_json(self._configuration() if tail == "config" else self.metadata())
 
+    def _device(self, runner: Runner) -> str:
+        return self._cpu if runner.device == "cpu" else runner.device
+
     def report(self) -> dict[str, Any]:
         """What the gateway should know of this replica (see `board`)."""
         return {
@@ -94,7 +100,7 @@ class Endpoint:
             "state": self.engine.state,
             "reason": self.engine.reason,
             "replica": self.replica,
-            "device": runner.device if runner else None,
+            "device": self._device(runner) if runner else None,
             "max_batch": runner.max_batch if runner else self._options.max_batch,
             "max_queue": self._options.max_queue,
             "max_wait_ms": self._options.max_wait_ms,
@@ -230,7 +236,7 @@ class Endpoint:
         return {
             wire.CLOCK_HEADER: f"{request.received_wall_ns},{time.time_ns()}",
             wire.REPLICA: self.replica,
-            wire.DEVICE: runner.device if runner else "",
+            wire.DEVICE: self._device(runner) if runner else "",
         }
 
 

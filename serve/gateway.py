@@ -1,8 +1,8 @@
 """What answers for the server as a whole: health, index, telemetry, metrics, and models without a version.
 
 Requests that name a version go straight to that endpoint's replicas where the topology allows it; those
-that come here are handed on. Holds the board that replicas report to and the sampler of this host's
-devices. Knows nothing of Ray: how a request reaches a replica is given to it.
+that come here are handed on. Holds the board that replicas report to and the samplers of all hosts'
+devices. Knows nothing of Ray: how a request reaches a replica or another host is given to it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote
 from serve import wire
 from serve.asgi import Answer, Request, as_json, only
 from serve.board import Board, Name
+from serve.fleet import Fleet, Others, alone
 from serve.options import ServeOptions
 from serve.telemetry import Sampler, sources
 from serve.wire import WireError
@@ -29,14 +30,23 @@ Forward = Callable[[Name, Request, str], Awaitable[Answer]]
 class Gateway:
     """Answers every path that no endpoint has for its own."""
 
-    def __init__(self, options: ServeOptions, forward: Forward, ingress: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        options: ServeOptions,
+        forward: Forward,
+        ingress: Callable[[], dict[str, Any]],
+        others: Others = alone,
+        device: str = "cpu",
+        host: str | None = None,
+    ) -> None:
+        """`host` is this one's name and `device` what samples call it."""
         self._options = options
         self._forward = forward
         self._ingress = ingress
         self.board = Board(options.endpoints, options.replicas)
-        self._sampler = Sampler(sources(), options.sample_ms)
-        self._sampler.start()
-        self._paths: dict[str, tuple[str, Callable[[Request], Answer]]] = {
+        self._fleet = Fleet(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
+        self._fleet.local.start()
+        self._paths: dict[str, tuple[str, Callable[[Request], Answer | Awaitable[Answer]]]] = {
             wire.SERVER: ("GET", self._server),
             wire.LIVE: ("GET", self._live),
             wire.READY: ("GET", self._ready),
@@ -47,7 +57,7 @@ class Gateway:
         }
 
     def close(self) -> None:
-        self._sampler.stop()
+        self._fleet.local.stop()
 
     async def answer(self, request: Request) -> Answer:
         path = request.path.rstrip("/")
@@ -57,7 +67,8 @@ class Gateway:
             raise WireError(404, f"unknown path {request.path[:200]}; models are under {wire.SERVER}/models/")
         method, found = self._paths[path]
         only(request, method)
-        return found(request)
+        answer = found(request)
+        return answer if isinstance(answer, Answer) else await answer
 
     def _live(self, request: Request) -> Answer:
         return as_json({"live": True})
@@ -70,13 +81,11 @@ class Gateway:
     def _index(self, request: Request) -> Answer:
         return as_json(self.board.index(time.monotonic()))
 
-    def _devices(self, request: Request) -> Answer:
-        after = parse_qs(request.query, keep_blank_values=True).get("after", [""])[-1]
-        return as_json(self._sampler.read(after))
+    async def _devices(self, request: Request) -> Answer:
+        return as_json(await self._fleet.read(_asked(request, "after")))
 
-    def _clock(self, request: Request) -> Answer:
-        clock = {"recv_ns": request.received_wall_ns, "host": self._sampler.host, "send_ns": time.time_ns()}
-        return as_json(clock)
+    async def _clock(self, request: Request) -> Answer:
+        return as_json(await self._fleet.clock(_asked(request, "host"), request.received_wall_ns))
 
     def _metrics(self, request: Request) -> Answer:
         text = self.board.metrics(time.monotonic())
@@ -87,7 +96,7 @@ class Gateway:
             "name": "headroom",
             "version": _version("headroom") or "0",
             "extensions": EXTENSIONS,
-            "host": self._sampler.host,
+            "host": self._fleet.local.host,
             "endpoints": ["/".join(name) for name in self.board.endpoints],
             "ingress": self._ingress(),
             "versions": {name: installed for name in ("torch", "ray") if (installed := _version(name))},
@@ -119,6 +128,10 @@ class Gateway:
             known = ", ".join(self._options.variants)
             raise WireError(404, f"unknown version '{variant[:64]}' of {model}; this server has {known}")
         return (model, variant), "/".join(tail)
+
+
+def _asked(request: Request, name: str) -> str:
+    return parse_qs(request.query, keep_blank_values=True).get(name, [""])[-1]
 
 
 def _version(package: str) -> str | None:

@@ -52,6 +52,8 @@ class ServeOptions:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Of models of the user's own: name → file.py:function or module:function."""
     sample_ms: int = 100
+    device_trace: str = ""
+    """A recorded trace of device samples that is played back instead of sampling."""
     cache_dir: str | None = None
     ingress: str = "auto"
     """fast (HAProxy straight to the replicas), plain (Ray's Python proxy), or auto: fast where it is possible"""

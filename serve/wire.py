@@ -55,7 +55,8 @@ STAGES = ("queue", "batch", "h2d", "compute", "d2h")
 
 SAMPLE_FIELDS = (
     "time_ns", "host", "device", "index", "util_pct", "mem_util_pct", "mem_bytes", "power_w", "energy_j", "temp_c",
-    "sm_mhz", "mem_mhz", "throttle_bits",
+    "sm_mhz", "mem_mhz", "throttle_bits", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "own_mem_bytes",
+    "net_in_bps", "net_out_bps",
 )  # fmt: skip
 """Columns of a device sample in `GET /telemetry/devices`; a field the source lacks is null."""
 

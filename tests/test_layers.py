@@ -19,13 +19,14 @@ TABLE = {
     ),
     "serve.app": (("serve",), ("ray", "yaml")),  # yaml comes with ray
     "serve.cluster": (("serve",), ("ray",)),
+    "serve.nodes": (("serve",), ("ray",)),
     "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
     # what is executed by something else than torch; optional, so imported where it is used
     "serve.variants.int8": (("serve",), ("torch", "torchao")),
     "serve.variants.onnx": (("serve",), ("torch", "onnxruntime")),
     "serve.variants.openvino": (("serve",), ("torch", "openvino")),
     "serve.variants.tensorrt": (("serve",), ("torch", "torch_tensorrt")),
-    "serve.telemetry": (("serve",), ("numpy", "psutil", "pynvml")),
+    "serve.nvml": (("serve",), ("pynvml", "psutil")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
     # the run folder's segments are Arrow

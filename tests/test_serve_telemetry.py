@@ -1,11 +1,11 @@
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from serve.telemetry import HostSource, NvmlSource, Sampler, sources
+from serve.host import HostSource
+from serve.telemetry import Sampler, sources
 from serve.wire import SAMPLE_FIELDS, WireError
 
 
@@ -135,7 +135,7 @@ def test_host_power_is_the_difference_of_rapls_counter_even_where_it_starts_over
     source = HostSource(tmp_path)
     (first,) = source.read()
     assert first["energy_j"] == 9
-    assert "power_w" not in first
+    assert first["power_w"] is None
     (zone / "energy_uj").write_text("1000000")
     (second,) = source.read()
     assert second["energy_j"] == 11
@@ -146,57 +146,3 @@ def test_without_rapl_power_is_missing(tmp_path: Path) -> None:
     (sample,) = HostSource(tmp_path).read()
     assert "power_w" not in sample
     assert "energy_j" not in sample
-
-
-class FakeNvml:
-    """One GPU that has everything but an energy counter."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
-
-    class NVMLError_NotSupported(Exception):  # noqa: N801, N818
-        pass
-
-    class NVMLError_FunctionNotFound(Exception):  # noqa: N801, N818
-        pass
-
-    class Reading:
-        gpu, memory, used = 55, 44, 2**30
-
-    def __init__(self) -> None:
-        self.asked_for_energy = 0
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: object) -> int:  # noqa: N802
-        self.asked_for_energy += 1
-        raise self.NVMLError_NotSupported
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        answers: dict[str, Any] = {
-            "nvmlInit": None,
-            "nvmlDeviceGetCount": 1,
-            "nvmlDeviceGetHandleByIndex": "handle",
-            "nvmlDeviceGetUUID": "GPU-1234",
-            "nvmlDeviceGetUtilizationRates": self.Reading,
-            "nvmlDeviceGetMemoryInfo": self.Reading,
-            "nvmlDeviceGetPowerUsage": 123_456,
-            "nvmlDeviceGetTemperature": 61,
-            "nvmlDeviceGetClockInfo": 1980,
-            "nvmlDeviceGetCurrentClocksThrottleReasons": 4,
-        }
-        return lambda *args: answers[name]
-
-
-def test_nvml_fills_every_field_and_names_a_missing_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml()
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
-    sampler = Sampler([NvmlSource()], host="h")
-    sampler.sample()
-    sampler.sample()
-    found = sampler.read()
-    row = dict(zip(SAMPLE_FIELDS, found["rows"][1], strict=True))
-    assert row == {
-        "time_ns": row["time_ns"], "host": "h", "device": "GPU-1234", "index": 0, "util_pct": 55.0,
-        "mem_util_pct": 44.0, "mem_bytes": 2**30, "power_w": 123.456, "energy_j": None, "temp_c": 61.0,
-        "sm_mhz": 1980.0, "mem_mhz": 1980.0, "throttle_bits": 4,
-    }  # fmt: skip
-    assert [event["event"] for event in found["events"]] == ["GPU 0 has no energy_j"]
-    assert nvml.asked_for_energy == 1

@@ -1,14 +1,16 @@
-"""One time base for a run, and where the device host's clock stands against it.
+"""One time base for a run, and where the device hosts' clocks stand against it.
 
 `Base` fixes the wall clock to the monotonic clock once, so that a step of the wall clock during a run does no harm;
 workers on other machines get it for their own monotonic clock. `Offset` estimates theirs minus ours from exchanges (t1
 sent, t2 received there, t3 sent there, t4 back): offset ((t2−t1)+(t3−t4))/2 with an error of at most half the round
-trip that is not the other's own time. The least such round trip of each window is kept; drift is the Theil-Sen slope
-over windows.
+trip that is not the other's own time. The shortest such round trip of each second is kept. A line through the short
+ones (Theil-Sen) gives offset and drift; the error that is stated is the furthest that the truth may be from that line
+at any of them: its own half round trip and its distance from the line.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +18,11 @@ from itertools import combinations
 from statistics import median
 from typing import Any
 
-WINDOW_NS = 10_000_000_000
+WINDOW_NS = 1_000_000_000
+MOST_WINDOWS = 200
+"""That a line is laid through; of more, neighbours are taken together."""
+SHORT = 2.0
+"""Round trips up to so many times the median are used: a loaded second says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +81,27 @@ class Offset:
 
     def as_json(self, host: str) -> dict[str, Any] | None:
         """The manifest's entry: the offset at `at_ns`, its error bound, and the drift; None before any exchange."""
-        found, least = self.best(), self.least()
-        if least is None:
+        found = _thinned(self.best())
+        if not found:
             return None
-        offset, error, at = least
-        slopes = [(b[1] - a[1]) / (b[2] - a[2]) for a, b in combinations(found, 2) if b[2] > a[2]]
+        usual = median(round_trip for round_trip, *_ in found)
+        used = [window for window in found if window[0] <= SHORT * usual]
+        slopes = [(b[1] - a[1]) / (b[2] - a[2]) for a, b in combinations(used, 2) if b[2] > a[2]]
         # two windows cannot tell drift from jitter
-        drift = median(slopes) if len(found) >= 3 else 0.0
+        drift = median(slopes) if len(used) >= 3 else 0.0
+        at_ns = min(used)[2]
+        offset = median(known - drift * (at - at_ns) for _, known, at in used)
+        error = max(abs(known - offset - drift * (at - at_ns)) + max(trip, 0) / 2 for trip, known, at in used)
         return {
             "host": host,
-            "offset_ns": offset,
-            "error_ns": error,
+            "offset_ns": round(offset),
+            "error_ns": math.ceil(error),
             "drift_ppm": round(drift * 1e6, 3),
-            "at_ns": at,
+            "at_ns": at_ns,
         }
+
+
+def _thinned(windows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The shortest round trip of each so many neighbours."""
+    group = -(-len(windows) // MOST_WINDOWS) or 1
+    return [min(windows[at : at + group]) for at in range(0, len(windows), group)]

@@ -119,10 +119,7 @@ class Conductor:
         if self.scenario.self_check:
             self._check_self()
         self._collector.start()
-        if self._collector.host:
-            began = self._now()
-            gevent.sleep(self.scenario.idle_seconds)
-            self._event("idle", start_ns=began, end_ns=self._now())
+        self._be_idle()
         outcomes: list[Outcome] | None = None
         while not self._aborting:
             try:
@@ -134,8 +131,16 @@ class Conductor:
         blocks.close()  # a search that was stopped says how far it came
         self._tell(knees)
         if not self._aborting:
+            self._be_idle()
             testimony.after(self._client, self._manifest)
             self._close("complete")
+
+    def _be_idle(self) -> None:
+        """What the devices draw without load, before the first step and after the last."""
+        if self._collector.host and self.scenario.idle_seconds:
+            began = self._now()
+            gevent.sleep(self.scenario.idle_seconds)
+            self._event("idle", start_ns=began, end_ns=self._now())
 
     def abort(self) -> None:
         """Halts the crew and closes the folder with what there is."""
@@ -288,16 +293,20 @@ class Conductor:
         if self.finished:
             return
         self._requests.write(batch)
-        statuses = batch.column("status").to_pylist()
-        for status in statuses:
-            self._tally[_KIND.get(status, "failed")] += 1
+        for found in batch.column("status").value_counts().to_pylist():
+            self._tally[_KIND.get(found["values"], "failed")] += found["counts"]
         steps = np.asarray(batch.column("step"))
         for index in np.unique(steps):
             if live := self._live.get(int(index)):
                 live.see(batch.filter(steps == index))
 
     def on_clock(self, windows: list[tuple[int, int, int]]) -> None:
-        self._offset.merge(windows)
+        if self.finished:
+            return
+        if self._collector.host:
+            self._collector.merge(windows)
+        else:
+            self._offset.merge(windows)
 
     def on_done(self, member: str, index: int, content: dict[str, Any]) -> None:
         if not self.finished:
@@ -322,7 +331,7 @@ class Conductor:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
         self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
-        self._collector = Collector(self._client, self._base, self._offset, self._devices.write, self._event)
+        self._collector = Collector(self._client, self._base, self._devices.write, self._event)
         server = self._client.get_json(wire.SERVER)
         self._manifest = Manifest(
             id=self.folder.name,
@@ -360,10 +369,10 @@ class Conductor:
         self._devices.close()
         # what was due but has no row went down with the process that had it
         self._tally["lost"] += max(0, self._scheduled - self._requests.rows)
-        clock = self._offset.as_json(self._collector.host or "unknown")
+        unknown = self._offset.as_json("unknown")
         self._manifest.status = status
         self._manifest.finished_ns = now
-        self._manifest.clock = [clock] if clock else []
+        self._manifest.clock = self._collector.clocks() or ([unknown] if unknown else [])
         self._manifest.totals = {"scheduled": max(self._scheduled, self._requests.rows)} | self._tally
         for key in ("pid", "host"):
             self._manifest.extra.pop(key)

@@ -42,10 +42,11 @@ class Live:
         self._statuses: dict[str, int] = {}
 
     def see(self, batch: Any) -> None:
-        statuses = batch.column("status").to_pylist()
-        for status in statuses:
-            self._statuses[status] = self._statuses.get(status, 0) + 1
-        ok = np.asarray(statuses) == OK
+        coded = batch.column("status").dictionary_encode()
+        codes, names = np.asarray(coded.indices), coded.dictionary.to_pylist()
+        for name, count in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
+            self._statuses[name] = self._statuses.get(name, 0) + count
+        ok = codes == names.index(OK) if OK in names else np.zeros(len(codes), dtype=bool)
         intended, sent, done = (_float(batch, f"{name}_ns") for name in ("intended", "sent", "done"))
         self._late_ms.append((sent - intended)[~np.isnan(sent)] / 1e6)
         self._latency_ms.append(np.where(ok, (done - intended) / 1e6, np.inf))

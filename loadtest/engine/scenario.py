@@ -162,7 +162,7 @@ OPTIONS = (
     Option("rows", 1, "rows in each request"),
     Option("max-in-flight", 1000, "arrivals beyond this many unanswered requests are dropped, and counted"),
     Option("timeout", 10.0, "seconds after which a request is given up"),
-    Option("idle-seconds", 2.0, "seconds without load before the first step, for the idle power"),
+    Option("idle-seconds", 2.0, "seconds without load before the first step and after the last, for the idle power"),
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("run-dir", "runs", "folder that holds run folders"),
     Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),

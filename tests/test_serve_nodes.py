@@ -1,0 +1,119 @@
+"""Several raylets on this machine: every node's devices in one stream, and one node that dies."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from serving import free_port
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """
+import sys, tempfile
+from serve.ingress import ONE_MACHINE
+import os
+os.environ.update(ONE_MACHINE)
+import ray
+from ray.cluster_utils import Cluster
+from ray import serve
+from serve.app import build
+
+port, scratch = int(sys.argv[1]), sys.argv[2]
+small = {"num_cpus": 1, "object_store_memory": 80 << 20}
+cluster = Cluster(initialize_head=True, head_node_args={**small, "_system_config": {"health_check_period_ms": 500,
+    "health_check_failure_threshold": 3}, "temp_dir": scratch})
+ray.init(address=cluster.address, namespace="headroom", log_to_driver=False)
+serve.start(http_options={"host": "127.0.0.1", "port": port})
+serve.run(build({"model": "null", "variants": "eager"}), name="it", route_prefix="/")
+others = [cluster.add_node(**small) for _ in range(2)]
+cluster.wait_for_nodes()
+print("ready", flush=True)
+for line in sys.stdin:
+    cluster.remove_node(others[0], allow_graceful=False)
+    print("removed", flush=True)
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+def get(url):
+    with urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture
+def cluster(tmp_path_factory):
+    import tempfile
+
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="hn") as scratch:
+        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
+        log = (tmp_path_factory.mktemp("log") / "err").open("w+")
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(port), scratch],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=ROOT,
+        )  # fmt: skip
+        try:
+            lines = iter(process.stdout.readline, "")
+            assert any(line == "ready\n" for line in lines), log.seek(0) or log.read()
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            process.stdin.close()
+            process.wait(60)
+            process.stdout.close()
+            log.close()
+
+
+def until(look, seconds=60):
+    give_up = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < give_up, "waited in vain"
+        time.sleep(0.3)
+    return found
+
+
+def test_every_node_is_sampled_and_one_that_dies_is_an_event(cluster):
+    url, process = cluster
+    seen = {}
+    cursor = ""
+
+    def read():
+        nonlocal cursor
+        found = get(f"{url}/telemetry/devices?after={cursor}")
+        cursor = found["cursor"]
+        place = {name: number for number, name in enumerate(found["columns"])}
+        for row in found["rows"]:
+            seen.setdefault(row[place["host"]], []).append((row[place["time_ns"]], row[place["device"]]))
+        return found
+
+    until(lambda: read() and len(seen) == 3)
+    head, *others = get(f"{url}/telemetry/devices?after={cursor}")["hosts"]
+    assert {name for _, name in seen[head]} >= {"cpu"}
+    for host in others:
+        assert {name for _, name in seen[host]} >= {f"cpu:{host}"}
+        clock = get(f"{url}/telemetry/clock?host={host}")
+        assert clock["host"] == host
+        assert abs(clock["recv_ns"] - time.time_ns()) < 5e9
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "removed\n"
+
+    def left():
+        return [event for event in read()["events"] if event["event"] == "the host left the cluster"]
+
+    (event,) = until(left)
+    gone = event["host"]
+    assert gone in others
+    before = {host: len(rows) for host, rows in seen.items()}
+    until(lambda: read() and all(len(seen[host]) > before[host] + 10 for host in seen if host != gone))
+    assert len(seen[gone]) == before[gone]
+    for rows in seen.values():  # each sample once, in order
+        times = [at for at, _ in rows]
+        assert times == sorted(set(times))
+        gaps = [b - a for a, b in itertools.pairwise(times)]
+        assert sorted(gaps)[len(gaps) // 2] == pytest.approx(100e6, rel=0.3)
