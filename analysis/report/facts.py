@@ -26,8 +26,8 @@ def environment(view: View) -> list[tuple[str, str]]:
         ("hosts", words.sentence_list(words.fact("", host)[1] for host in manifest.hosts)),
         ("versions", ", ".join(f"{name} {value}" for name, value in words.flat(manifest.versions).items() if value)),
         ("mode", scenario.get("mode")),
-        ("arrivals", scenario.get("arrivals")),
-        ("rates", ", ".join(dict.fromkeys(words.significant(step["rate"]) for step in steps)) + " /s" if steps else ""),
+        ("arrivals", "closed loop: no schedule" if scenario.get("closed") else _arrivals(scenario)),
+        ("asked for", ", ".join(dict.fromkeys(words.load(s["rate"], s.get("concurrency") or 0) for s in steps))),
         ("step length", _step_lengths(steps)),
         ("objective", words.sentence_list(manifest.slos)),
         ("seed", scenario.get("seed")),
@@ -38,6 +38,18 @@ def environment(view: View) -> list[tuple[str, str]]:
         ("duration", words.duration(seconds) if seconds else ""),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _arrivals(scenario: Mapping[str, Any]) -> str:
+    """`gamma, burstiness 0.25, sine:0.5:60`, or the trace."""
+    if scenario.get("trace"):
+        return f"those of {scenario['trace']}, at {words.significant(scenario.get('speed'))} times its speed"
+    said = [str(scenario.get("arrivals") or "")]
+    if said[0] == "gamma":
+        said.append(f"burstiness {words.significant(scenario.get('burstiness'))}")
+    if scenario.get("shape") not in (None, "flat"):
+        said.append(str(scenario["shape"]))
+    return ", ".join(said)
 
 
 def _way(ingress: Any) -> str:
