@@ -51,8 +51,11 @@ def server(port: int, replicas: int, cache: str) -> None:
     from serve.options import ServeOptions
 
     settings = {"delay_ms": str(DELAY_MS)}
+    # with one replica the queue is short, so that it refuses; of two, the one that is left has to carry all its
+    # capacity until the other is replaced, with the queue that servers have
+    queue = 64 if replicas == 1 else ServeOptions(()).max_queue
     options = ServeOptions(
-        ("null",), ("eager",), port=port, replicas=replicas, max_batch=MAX_BATCH, max_queue=64, cache_dir=cache,
+        ("null",), ("eager",), port=port, replicas=replicas, max_batch=MAX_BATCH, max_queue=queue, cache_dir=cache,
         settings=settings,
     )  # fmt: skip
     running = cluster.start(options, lambda line: print(line, flush=True))
