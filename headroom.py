@@ -540,12 +540,13 @@ def rows(folder: Path, table: str) -> None:
     """Prints the rows of a run FOLDER as CSV, for head and grep; sealing is not needed."""
     import analysis
 
-    found = analysis.load(folder).tables[table].rows
+    stored = analysis.load(folder).tables[table]
     out = csv.writer(sys.stdout, lineterminator="\n")
     try:
-        out.writerow(found.column_names)
-        for batch in found.to_batches():
-            out.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        out.writerow(stored.names)
+        for part in stored.parts:
+            for batch in stored.read(part).to_batches(max_chunksize=1024):
+                out.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.records import LOST
+from analysis.store import is_success
 from analysis.verdict import all_of, is_rising
 from analysis.words import significant
 
@@ -28,6 +30,8 @@ STAGE_WORDS = {
     "h2d": "copies to the device",
     "compute": "the model's compute time",
     "d2h": "copies back",
+    "ingress": "the server's ingress",
+    "network": "the way to the server",
 }
 
 
@@ -115,19 +119,30 @@ def _open_end(low: float | None, above: list[MeasuredStep]) -> str | None:
 
 def _limit(run: Run, low: MeasuredStep | None, high: MeasuredStep) -> str | None:
     """What gave way at the lowest rate that missed the objective, from what the run recorded."""
-    found = [*_errors(run, high), *_busy(run, high), *_grown(low, high)]
+    found = [*_errors(high), *_busy(run, high), *_grown(low, high)]
     if not found and high.overloaded:
         found.append("a queue at the endpoint that grows without bound")
     return ", ".join(found) or None
 
 
-def _errors(run: Run, step: MeasuredStep) -> list[str]:
-    requests = run.requests.iloc[step.rows]
-    status = requests.loc[~requests["ok"], "status"].astype(str)
-    refused = status[~status.isin(["timeout", "dropped", "lost"])]  # these follow from a full queue
-    if len(refused) < 0.01 * step.summary.n:
+def _errors(step: MeasuredStep) -> list[str]:
+    # the others follow from a full queue
+    passed = ("timeout", "dropped", LOST)
+    refused = {word: n for word, n in step.tally.inside.items() if not is_success(word) and word not in passed}
+    share = sum(refused.values()) / step.summary.n
+    if share < 0.01:
         return []
-    return [f"errors ({len(refused) / step.summary.n:.2g} of the arrivals, mostly {refused.mode().iloc[0]})"]
+    return [f"errors ({share:.2g} of the arrivals, mostly {max(refused, key=lambda word: refused[word])})"]
+
+
+def _mean(step: MeasuredStep, stage: str) -> float | None:
+    mean = step.tally.mean
+    service, handled, server = mean("service_ms"), mean("handled_ms"), mean("server_ms")
+    if stage == "ingress":
+        return None if handled is None or server is None else handled - server
+    if stage == "network":
+        return None if handled is None or service is None else service - handled
+    return mean(f"{stage}_ms")
 
 
 def _busy(run: Run, step: MeasuredStep) -> list[str]:
@@ -137,6 +152,9 @@ def _busy(run: Run, step: MeasuredStep) -> list[str]:
         if len(util) and util.mean() >= BUSY_PCT:
             name = "host CPU" if track.is_cpu else track.device[:12]
             found.append(f"{name} ({util.mean():.0f} % busy)")
+        dram = track.within("dram_active_pct", step.start_ns, step.end_ns)
+        if len(dram) and dram.mean() >= BUSY_PCT:
+            found.append(f"memory of {track.device[:12]} ({dram.mean():.0f} % busy)")
     return found
 
 
@@ -146,11 +164,11 @@ def _grown(low: MeasuredStep | None, high: MeasuredStep) -> list[str]:
         return []
     growth = {}
     for stage in STAGE_WORDS:
-        before, after = (getattr(step.summary, f"{stage}_mean_ms") for step in (low, high))
+        before, after = (_mean(step, stage) for step in (low, high))
         if before is not None and after is not None:
             growth[stage] = (after - before, before, after)
     most = max(growth, key=lambda name: growth[name][0], default=None)
-    if most is None or growth[most][0] <= 0:
+    if most is None or growth[most][0] <= 0.01 * growth[most][1]:
         return []
     return [
         f"{STAGE_WORDS[most]} ({significant(growth[most][1])} ms at {low.rate:g}/s, "

@@ -1,26 +1,48 @@
-"""Variants of one model at one rate, side by side: rows of `pairs`.
+"""Two sets of steps at one load, side by side: variants of a model inside a run (rows of `pairs`), or run and run.
 
-Every ratio is a ÷ b: above 1 means that b is faster. a is `eager` where the model has it, else the variant
-that the manifest names first. The interval is that of `p99_ratio`: over rounds by paired t on the logarithms,
-or, where each was driven once, by a bootstrap over blocks of time; it is None where the sample cannot carry
-it. A step that is overloaded or cannot be trusted has no P99 to compare, and its pair says so in `note`.
+Every ratio is a ÷ b: above 1 means that b is faster. Inside a run a is `eager` where the model has it, else the variant
+that the manifest names first. The interval of one round is that of the two percentiles (`sketch`), what the same
+arrivals did to both cancelled; of several rounds it is put together with what rounds differ by. It is None where the
+sample cannot carry it. `differs` asks P50 and P99 together, and is wrong in one of twenty cases where nothing differs.
+A step that is overloaded or cannot be trusted has no percentile to compare, and its pair says so in `note`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.stats import Floats, block_ratio, paired_ratio
+from analysis import sketch
+from analysis.sketch import Doubt
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep
     from analysis.store import Run
+
+LEVEL = 0.05
+Rounds = list[tuple["MeasuredStep", "MeasuredStep"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """a ÷ b, with its interval and the smallest relative change that would have been seen, where there is one."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    smallest_visible: float | None = None
+    p_value: float | None = None
+
+    @classmethod
+    def of(cls, log: float, doubt: Doubt) -> Ratio:
+        value, low, high = (math.exp(log + by) for by in (0.0, -doubt.reach, doubt.reach))
+        score = abs(log) / max(doubt.error, 1e-12)
+        return cls(value, low, high, doubt.smallest_visible, math.erfc(score / math.sqrt(2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +53,7 @@ class Pair:
     p50_ratio: float | None
     p99_ratio: float | None
     ratio_low: float | None
+    """Of `p99_ratio`."""
     ratio_high: float | None
     smallest_visible: float | None
     """The smallest relative change of P99 that this comparison would have shown (0.05: five percent)."""
@@ -39,13 +62,14 @@ class Pair:
     """Why a ratio or its interval is missing."""
     concurrency: int = 0
     """Of a closed loop, which has no rate."""
-
-    @property
-    def differs(self) -> bool | None:
-        """Whether the interval excludes 1; None without an interval."""
-        if self.ratio_low is None or self.ratio_high is None:
-            return None
-        return not self.ratio_low <= 1 <= self.ratio_high
+    p50_low: float | None = None
+    p50_high: float | None = None
+    joules_ratio: float | None = None
+    """Of energy per request."""
+    joules_low: float | None = None
+    joules_high: float | None = None
+    differs: bool | None = None
+    """Whether P50 or P99 differ, by Holm's procedure; None without an interval."""
 
 
 def pairs(run: Run) -> list[Pair]:
@@ -54,27 +78,27 @@ def pairs(run: Run) -> list[Pair]:
         by_endpoint.setdefault(step.summary.endpoint, []).append(step)
     found = []
     for a, b in _partners(run, by_endpoint):
-        for level in sorted(set(map(_level, by_endpoint[a])) & set(map(_level, by_endpoint[b]))):
-            rounds = list(zip(_at(by_endpoint[a], level), _at(by_endpoint[b], level), strict=False))
-            found.append(_pair(run, a, b, level, rounds))
-    return found + list(_noise(run, by_endpoint))
+        for level in sorted(set(map(level_of, by_endpoint[a])) & set(map(level_of, by_endpoint[b]))):
+            rounds = list(zip(at(by_endpoint[a], level), at(by_endpoint[b], level), strict=False))
+            found.append(_pair(a, b, level, rounds))
+    return found + list(_noise(by_endpoint))
 
 
-def _noise(run: Run, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[Pair]:
+def _noise(endpoints: dict[str, list[MeasuredStep]]) -> Iterator[Pair]:
     """Each endpoint against itself, where it was driven twice in a row on the same arrivals."""
     for endpoint, steps in endpoints.items():
-        levels = {_level(step) for step in steps if step.twin}
+        levels = {level_of(step) for step in steps if step.twin}
         for level in sorted(levels):
-            mine = {step.summary.index: step for step in steps if _level(step) == level}
+            mine = {step.summary.index: step for step in steps if level_of(step) == level}
             twins = [(mine[index - 1], step) for index, step in mine.items() if step.twin and index - 1 in mine]
             if twins:
-                yield _pair(run, endpoint, endpoint, level, twins)
+                yield _pair(endpoint, endpoint, level, twins)
 
 
 Level = tuple[int, float]
 
 
-def _level(step: MeasuredStep) -> Level:
+def level_of(step: MeasuredStep) -> Level:
     """What steps must have in common to be compared: the rate asked for, or how many requests were under way."""
     return (step.concurrency, 0.0 if step.concurrency else step.rate)
 
@@ -92,62 +116,82 @@ def _split(endpoint: str) -> tuple[str, str]:
     return model, variant
 
 
-def _at(steps: list[MeasuredStep], level: Level) -> list[MeasuredStep]:
-    found = (step for step in steps if _level(step) == level and not step.twin)
+def at(steps: Iterable[MeasuredStep], level: Level) -> list[MeasuredStep]:
+    found = (step for step in steps if level_of(step) == level and not step.twin)
     return sorted(found, key=lambda step: (step.summary.block, step.summary.index))
 
 
-def _pair(run: Run, a: str, b: str, level: Level, rounds: list[tuple[MeasuredStep, MeasuredStep]]) -> Pair:
+def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
     concurrency, rate = level
-    usable = [both for both in rounds if not any(_fault(step) for step in both)]
+    usable = [both for both in rounds if not any(fault(step) for step in both)]
     if not usable:
-        faults = [(step.summary.endpoint, _fault(step)) for both in rounds for step in both]
-        note = "; ".join(dict.fromkeys(f"{endpoint} {fault}" for endpoint, fault in faults if fault))
+        faults = [(step.summary.endpoint, fault(step)) for both in rounds for step in both]
+        note = "; ".join(dict.fromkeys(f"{endpoint} {why}" for endpoint, why in faults if why))
         return Pair(a, b, rate, None, None, None, None, None, len(rounds), note, concurrency)
-    p50 = [(_figure(one.summary.p50_ms), _figure(other.summary.p50_ms)) for one, other in usable]
-    p99 = [(_figure(one.summary.p99_ms), _figure(other.summary.p99_ms)) for one, other in usable]
-    if len(usable) > 1:
-        ratio = paired_ratio([one for one, _ in p99], [other for _, other in p99])
-    else:
-        ratio = block_ratio(_latency(run, usable[0][0]), _latency(run, usable[0][1]), 99)
-    value = _geometric(p99)
-    unsure = None if ratio else "there are too few independent arrivals for an interval"
+    p50, p99 = (percentile_ratio(usable, percent, paired=True) for percent in (50.0, 99.0))
+    joules = plain_ratio((one.summary.joules_per_request, other.summary.joules_per_request) for one, other in usable)
+    unsure = None if p99.low else "there are too few independent arrivals for an interval"
     return Pair(
         a=a,
         b=b,
         rate=rate,
-        p50_ratio=_geometric(p50),
-        p99_ratio=value,
-        ratio_low=ratio.low if ratio else None,
-        ratio_high=ratio.high if ratio else None,
-        smallest_visible=ratio.smallest_visible if ratio else None,
+        p50_ratio=p50.value,
+        p99_ratio=p99.value,
+        ratio_low=p99.low,
+        ratio_high=p99.high,
+        smallest_visible=p99.smallest_visible,
         rounds=len(usable),
-        note=unsure if value else "so many arrivals failed that P99 is infinite",
+        note=unsure if p99.value else "so many arrivals failed that P99 is infinite",
         concurrency=concurrency,
+        p50_low=p50.low,
+        p50_high=p50.high,
+        joules_ratio=joules.value,
+        joules_low=joules.low,
+        joules_high=joules.high,
+        differs=any_differs([p50, p99]),
     )
 
 
-def _fault(step: MeasuredStep) -> str | None:
+def percentile_ratio(rounds: Rounds, percent: float, *, paired: bool) -> Ratio:
+    """Of a percentile over rounds; `paired`: both sides of a round had the same arrivals."""
+    values = [(one.order.latency_ms.get(percent), other.order.latency_ms.get(percent)) for one, other in rounds]
+    known = [
+        (math.log(one / other), sketch.ratio(a.order.sketch, b.order.sketch, percent, paired))
+        for (one, other), (a, b) in zip(values, rounds, strict=True)
+        if one and other and math.isfinite(one) and math.isfinite(other)
+    ]
+    if len(known) < len(rounds):
+        return Ratio()
+    if sure := [(log, doubt) for log, doubt in known if doubt]:
+        return Ratio.of(*sketch.over_rounds([log for log, _ in sure], [doubt for _, doubt in sure]))
+    return plain_ratio(values)
+
+
+def plain_ratio(values: Iterable[tuple[float | None, float | None]]) -> Ratio:
+    """Of figures without an interval of their own: what rounds differ by (Student's t); one round shows none."""
+    both = [(one, other) for one, other in values if one and other and one > 0 and other > 0]
+    logs = [math.log(one / other) for one, other in both if math.isfinite(one) and math.isfinite(other)]
+    if not logs or len(logs) < len(both):
+        return Ratio()
+    log = float(np.mean(logs))
+    if len(logs) == 1:
+        return Ratio(math.exp(log))
+    from scipy import special
+
+    wider = special.stdtrit(len(logs) - 1, 1 - LEVEL / 2) / special.ndtri(1 - LEVEL / 2)
+    return Ratio.of(log, Doubt(float(wider * np.std(logs, ddof=1)) / math.sqrt(len(logs))))
+
+
+def any_differs(ratios: Sequence[Ratio]) -> bool | None:
+    """Whether the clearest of several differences stands at a level divided by their number (Holm's first step)."""
+    found = [ratio.p_value for ratio in ratios if ratio.p_value is not None]
+    return min(found) < LEVEL / len(found) if found else None
+
+
+def fault(step: MeasuredStep) -> str | None:
+    """Why a step's percentiles cannot be compared."""
     if not step.summary.n:
         return "has no arrivals"
     if not step.summary.trusted:
         return "cannot be trusted"
     return "was overloaded" if step.overloaded else None
-
-
-def _latency(run: Run, step: MeasuredStep) -> Floats:
-    rows = run.requests
-    found: Floats = np.where(rows["ok"].to_numpy()[step.rows], rows["latency_ms"].to_numpy()[step.rows], math.inf)
-    return found
-
-
-def _geometric(both: list[tuple[float, float]]) -> float | None:
-    """The geometric mean of a ÷ b, None where any is infinite, zero or unknown."""
-    values = np.asarray(both)
-    if not (np.isfinite(values) & (values > 0)).all():
-        return None
-    return float(np.exp(np.diff(np.log(values[:, ::-1]), axis=1).mean()))
-
-
-def _figure(value: float | None) -> float:
-    return math.nan if value is None else value

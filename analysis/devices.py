@@ -6,14 +6,12 @@ is None where it was not sampled: a short window on a lost GPU has no power rath
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from analysis.stats import Floats
 
@@ -115,30 +113,34 @@ class DeviceFigures:
     """Reasons and their shares of the time, the largest first."""
 
 
-def tracks(devices: pd.DataFrame, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, Track]:
+def tracks(samples: Any, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, Track]:
     """Each device's track. A name that two hosts share belongs to neither: whose samples were a request's?"""
-    names, hosts = devices["device"].astype("string"), devices["host"].astype("string").fillna("")
-    by_device: dict[Any, Any] = dict(devices.groupby(names, sort=True).indices)
-    known = set(hosts.unique())
+    hosts, devices = (samples[name].unify_dictionaries().combine_chunks() for name in ("host", "device"))
+    host = hosts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    device = devices.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    names = [*hosts.dictionary.to_pylist(), ""]
+    known = np.unique(host)
+    time = samples["time_ns"].to_numpy()
+    state = {name: samples[name].to_numpy().astype(np.float64) for name in STATE}
     found = {}
-    for device, places in by_device.items():
-        mine = hosts.iloc[places].unique()
-        if len(mine) > 1:
+    for name, code in sorted((name, code) for code, name in enumerate(devices.dictionary.to_pylist())):
+        places = np.flatnonzero(device == code)
+        mine = np.unique(host[places])
+        if len(mine) != 1:
             continue
-        host = str(mine[0])
-        entry = _entry(clock, host, alone=len(known) == 1)
-        time_ns = devices["time_ns"].to_numpy()[places]
+        entry = _entry(clock, names[mine[0]], alone=len(known) == 1)
+        time_ns = time[places]
         if entry is not None:
             time_ns = _on_client(time_ns, entry, started_ns)
         order = np.argsort(time_ns, kind="stable")
-        rows = np.asarray(places, dtype=np.intp)[order]
+        rows = places[order]
         spacing = np.diff(time_ns[order])
-        found[str(device)] = Track(
-            device=str(device),
-            host=host,
+        found[name] = Track(
+            device=name,
+            host=names[mine[0]],
             time_ns=time_ns[order],
             rows=rows,
-            state={name: devices[name].iloc[rows].to_numpy(dtype=np.float64, na_value=math.nan) for name in STATE},
+            state={column: values[rows] for column, values in state.items()},
             period_ns=int(np.median(spacing)) if len(spacing) else None,
             error_ns=None if entry is None or entry.get("error_ns") is None else int(entry["error_ns"]),
         )

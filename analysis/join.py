@@ -1,38 +1,73 @@
 """Each request with the state of *its* device at *its* time.
 
 Nearest sample within one sampling period, else empty, as `pandas.merge_asof(by="device",
-direction="nearest", tolerance=period)` does it; done here by bisection because each device has its own
-period, and because the distance to the next sample tells how many requests the clock error could have
-given the wrong one. Clocks are aligned in `devices`.
+direction="nearest", tolerance=period)` does it. `join` does so row by row, for who wants the rows; `nearest` only
+counts how many requests each sample is for, which takes a sort of the requests and no search, and also tells how many
+the clock error could have given the wrong one. Clocks are aligned in `devices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from analysis.devices import STATE, Instants, Track
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True, slots=True)
-class JoinCounts:
-    """What the join could do, for the trust section."""
 
-    with_device: int
-    """Requests that name the device that ran them."""
-    joined: int
-    """Of these, requests that have a sample within one period."""
-    near_boundary: int
+@dataclass(slots=True, eq=False)
+class Nearest:
+    """How many requests each sample of a device is for."""
+
+    first: int = 0
+    """Number of the first sample that is counted here."""
+    counts: Instants = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    joined: int = 0
+    """Requests that have a sample within one period."""
+    near_boundary: int = 0
     """Of these, requests so near to the next sample's realm that the clock error could have mistaken it."""
+
+
+def nearest(track: Track, at_ns: Instants) -> Nearest:
+    """The requests that were served at these instants, by sample."""
+    if track.period_ns is None or not len(at_ns):
+        return Nearest()
+    at = np.sort(at_ns)
+    first = max(0, int(np.searchsorted(track.time_ns, at[0])) - 2)
+    times = track.time_ns[first : int(np.searchsorted(track.time_ns, at[-1])) + 2]
+    ends = np.array([at[0] - 1]), np.array([at[-1] + 1])
+    # up to halfway to the next sample, but no further than a period
+    halfway = (times[1:] + times[:-1]) >> 1
+    low = np.maximum(np.concatenate([ends[0], halfway]) + 1, times - track.period_ns)
+    high = np.minimum(np.concatenate([halfway, ends[1]]), times + track.period_ns)
+    counts = _between(at, low, high)
+    # in doubt: within the clock's error of halfway, on either side, and between these two samples
+    error = track.error_ns or 0
+    twice = times[1:] + times[:-1]
+    below = np.maximum((twice - 2 * error) // 2, np.concatenate([ends[0], times[1:-1]])) + 1
+    above = np.minimum(-((-twice - 2 * error) // 2), np.concatenate([times[1:-1] + 1, ends[1] + 1])) - 1
+    doubtful = _between(at, np.maximum(below, low[:-1]), np.minimum(np.minimum(above, halfway), high[:-1]))
+    doubtful += _between(at, np.maximum(np.maximum(below, halfway + 1), low[1:]), np.minimum(above, high[1:]))
+    return Nearest(first, counts, int(counts.sum()), int(doubtful.sum()))
+
+
+def _between(ordered: Instants, low: Instants, high: Instants) -> Instants:
+    """How many lie in each [low, high]."""
+    found: Instants = np.searchsorted(ordered, high, side="right") - np.searchsorted(ordered, low)
+    return np.maximum(found, 0)
 
 
 def join(requests: pd.DataFrame, devices: pd.DataFrame, tracks: Mapping[str, Track]) -> pd.DataFrame:
     """`requests` with the device's columns and `sample_ns`, its sample's time on the load generator's clock."""
-    row, sample_ns, _ = _match(requests, tracks)
+    import pandas as pd
+
+    row, sample_ns = _match(requests, tracks)
     found = row >= 0
     states = devices[list(STATE)].take(np.where(found, row, 0)) if len(devices) else devices[list(STATE)]
     # without a sample every column is empty, the integer ones too
@@ -41,18 +76,10 @@ def join(requests: pd.DataFrame, devices: pd.DataFrame, tracks: Mapping[str, Tra
     return pd.concat([requests, states.set_axis(requests.index)], axis=1)
 
 
-def count(requests: pd.DataFrame, tracks: Mapping[str, Track]) -> JoinCounts:
-    row, _, doubtful = _match(requests, tracks)
-    return JoinCounts(int(requests["device"].notna().sum()), int((row >= 0).sum()), int(doubtful.sum()))
-
-
-def _match(
-    requests: pd.DataFrame, tracks: Mapping[str, Track]
-) -> tuple[npt.NDArray[np.intp], Instants, npt.NDArray[np.bool_]]:
-    """For each request: the row of its sample in `devices` (−1: none), that sample's time, whether in doubt."""
+def _match(requests: pd.DataFrame, tracks: Mapping[str, Track]) -> tuple[npt.NDArray[np.intp], Instants]:
+    """For each request: the row of its sample in `devices` (−1: none), and that sample's time."""
     row = np.full(len(requests), -1, dtype=np.intp)
     sample_ns = np.zeros(len(requests), dtype=np.int64)
-    doubtful = np.zeros(len(requests), dtype=np.bool_)
     at_ns = _middle_ns(requests)
     device = requests["device"]
     for name, track in tracks.items():
@@ -62,14 +89,11 @@ def _match(
         at = at_ns[mine]
         times = track.time_ns
         after = np.searchsorted(times, at).clip(1, len(times) - 1)
-        gap_before, gap_after = at - times[after - 1], times[after] - at
-        nearest = np.where(gap_after < gap_before, after, after - 1)
-        near = np.abs(times[nearest] - at) <= track.period_ns
-        row[mine[near]] = track.rows[nearest[near]]
-        sample_ns[mine[near]] = times[nearest[near]]
-        # the boundary lies halfway between two samples; half the difference of the gaps is the way to it
-        doubtful[mine] = near & (np.abs(gap_after - gap_before) < 2 * (track.error_ns or 0))
-    return row, sample_ns, doubtful
+        closest = np.where(times[after] - at < at - times[after - 1], after, after - 1)
+        near = np.abs(times[closest] - at) <= track.period_ns
+        row[mine[near]] = track.rows[closest[near]]
+        sample_ns[mine[near]] = times[closest[near]]
+    return row, sample_ns
 
 
 def _middle_ns(requests: pd.DataFrame) -> Instants:

@@ -58,8 +58,10 @@ REQUEST_COLUMNS: dict[str, str] = {
     "batch_rows": "int32",
     "replica": "string",
     "device": "string",
+    "handled_ms": "float64",
 }
-"""One row per arrival, sent or not; types by their Arrow names. `seq` is unique within a step."""
+"""One row per arrival, sent or not; types by their Arrow names. `seq` is unique within a step; `handled_ms` is from the
+server's receiving to its sending, so that what is left of the service time is the way there and back."""
 
 DEVICE_COLUMNS: dict[str, str] = {
     "time_ns": "int64",
@@ -116,6 +118,7 @@ class RequestRecord:
     batch_rows: int | None = None
     replica: str | None = None
     device: str | None = None
+    handled_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Statistics of latencies: percentiles, their intervals, sample sizes, trends, ratios.
+"""Statistics that need no more than a few numbers: order statistics, sample sizes, trends, steadiness.
 
-Pure functions of arrays; a failure is +infinity. Knows neither steps nor files. Methods and their measured
-coverage are in the field notes; each is tested against a published table or a known distribution.
+Pure functions of arrays; a failure is +infinity. Knows neither steps nor files. How sure a percentile is, and what two
+of them differ by, is `sketch`. Each is tested against a published table or a known distribution.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
 
 Floats = npt.NDArray[np.float64]
 
-BATCHES = 50
-LEAST_N_EFF = 200
-"""Below this many effective samples an interval would be narrower than it may be: there is none."""
+
+def rank(n: int, percent: float) -> int:
+    """The place, from zero, of a percentile in n ordered values: that of `numpy.quantile(method="higher")`."""
+    return math.ceil((n - 1) * (percent / 100))
 
 
 def percentile(values: Floats, percent: float) -> float:
@@ -28,38 +29,6 @@ def percentile(values: Floats, percent: float) -> float:
     2.0
     """
     return float(np.quantile(values, percent / 100, method="higher")) if len(values) else math.nan
-
-
-def effective_size(values: Floats, percent: float) -> float | None:
-    """How many independent samples these, in order of time, are worth for this percentile; None under 2 a batch.
-
-    The variance of batch means of 1{x > percentile} against what independent samples would show.
-    """
-    if len(values) < 2 * BATCHES:
-        return None
-    quantile = percentile(values, percent)
-    over = values > quantile if math.isfinite(quantile) else np.isinf(values)
-    edges = np.arange(BATCHES) * len(values) // BATCHES
-    means = np.add.reduceat(over, edges, dtype=np.float64) / np.diff(np.append(edges, len(values)))
-    share, variance = over.mean(), means.var(ddof=1) / BATCHES
-    return min(float(len(values)), float(share * (1 - share) / variance)) if variance > 0 else float(len(values))
-
-
-def percentile_interval(
-    values: Floats, percent: float, n_eff: float | None, confidence: float = 0.95
-) -> tuple[float, float] | None:
-    """Order statistics that hold the true percentile between them, or None if the sample is too small to say.
-
-    The binomial interval for the rank (Clopper-Pearson) at the effective sample size.
-    """
-    if n_eff is None or n_eff < LEAST_N_EFF:
-        return None
-    tail, hits, n = (1 - confidence) / 2, n_eff * percent / 100, len(values)
-    low = stats.beta.ppf(tail, hits, n_eff - hits + 1)
-    high = stats.beta.ppf(1 - tail, hits + 1, n_eff - hits)
-    ranks = [max(0, math.floor(low * n) - 1), min(n - 1, math.ceil(high * n) - 1)]
-    found = np.partition(values, ranks)[ranks]
-    return float(found[0]), float(found[1])
 
 
 # ---- how many arrivals a percentile needs
@@ -73,6 +42,8 @@ def early_stop_n(percent: float, over: int = 0, confidence: float = 0.99) -> int
     >>> early_stop_n(99), early_stop_n(99, 1)
     (459, 662)
     """
+    from scipy import special
+
     p = percent / 100
     low, high = 0, 1
     while special.betainc(high, over + 1, p) > 1 - confidence:
@@ -85,6 +56,8 @@ def early_stop_n(percent: float, over: int = 0, confidence: float = 0.99) -> int
 
 def surely_over(n: int, over: int, percent: float, confidence: float = 0.99) -> bool:
     """So many of n are over the limit that the percentile itself can hardly be below it."""
+    from scipy import special
+
     return over > 0 and bool(special.betainc(over, n - over + 1, 1 - percent / 100) <= 1 - confidence)
 
 
@@ -92,9 +65,41 @@ def surely_over(n: int, over: int, percent: float, confidence: float = 0.99) -> 
 
 
 def mann_kendall(values: Sequence[float] | Floats) -> tuple[float, float]:
-    """Kendall's tau of the values against their order, and the one-sided p-value of a rise."""
-    found = stats.kendalltau(np.arange(len(values)), np.asarray(values), alternative="greater")
-    return (0.0, 1.0) if math.isnan(found.pvalue) else (float(found.statistic), float(found.pvalue))
+    """Kendall's tau of the values against their order, and the one-sided p-value of a rise.
+
+    The p-value is exact for up to fifty different values, else the normal one with its correction for ties.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    n = len(found)
+    if n < 2:
+        return 0.0, 1.0
+    later = np.sign(found[None, :] - found[:, None])[np.triu_indices(n, 1)]
+    score, pairs = float(later.sum()), n * (n - 1) // 2
+    _, repeats = np.unique(found, return_counts=True)
+    tied = float((repeats * (repeats - 1) / 2).sum())
+    if tied == pairs:
+        return 0.0, 1.0
+    tau = score / math.sqrt(pairs * (pairs - tied))
+    if n <= 50 and not tied:
+        discordant = round((pairs - score) / 2)
+        return tau, float(_at_most(n)[discordant])
+    variance = (n * (n - 1) * (2 * n + 5) - float((repeats * (repeats - 1) * (2 * repeats + 5)).sum())) / 18
+    return tau, 0.5 * math.erfc(score / math.sqrt(2 * variance))
+
+
+@cache
+def _at_most(n: int) -> Floats:
+    """The probability that n different values in random order have at most so many inversions."""
+    chances = np.ones(1)
+    for k in range(2, n + 1):
+        chances = np.convolve(chances, np.full(k, 1 / k))
+    return np.cumsum(chances)
+
+
+def slope(values: Floats, step: float) -> float:
+    """The median of all slopes between two of the values, which lie `step` apart (Theil and Sen)."""
+    first, second = np.triu_indices(len(values), 1)
+    return float(np.median((values[second] - values[first]) / ((second - first) * step))) if len(first) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,83 +111,57 @@ class Growth:
     p_value: float
 
 
-def queue_growth(sent_s: Floats, done_s: Floats, start_s: float, end_s: float) -> Growth:
-    """Whether the in-flight count rises without bound: mean of ten segments, Mann-Kendall p < 0.01.
+def queue_growth(in_flight: Floats, seconds: float, arrivals: int) -> Growth:
+    """Whether the in-flight count, a mean for each equal part of the window, rises without bound.
 
-    A request without an answer stays in flight (`done_s` infinite). The rise must also come to half a percent
-    of the arrivals: a queue may creep by a fraction of a request without being overloaded.
+    Means of ten segments, Mann-Kendall p < 0.01. The rise must also come to half a percent of the arrivals: a queue
+    may creep by a fraction of a request without being overloaded.
     """
-    if end_s <= start_s or not len(sent_s):
+    if seconds <= 0 or not arrivals or len(in_flight) < 10:
         return Growth(False, 0.0, 1.0)
-    edges = np.linspace(start_s, end_s, 11)
-    means = np.diff(_elapsed(sent_s, edges) - _elapsed(done_s[np.isfinite(done_s)], edges)) / (edges[1] - edges[0])
+    means = segments(in_flight, 10)
     _, p_value = mann_kendall(means)
-    per_s = float(stats.theilslopes(means, (edges[1:] + edges[:-1]) / 2).slope)
-    arrivals = np.count_nonzero((sent_s >= start_s) & (sent_s < end_s))
-    rising = p_value < 0.01 and per_s * (end_s - start_s) > max(1.0, 0.005 * arrivals)
-    return Growth(rising, per_s, p_value)
+    per_s = slope(means, seconds / 10)
+    return Growth(p_value < 0.01 and per_s * seconds > max(1.0, 0.005 * arrivals), per_s, p_value)
 
 
-def _elapsed(instants: Floats, until: Floats) -> Floats:
-    """Σ max(0, t − instant) for each t: the integral of how many instants have passed."""
-    ordered = np.sort(instants)
-    passed = np.searchsorted(ordered, until)
-    total: Floats = until * passed - np.concatenate([[0.0], np.cumsum(ordered)])[passed]
-    return total
+def segments(values: Floats, count: int, weights: Floats | None = None) -> Floats:
+    """Means of so many nearly equal runs of the values; NaN where a run has no weight."""
+    edges = np.arange(count) * len(values) // count
+    weight = np.ones(len(values)) if weights is None else weights
+    total = np.add.reduceat(np.where(weight > 0, values, 0.0) * weight, edges)
+    share = np.add.reduceat(weight, edges)
+    means: Floats = np.full(count, np.nan)
+    return np.divide(total, share, out=means, where=share > 0)
 
 
-# ---- ratios
+# ---- steadiness
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """a ÷ b with its interval, and the smallest change that could have been seen (0.05: five percent)."""
+def settled_after(means: Floats, counts: Floats) -> int:
+    """How many of the first means belong to the settling (MSER): without them the mean of the rest is surest.
 
-    value: float
-    low: float
-    high: float
-    smallest_visible: float
-
-
-def paired_ratio(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Ratio | None:
-    """The geometric mean of a ÷ b over rounds, by Student's t on the logarithms; None under two finite rounds."""
-    logs = np.log(np.asarray(a, dtype=np.float64)) - np.log(np.asarray(b, dtype=np.float64))
-    if len(logs) < 2 or not np.isfinite(logs).all():
-        return None
-    return _ratio(float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs)), len(logs) - 1, confidence)
-
-
-def block_ratio(a: Floats, b: Floats, percent: float, confidence: float = 0.95, draws: int = 400) -> Ratio | None:
-    """The ratio of one percentile in two series, each in order of time; None where either cannot carry it.
-
-    A bootstrap over fifty blocks of time, so that autocorrelation within a block stays. Both sides draw the
-    same blocks: they had the same arrivals, and what these do to both cancels.
+    White (1997): the d ≤ half that makes s²(d) / (n − d) smallest, over means of at least five values each (MSER-5),
+    here means of equal slices of time weighted by their counts.
     """
-    if any(n_eff is None or n_eff < LEAST_N_EFF for n_eff in (effective_size(a, percent), effective_size(b, percent))):
+    known = np.where(counts > 0, means, 0.0)
+    # suffix sums: what is left after cutting off the first d
+    weight, total, square = (np.cumsum(values[::-1])[::-1] for values in (counts, counts * known, counts * known**2))
+    most = len(means) // 2
+    left = weight[: most + 1]
+    if not len(left) or left[0] <= 0:
+        return 0
+    safe = np.maximum(left, 1.0)
+    spread = np.maximum(square[: most + 1] / safe - (total[: most + 1] / safe) ** 2, 0.0)
+    return int(np.argmin(np.where(left > 0, spread / safe, np.inf)))
+
+
+def three_windows(rates: Sequence[float], latencies: Sequence[float]) -> bool | None:
+    """perf_analyzer's rule: the last three windows differ by at most ten percent in rate and latency; None under three.
+
+    A range check, for comparison: slow drift passes it, and chance fails it at small counts.
+    """
+    if len(rates) < 3 or len(latencies) < 3:
         return None
-    weights = np.random.default_rng(0).multinomial(BATCHES, np.full(BATCHES, 1 / BATCHES), size=draws)
-    drawn = _weighted(a, percent, weights), _weighted(b, percent, weights)
-    value = percentile(a, percent), percentile(b, percent)
-    if not np.isfinite([*drawn[0], *drawn[1], *value]).all() or min(*value, *map(np.min, drawn)) <= 0:
-        return None
-    spread = float((np.log(drawn[0]) - np.log(drawn[1])).std(ddof=1))
-    return _ratio(math.log(value[0] / value[1]), spread, BATCHES - 1, confidence)
-
-
-def _weighted(values: Floats, percent: float, weights: npt.NDArray[np.int64]) -> Floats:
-    """The percentile of each resample, where block k of the values counts `weights[draw, k]` times."""
-    order = np.argsort(values)
-    block = (np.arange(len(values)) * BATCHES // len(values))[order]
-    found = np.empty(len(weights))
-    for draw, weight in enumerate(weights):
-        count = np.cumsum(weight[block])
-        rank = math.ceil((count[-1] - 1) * percent / 100)
-        found[draw] = values[order[np.searchsorted(count, rank, side="right")]]
-    return found
-
-
-def _ratio(log_value: float, error: float, freedom: int, confidence: float) -> Ratio:
-    reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
-    # 2.8 standard errors: seen in 80 of 100 runs at a level of 5 %
-    visible = math.expm1(2.8 * error)
-    return Ratio(math.exp(log_value), math.exp(log_value - reach), math.exp(log_value + reach), visible)
+    last = (list(rates[-3:]), list(latencies[-3:]))
+    return all(min(values) > 0 and max(values) / min(values) <= 1.10 for values in last)

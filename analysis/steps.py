@@ -3,33 +3,34 @@
 A step's window is [start + settle, end) by intended time; `offered_rps` is its arrivals ÷ its length,
 `achieved_rps` its successes ÷ its length, `goodput_rps` the successes within the latency of the objective
 with the highest percentile ÷ its length. `mean_ms` and the stages are means of successes. `late` counts
-arrivals sent more than `verdict.late_limit_ms` after their time: 1 ms, or 5 % of the window's P50 service time.
+arrivals sent more than `order.late_limit_ms` after their time: 1 ms, or 5 % of the window's P50 service time.
 `early_stop_n` is how many arrivals MLPerf's rule asks for: for the objective's percentile, given those over
 its latency where the sample meets it, else for P99 with none. What is unknown is None (NaN in frames), never 0.
 
-Owns the arithmetic; the rules (trusted? objective met?) are in `verdict`.
+Owns the arithmetic; rows are gathered in `tally` and put in order in `order`, whether the step was steady is said by
+`steady`, and the rules (trusted? objective met?) are in `verdict`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
-from analysis import stats, verdict, words
+from analysis import sketch, stats, steady, verdict, words
 from analysis.devices import Track, over
+from analysis.order import Order, orders
 from analysis.records import LOST
-from analysis.stats import Floats, Growth
+from analysis.stats import Growth
+from analysis.tally import Key, Tally
+from analysis.verdict import Sample
 
 if TYPE_CHECKING:
-    from analysis.store import Run
+    import pandas as pd
 
-Places = npt.NDArray[np.intp]
+    from analysis.store import Run
 
 STAGES = ("queue", "batch", "h2d", "compute", "d2h")
 
@@ -84,6 +85,18 @@ class StepSummary:
     sm_active_pct: float | None = None
     tensor_active_pct: float | None = None
     dram_active_pct: float | None = None
+    settled_s: float | None = None
+    """Since the step began: when latency had settled, as the data say."""
+    steady: bool | None = None
+    drift_pct: float | None = None
+    """What mean latency changed by from the window's start to its end, where that is no chance."""
+    three_windows: bool | None = None
+    """Whether perf_analyzer's rule calls the step stable."""
+    seen_util_pct: float | None = None
+    """Of each request's own device at its time, the mean over the requests; so the next three."""
+    seen_power_w: float | None = None
+    seen_sm_mhz: float | None = None
+    seen_throttled_pct: float | None = None
 
 
 COLUMNS = tuple(column.name for column in fields(StepSummary))
@@ -100,15 +113,21 @@ class MeasuredStep:
     """Requests always under way in a closed loop, else 0."""
     twin: bool
     """Repeats the step before it, to show the noise between equal steps."""
-    start_ns: int
-    end_ns: int
-    """The window, settle time excluded; as long as the run lasted."""
-    rows: Places
-    """The window's rows in `run.requests`, in order of intended time."""
+    tally: Tally
+    order: Order
     growth: Growth
     overloaded: bool
     met: tuple[bool | None, ...]
     """The answer to each objective of the manifest."""
+
+    @property
+    def start_ns(self) -> int:
+        """The window, settle time excluded; as long as the run lasted."""
+        return self.tally.grid.start_ns
+
+    @property
+    def end_ns(self) -> int:
+        return max(self.start_ns, self.tally.grid.end_ns)
 
     @property
     def asked(self) -> str:
@@ -117,11 +136,14 @@ class MeasuredStep:
 
 def frame(summaries: Sequence[StepSummary]) -> pd.DataFrame:
     """The rows as a frame: numbers with NaN where unknown, `slo` as True, False or None."""
+    import pandas as pd
+
     table = pd.DataFrame([{name: getattr(row, name) for name in COLUMNS} for row in summaries], columns=list(COLUMNS))
-    texts = ("endpoint", "slo", "reasons")
+    answers = ("slo", "steady", "three_windows")
+    texts = ("endpoint", "reasons", *answers)
     whole = ("index", "block", "n", "ok", "errors", "late", "dropped")
     kinds = {name: "float64" for name in COLUMNS if name not in (*texts, *whole, "trusted")}
-    return table.astype(kinds | dict.fromkeys(whole, "int64") | {"trusted": "bool", "slo": "object"})
+    return table.astype(kinds | dict.fromkeys(whole, "int64") | {"trusted": "bool", **dict.fromkeys(answers, "object")})
 
 
 def measure(run: Run) -> list[MeasuredStep]:
@@ -133,12 +155,16 @@ def measure(run: Run) -> list[MeasuredStep]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """One endpoint's arrivals in one step, in order of intended time, and the devices that served them."""
+    """One endpoint in one step, and the devices that served it."""
 
     step: Mapping[str, Any]
     endpoint: str
-    rows: Places
+    tally: Tally
     tracks: list[Track]
+
+    @property
+    def key(self) -> Key:
+        return int(self.step["index"]), self.endpoint
 
     def beside(self, others: Sequence[_Group]) -> list[_Group]:
         """Those that load one of its devices at the same time."""
@@ -153,93 +179,74 @@ class _Group:
 
 
 class _Log:
-    """The run's columns as arrays, taken out of the frame once, and the rows of each step."""
+    """What the run says of all its steps."""
 
     def __init__(self, run: Run) -> None:
-        rows = run.requests
         self.run = run
         self.slos = run.manifest.slos
         self.bounds = [(s.percentile, s.latency_ms) for s in self.slos if s.percentile and s.latency_ms]
+        self.orders = orders(run, [percent for percent, _ in self.bounds])
         self.rising = verdict.is_rising(run)
         self.idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
         self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
-        self.intended_ns = rows["intended_ns"].to_numpy()
-        self.ok = rows["ok"].to_numpy()
-        self.own_rows = rows["rows"].to_numpy(dtype=np.float64, na_value=math.nan)
-        self.dropped = (rows["status"] == "dropped").to_numpy()
-        self.timed_out = (rows["status"] == "timeout").to_numpy()
-        self.lost = (rows["status"] == LOST).to_numpy()
-        names = ("late_ms", "service_ms", "latency_ms", *(f"{stage}_ms" for stage in STAGES), "batch_rows")
-        self.number = {name: rows[name].to_numpy(dtype=np.float64, na_value=math.nan) for name in names}
 
     def groups(self) -> list[_Group]:
-        requests = self.run.requests
-        codes, names = requests["endpoint"].cat.codes.to_numpy(), requests["endpoint"].cat.categories
-        by_step: dict[Any, Any] = requests.groupby("step").indices
         found = []
         for step in self.run.manifest.scenario["steps"]:
-            rows = np.asarray(by_step.get(step["index"], ()), dtype=np.intp)
-            rows = rows[np.argsort(self.intended_ns[rows], kind="stable")]
-            # a foreign source may leave the endpoint to the step
+            tallies = self.run.tallies.of(int(step["index"]))
             planned = str(step["endpoint"])
-            named = {code: planned if code < 0 else str(names[code]) for code in np.unique(codes[rows]).tolist()}
-            for endpoint in dict.fromkeys(named.values()) or [planned]:
-                mine = rows[np.isin(codes[rows], [code for code, name in named.items() if name == endpoint])]
-                found.append(_Group(step, endpoint, mine, self._tracks(endpoint, mine)))
+            for endpoint in tallies or [planned]:
+                tally = tallies.get(endpoint) or Tally.empty(step, self.run.ended_ns, len(self.bounds))
+                found.append(_Group(step, endpoint, tally, self._tracks(endpoint, tally)))
         return found
 
-    def _tracks(self, endpoint: str, rows: Places) -> list[Track]:
+    def _tracks(self, endpoint: str, tally: Tally) -> list[Track]:
         """The devices that the answers name, else the one that the manifest names for the endpoint."""
-        named = {str(name) for name in self.run.requests["device"].iloc[rows].dropna().unique()}
+        named = tally.devices
         if not named:
             entries = self.run.manifest.endpoints
             named = {str(e.get("device")) for e in entries if f"{e.get('model')}/{e.get('variant')}" == endpoint}
         return [track for name, track in self.run.tracks.items() if name in named]
 
     def measure(self, group: _Group, groups: Sequence[_Group]) -> MeasuredStep:
-        step, endpoint, rate = group.step, group.endpoint, float(group.step["rate"])
+        step, tally, rate = group.step, group.tally, float(group.step["rate"])
+        order = self.orders.get(group.key) or Order.empty()
         closed, twin = int(step.get("concurrency") or 0), bool(step.get("twin"))
-        begin, end, block = int(step["start_ns"]), int(step["end_ns"]), int(step.get("block") or 0)
-        start = begin + int(float(step.get("settle_s") or 0) * 1e9)
+        begin, block = int(step["start_ns"]), int(step.get("block") or 0)
+        start, end, seconds = tally.grid.start_ns, tally.grid.end_ns, tally.grid.seconds
         remarks = []
-        stop = self.run.ended_ns
-        if stop is not None and stop < end:
-            into = (stop - begin) / 1e9
+        if end < int(step["end_ns"]):
+            into = (end - begin) / 1e9
             remarks.append(f"the run ended {f'{into:.3g} s into' if into > 0 else 'before'} this step")
-            end = stop
-        intended = self.intended_ns[group.rows]
-        window = group.rows[(intended >= start) & (intended < end)]
-        if not len(window):
+        if not tally.n:
             remarks.append("no arrivals were recorded in its window")
-            row = StepSummary(step["index"], endpoint, block, reasons=tuple(remarks))
-            unknown = (None,) * len(self.slos)
-            still = Growth(False, 0.0, 1.0)
-            return MeasuredStep(row, rate, closed, twin, start, max(start, end), window, still, False, unknown)
+            row = StepSummary(step["index"], group.endpoint, block, reasons=tuple(remarks))
+            still, unknown = Growth(False, 0.0, 1.0), (None,) * len(self.slos)
+            return MeasuredStep(row, rate, closed, twin, tally, order, still, False, unknown)
 
-        seconds = (end - start) / 1e9
-        rate = rate or len(window) / seconds
-        ok, number = self.ok[window], {name: values[window] for name, values in self.number.items()}
-        n, successes, dropped = len(window), int(ok.sum()), int(self.dropped[window].sum())
-        latency = np.where(ok, number["latency_ms"], math.inf)
-        late, late_limit = _known(number["late_ms"]), verdict.late_limit_ms(_percentile(number["service_ms"][ok], 50))
-        late_p99, growth = _percentile(late, 99), self._growth(group.rows, start, end)
-        given_up = float((self.timed_out | self.dropped)[window].mean())
+        n, successes, dropped = tally.n, tally.ok, tally.inside["dropped"]
+        rate = rate or n / seconds
+        in_flight = tally.in_flight()[tally.grid.before :]
+        growth = stats.queue_growth(in_flight, seconds, n)
+        given_up = (tally.inside["timeout"] + dropped) / n
         overloaded = verdict.is_overloaded(growth, given_up)
-        cpu_pct = self._cpu_pct(step)
-        doubts = verdict.doubts(late, late_limit, 0.0 if overloaded else dropped / n, cpu_pct)
+        unsent = 0.0 if overloaded else dropped / n
+        late_ms = order.late_ms.get(99.0)
+        doubts = verdict.doubts(late_ms or 0.0, order.late, order.late_limit_ms, unsent, self._cpu_pct(step))
         doubts += verdict.beyond(self.run.manifest.extra.get("self_check"), n / seconds, bool(closed))
         if step["index"] in self.short:
             doubts.append("a load process was lost, and its share of the arrivals with it")
-        answers = [
-            verdict.meets(slo, latency, overloaded, successes / seconds, rate, at_rate=not self.rising)
-            for slo in self.slos
-        ]
-        n_eff, needed = stats.effective_size(latency, 99), self._early_stop_n(latency)
-        interval = None if overloaded else stats.percentile_interval(latency, 99, n_eff)
+        sample = Sample(
+            n, n - successes, order.latency_ms, dict(zip(self.bounds, tally.over.tolist(), strict=True)), overloaded
+        )
+        answers = [verdict.meets(slo, sample, successes / seconds, rate, at_rate=not self.rising) for slo in self.slos]
+        n_eff = sketch.effective_size(order.sketch, 99)
+        interval = None if overloaded else order.p99_interval_ms
+        needed = max((sample.needed(*bound) for bound in self.bounds), default=stats.early_stop_n(99))
         device: dict[str, Any] = asdict(over(group.tracks, start, end, self.idle))
         joules, net_joules = device.pop("joules"), device.pop("net_joules")
         by = device.pop("throttled_by")
-        stages = {f"{stage}_mean_ms": _mean(number[f"{stage}_ms"][ok]) for stage in STAGES}
+        state = steady.steadiness(tally, growth)
 
         if closed:
             remarks.append("closed loop: the endpoint set the rate, and latency counts from when a request was sent")
@@ -247,7 +254,7 @@ class _Log:
             grew, limits = f"the queue grew by {growth.per_s:.3g} requests/s", "were dropped or ran into the time limit"
             how = grew if growth.rising else f"{given_up:.1%} of the arrivals {limits}"
             remarks.append(f"overloaded: {how}, so no P99 describes this step")
-        if lost := int(self.lost[window].sum()):
+        if lost := tally.inside[LOST]:
             remarks.append(f"{lost} arrivals were lost before their answer came, and count as failed")
         remarks += dict.fromkeys(sentence for _, against in answers for sentence in against)
         if not self.bounds and n < needed:
@@ -255,84 +262,60 @@ class _Log:
         elif interval is None and not overloaded:
             remarks.append(f"P99 has no interval: {_sample(n_eff, n)} are too few")
         if joules is not None and (others := group.beside(groups)):
-            joules, net_joules, remark = self._part_of(joules, net_joules, group, others, (start, end))
+            joules, net_joules, remark = _part_of(joules, net_joules, group, others)
             remarks.append(remark)
         if by:
             remarks.append(f"its device's clocks were held down: {by} of the time")
+        if not overloaded and (unsteady := state.sentence(tally)):
+            why = steady.causes(self.run, group.endpoint, by is not None, bool(doubts))
+            remarks.append(f"not steady: {unsteady}{why}")
 
         met = tuple(answer for answer, _ in answers)
+        # of the objective with the highest percentile: the others' limits are lower
+        goodput = (n - sample.over[max(self.bounds)]) / seconds if self.bounds else None
         row = StepSummary(
             index=step["index"],
-            endpoint=endpoint,
+            endpoint=group.endpoint,
             block=block,
             offered_rps=n / seconds,
             achieved_rps=successes / seconds,
-            goodput_rps=float((latency <= max(self.bounds)[1]).sum()) / seconds if self.bounds else None,
+            goodput_rps=goodput,
             n=n,
             ok=successes,
             errors=n - successes,
-            late=int((late > late_limit).sum()),
+            late=order.late,
             dropped=dropped,
-            mean_ms=_mean(number["latency_ms"][ok]),
-            p50_ms=_percentile(latency, 50),
-            p90_ms=_percentile(latency, 90),
-            p95_ms=_percentile(latency, 95),
-            p99_ms=_percentile(latency, 99),
-            p999_ms=_percentile(latency, 99.9),
+            mean_ms=tally.mean("latency_ms"),
+            p50_ms=order.latency_ms[50.0],
+            p90_ms=order.latency_ms[90.0],
+            p95_ms=order.latency_ms[95.0],
+            p99_ms=order.latency_ms[99.0],
+            p999_ms=order.latency_ms[99.9],
             p99_low_ms=interval[0] if interval else None,
             p99_high_ms=interval[1] if interval else None,
-            ok_p99_ms=_percentile(latency[ok], 99),
-            service_p99_ms=_percentile(np.where(ok, number["service_ms"], math.inf), 99),
-            late_p99_ms=late_p99,
+            ok_p99_ms=order.ok_ms.get(99.0),
+            service_p99_ms=order.service_all_ms.get(99.0),
+            late_p99_ms=late_ms,
             n_eff=n_eff,
             early_stop_n=needed,
-            batch_rows_mean=_mean(number["batch_rows"][ok]),
+            batch_rows_mean=tally.mean("batch_rows"),
             joules=joules,
             joules_per_request=joules / successes if joules is not None and successes else None,
             net_joules_per_request=net_joules / successes if net_joules is not None and successes else None,
             slo=verdict.all_of(met) if met else None,
             trusted=not doubts,
             reasons=(*doubts, *remarks),
-            **device | stages,
+            settled_s=state.settled_s,
+            steady=False if overloaded else state.steady,
+            drift_pct=None if overloaded else state.drift_pct,
+            three_windows=state.three_windows,
+            seen_util_pct=tally.saw("util_pct"),
+            seen_power_w=tally.saw("power_w"),
+            seen_sm_mhz=tally.saw("sm_mhz"),
+            seen_throttled_pct=tally.saw("throttled_pct"),
+            **device | {f"{stage}_mean_ms": tally.mean(f"{stage}_ms") for stage in STAGES},
         )
-        return MeasuredStep(row, rate, closed, twin, start, end, window, growth, overloaded, met)
-
-    def _part_of(
-        self, joules: float, net_joules: float | None, group: _Group, others: Sequence[_Group], window: tuple[int, int]
-    ) -> tuple[float | None, float | None, str]:
-        """Energy of a device that served several endpoints at once, by the time for which it computed for each."""
-        names = ", ".join(other.endpoint for other in others)
-        spent = [self._computed_ms(each.rows, window) for each in (group, *others)]
-        own, all_of_them = spent[0], sum(spent)
-        if not own or not all(spent):
-            return None, None, f"its device also served {names}, so its energy cannot be told apart"
-        share = own / all_of_them
-        remark = f"its device also served {names}: its energy is an estimate, {share:.0%} of all by compute time"
-        return joules * share, None if net_joules is None else net_joules * share, remark.replace("%", " %")
-
-    def _computed_ms(self, rows: Places, window: tuple[int, int]) -> float:
-        """Time for which the device computed for these requests; those of one batch share it by their rows."""
-        inside = rows[(self.intended_ns[rows] >= window[0]) & (self.intended_ns[rows] < window[1])]
-        each = self.number["compute_ms"][inside] * self.own_rows[inside] / self.number["batch_rows"][inside]
-        return float(np.nansum(each))
-
-    def _growth(self, rows: Places, start: int, end: int) -> Growth:
-        """The in-flight count over the window, counted from when requests were sent.
-
-        Not from the intended time: a generator's own backlog is not the endpoint's queue.
-        """
-        rows = rows[~self.dropped[rows]]
-        intended_s = (self.intended_ns[rows] - start) / 1e9
-        sent_s = intended_s + np.nan_to_num(self.number["late_ms"][rows]) / 1e3
-        done_s = intended_s + self.number["latency_ms"][rows] / 1e3
-        return stats.queue_growth(sent_s, np.nan_to_num(done_s, nan=math.inf), 0.0, (end - start) / 1e9)
-
-    def _early_stop_n(self, latency: Floats) -> int:
-        needed = []
-        for percent, limit_ms in self.bounds:
-            met = stats.percentile(latency, percent) <= limit_ms
-            needed.append(stats.early_stop_n(percent, int((latency > limit_ms).sum()) if met else 0))
-        return max(needed, default=stats.early_stop_n(99))
+        return MeasuredStep(row, rate, closed, twin, tally, order, growth, overloaded, met)
 
     def _cpu_pct(self, step: Mapping[str, Any]) -> float | None:
         """The busiest load process during the step; its report belongs to the step that began last before it."""
@@ -346,19 +329,19 @@ class _Log:
         return max(found, default=None)
 
 
-def _known(values: Floats) -> Floats:
-    return values[~np.isnan(values)]
-
-
-def _percentile(values: Floats, percent: float) -> float | None:
-    """None where nothing is known, or some of it is not."""
-    value = stats.percentile(values, percent)
-    return None if math.isnan(value) else value
-
-
-def _mean(values: Floats) -> float | None:
-    known = _known(values)
-    return float(known.mean()) if len(known) else None
+def _part_of(
+    joules: float, net_joules: float | None, group: _Group, others: Sequence[_Group]
+) -> tuple[float | None, float | None, str]:
+    """Energy of a device that served several endpoints at once, by the time for which it computed for each."""
+    names = ", ".join(other.endpoint for other in others)
+    window = group.tally.grid.start_ns, group.tally.grid.end_ns
+    spent = [each.tally.computed_ms(*window) for each in (group, *others)]
+    own, all_of_them = spent[0], sum(spent)
+    if not own or not all(spent):
+        return None, None, f"its device also served {names}, so its energy cannot be told apart"
+    share = own / all_of_them
+    remark = f"its device also served {names}: its energy is an estimate, {share:.0%} of all by compute time"
+    return joules * share, None if net_joules is None else net_joules * share, remark.replace("%", " %")
 
 
 def _sample(n_eff: float | None, n: int) -> str:

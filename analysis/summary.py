@@ -7,6 +7,8 @@ not 0 was infinite.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -16,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import verdict, words
+from analysis.breakdown import breakdown
 from analysis.capacity import Capacity, capacities
 from analysis.compare import Pair, pairs
 from analysis.ledger import ledger
-from analysis.records import SCHEMA, write_atomically
-from analysis.stats import percentile
+from analysis.records import LOST, SCHEMA, write_atomically
+from analysis.steps import COLUMNS, StepSummary
 from analysis.verdict import PASS, Verdict, judge
 
 if TYPE_CHECKING:
@@ -42,7 +45,8 @@ def report_of(run: Run) -> dict[str, Any]:
         "steps": [asdict(step.summary) for step in run.measured],
         "pairs": [asdict(pair) for pair in compared],
         "capacity": [asdict(row) for row in limits],
-        "ledger": [asdict(row) for row in ledger(run)],
+        "breakdown": [asdict(row) for row in breakdown(run.measured)],
+        "ledger": [asdict(row) for row in ledger(run.measured)],
         "trust": trust(run),
     }
     plain: dict[str, Any] = _plain(whole)
@@ -53,33 +57,43 @@ def write(run: Run) -> dict[str, Any]:
     """Writes `report.json` and `steps.csv` into the run folder and returns the report."""
     report = report_of(run)
     write_atomically(run.folder / REPORT, json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    table = run.steps.assign(reasons=run.steps["reasons"].map("; ".join))
-    write_atomically(run.folder / STEPS, table.to_csv(index=False))
+    write_atomically(run.folder / STEPS, _csv(step.summary for step in run.measured))
     return report
+
+
+def _csv(rows: Iterable[StepSummary]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        cells = ((name, getattr(row, name)) for name in COLUMNS)
+        writer.writerow("; ".join(value) if name == "reasons" else _cell(value) for name, value in cells)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None else repr(float(value)) if isinstance(value, float) else value
 
 
 def trust(run: Run) -> dict[str, Any]:
     """What the figures rest on."""
-    rows, steps = run.requests, run.measured
-    late = rows["late_ms"].to_numpy()
-    late = late[~np.isnan(late)]
-    status = rows["status"]
+    rows, steps = run.tallies, run.measured
+    late = [step.order.late_whole_ms for step in steps if step.order.late_whole_ms]
     cpu = [event["pct"] for event in run.events if event["event"] == "load_cpu" and event.get("pct") is not None]
     return {
         "status": run.manifest.status,
         "lateness": {
-            "p50_ms": percentile(late, 50),
-            "p99_ms": percentile(late, 99),
-            "max_ms": percentile(late, 100),
+            "p99_ms": max((found[99.0] for found in late), default=None),
+            "max_ms": max((found[100.0] for found in late), default=None),
             "late": sum(step.summary.late for step in steps),
         },
         "ledger": {
             "scheduled": run.manifest.totals.get("scheduled"),
-            "recorded": len(rows),
-            "ok": int(rows["ok"].sum()),
-            "dropped": int((status == "dropped").sum()),
-            "timed_out": int((status == "timeout").sum()),
-            "lost": int((status == "lost").sum()),
+            "recorded": rows.rows,
+            "ok": rows.succeeded,
+            "dropped": rows.statuses["dropped"],
+            "timed_out": rows.statuses["timeout"],
+            "lost": rows.statuses[LOST],
         },
         "self_check": run.manifest.extra.get("self_check"),
         "missing_rows": run.missing,
@@ -97,7 +111,7 @@ def trust(run: Run) -> dict[str, Any]:
             {"device": name, "host": track.host, "samples": len(track.time_ns), "period_ms": _ms(track.period_ns)}
             for name, track in run.tracks.items()
         ],
-        "join": asdict(run.join_counts),
+        "join": {name: getattr(rows, name) for name in ("with_device", "joined", "near_boundary")},
         "settle_s": sorted({float(step.get("settle_s") or 0) for step in run.manifest.scenario["steps"]}),
         "untrusted_steps": [step.summary.index for step in steps if not step.summary.trusted],
         "overloaded_steps": [step.summary.index for step in steps if step.overloaded],

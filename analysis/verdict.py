@@ -21,12 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from analysis import testimony
 from analysis.devices import idle_moved
-from analysis.records import LATE_MS, LATE_SHARE, LOST, MOST_CPU_PCT, MOST_UNSENT, Slo
-from analysis.stats import Floats, Growth, early_stop_n, percentile, surely_over
+from analysis.records import LOST, MOST_CPU_PCT, MOST_UNSENT, Slo
+from analysis.stats import Growth, early_stop_n, surely_over
 from analysis.words import significant
 
 if TYPE_CHECKING:
@@ -59,19 +57,30 @@ class Verdict:
 # ---- one step
 
 
-def late_limit_ms(service_p50_ms: float | None) -> float:
-    """How late the generator may send before it distorts what it measures."""
-    return max(LATE_MS, LATE_SHARE * (service_p50_ms or 0.0))
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the arrivals of a window say to an objective; a failure's latency is infinite."""
+
+    n: int
+    failed: int
+    percentiles: Mapping[float, float]
+    over: Mapping[tuple[float, float], int]
+    """Arrivals beyond the latency of each objective, by its percentile and latency."""
+    overloaded: bool
+
+    def needed(self, percent: float, limit_ms: float) -> int:
+        """MLPerf's rule for this objective: given those over the limit where the sample meets it, else none."""
+        met = self.percentiles[percent] <= limit_ms
+        return early_stop_n(percent, self.over[percent, limit_ms] if met else 0)
 
 
-def doubts(late_ms: Floats, limit_ms: float, unsent: float, cpu_pct: float | None) -> list[str]:
+def doubts(late_p99_ms: float, late: int, limit_ms: float, unsent: float, cpu_pct: float | None) -> list[str]:
     """Why a step's figures say more about the load generator than about the endpoint; empty: they can be trusted."""
     found = []
-    late_p99_ms = percentile(late_ms, 99) if len(late_ms) else 0.0
     # under a hundred arrivals the P99 is the latest of all: one hiccup is not a late generator
-    if late_p99_ms > limit_ms and (late_ms > limit_ms).sum() > 1:
-        late, limit = significant(late_p99_ms), significant(limit_ms)
-        found.append(f"the load generator was late: P99 {late} ms, where {limit} ms would do no harm")
+    if late_p99_ms > limit_ms and late > 1:
+        p99, limit = significant(late_p99_ms), significant(limit_ms)
+        found.append(f"the load generator was late: P99 {p99} ms, where {limit} ms would do no harm")
     if unsent > MOST_UNSENT:
         found.append(f"{unsent:.2%} of the arrivals were dropped although the queue did not grow: raise max_in_flight")
     if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
@@ -97,20 +106,18 @@ def is_overloaded(growth: Growth, given_up: float) -> bool:
 
 
 def meets(
-    slo: Slo, latency_ms: Floats, overloaded: bool, achieved_rps: float, rate: float, *, at_rate: bool
+    slo: Slo, sample: Sample, achieved_rps: float, rate: float, *, at_rate: bool
 ) -> tuple[bool | None, list[str]]:
     """Whether the arrivals of a window meet the objective, None for cannot say, and what speaks against it.
 
-    Latencies hold +infinity for failures. `at_rate`: the objective's rate counts for this step; in a ramp it
-    counts for the endpoint.
+    `at_rate`: the objective's rate counts for this step; in a ramp it counts for the endpoint.
     """
-    n = len(latency_ms)
-    failed = int(np.isinf(latency_ms).sum())
-    answers: list[bool | None] = [False] if overloaded else []
+    n, failed = sample.n, sample.failed
+    answers: list[bool | None] = [False] if sample.overloaded else []
     said: list[str] = []
     if slo.percentile is not None and slo.latency_ms is not None:
-        over = int((latency_ms > slo.latency_ms).sum())
-        value = percentile(latency_ms, slo.percentile)
+        over = sample.over[slo.percentile, slo.latency_ms]
+        value = sample.percentiles[slo.percentile]
         name = f"P{slo.percentile:g}"
         shown = f"{significant(value)} ms" if math.isfinite(value) else f"infinite ({failed} of {n} arrivals failed)"
         if value > slo.latency_ms and (n >= early_stop_n(slo.percentile) or surely_over(n, over, slo.percentile)):
@@ -236,7 +243,7 @@ def _first_reason(step: MeasuredStep) -> str:
 
 def flaws(run: Run) -> list[str]:
     """What keeps the run as a whole from saying anything for certain."""
-    manifest, rows = run.manifest, run.requests
+    manifest, rows = run.manifest, run.tallies
     known = [step["index"] for step in manifest.scenario["steps"]]
     found = []
     if manifest.status == "running":
@@ -246,21 +253,20 @@ def flaws(run: Run) -> list[str]:
         ended = run.ended_ns or 0
         whole = sum(1 for step in manifest.scenario["steps"] if step["end_ns"] <= ended)
         found.append(f"the run was aborted after {whole} of {planned} steps")
-    if not len(rows):
+    if not rows.rows:
         found.append("the run holds no arrivals")
     if lost := run.missing["requests"]:
         found.append(f"{lost} recorded rows of requests are missing from the folder")
     scheduled = manifest.totals.get("scheduled")
     # arrivals that went down with a load process have no row, but an event that says so
     went_down = any(event["event"] == "worker_lost" for event in run.events)
-    gone = manifest.totals.get("lost", 0) - int((rows["status"] == LOST).sum()) if went_down else 0
-    if manifest.status == "complete" and scheduled is not None and scheduled != len(rows) + gone:
-        found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {len(rows)} are recorded")
-    numbered = rows.loc[rows["seq"].notna(), ["step", "seq"]]
-    if doubled := int(numbered.duplicated().sum()):
-        found.append(f"the ledger is broken: {doubled} arrivals are recorded twice")
-    if strangers := int((~rows["step"].isin(known)).sum()):
-        found.append(f"the ledger is broken: {strangers} arrivals belong to no step of the manifest")
+    gone = manifest.totals.get("lost", 0) - rows.statuses[LOST] if went_down else 0
+    if manifest.status == "complete" and scheduled is not None and scheduled != rows.rows + gone:
+        found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {rows.rows} are recorded")
+    if rows.doubled:
+        found.append(f"the ledger is broken: {rows.doubled} arrivals are recorded twice")
+    if rows.strangers:
+        found.append(f"the ledger is broken: {rows.strangers} arrivals belong to no step of the manifest")
     return found + testimony.flaws(manifest)
 
 

@@ -41,6 +41,7 @@ def significant(value: Any, digits: int = 3) -> str:
         return ABSENT
     if number == 0:
         return "0"
+    number = float(f"{number:.12g}")  # 44.95 must not be 44.9 for what adding up did to its last bit
     digits -= digits > 2 and abs(number) < 0.1
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
     return f"{number:,.{0 if number.is_integer() else decimals}f}".replace("-", "−")

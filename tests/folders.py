@@ -323,5 +323,10 @@ def _write_segment(folder: Path, table: str, frame: pd.DataFrame) -> list[tuple[
     return ends
 
 
+def rewrite(folder: Path, rows: pd.DataFrame, table: str = REQUESTS) -> None:
+    """Replaces the sealed rows of a table."""
+    _write_sealed(folder, table, rows)
+
+
 def announced(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]

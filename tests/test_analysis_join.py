@@ -3,17 +3,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from folders import GPU, START_NS, Load, Waveform, lognormal, make_run
+from folders import GPU, START_NS, Load, Waveform, lognormal, make_run, rewrite
 
 import analysis
-from analysis.join import JoinCounts
+from analysis.records import DEVICES
 from analysis.store import Run
 
 LOADS = [Load("m/a", 97, lognormal(30), seconds=20)]
 
 
 def _middle_s(run: Run) -> pd.Series:
-    return ((run.requests["sent_ns"] + run.requests["done_ns"]) / 2 - START_NS).astype("float64") / 1e9
+    return ((run.requests()["sent_ns"] + run.requests()["done_ns"]) / 2 - START_NS).astype("float64") / 1e9
 
 
 @pytest.mark.parametrize(
@@ -23,25 +23,25 @@ def test_each_request_gets_the_sample_nearest_to_its_middle(tmp_path: Path, offs
     written = make_run(tmp_path / "run", LOADS, devices=[Waveform()], offset_ns=offset_ns, drift_ppm=drift_ppm)
     run = analysis.load(written.folder)
     # the temperature is the true time of the sample
-    away_s = (run.joined["temp_c"] - _middle_s(run)).abs()
+    away_s = (run.joined()["temp_c"] - _middle_s(run)).abs()
     assert away_s.max() <= 0.05 + 1e-6
-    assert run.joined["temp_c"].nunique() > 190
+    assert run.joined()["temp_c"].nunique() > 190
 
 
 def test_the_join_is_that_of_merge_asof(tmp_path: Path) -> None:
     waves = [Waveform("GPU-0", period_s=0.1), Waveform("GPU-1", period_s=0.1, util_pct=20)]
     loads = [Load("m/a", 50, device="GPU-0"), Load("m/b", 50, device="GPU-1"), Load("m/c", 50, device="GPU-9")]
     run = analysis.load(make_run(tmp_path / "run", loads, devices=waves).folder)
-    left = run.requests.assign(
-        at=(run.requests["sent_ns"] + (run.requests["done_ns"] - run.requests["sent_ns"]) // 2).astype("int64"),
-        device=run.requests["device"].astype(object),
+    left = run.requests().assign(
+        at=(run.requests()["sent_ns"] + (run.requests()["done_ns"] - run.requests()["sent_ns"]) // 2).astype("int64"),
+        device=run.requests()["device"].astype(object),
     )
     right = run.devices.assign(device=run.devices["device"].astype(object)).sort_values("time_ns")
     truth = pd.merge_asof(
         left.sort_values("at"), right, left_on="at", right_on="time_ns", by="device", direction="nearest",
         tolerance=100_000_000,
     ).sort_values(["step", "seq"], ignore_index=True)  # fmt: skip
-    found = run.joined.sort_values(["step", "seq"], ignore_index=True)
+    found = run.joined().sort_values(["step", "seq"], ignore_index=True)
     for name in ("util_pct", "temp_c", "power_w", "mem_bytes", "throttle_bits"):
         assert (found[name].isna() == truth[name].isna()).all()
         assert found[name].dropna().tolist() == truth[name].dropna().tolist()
@@ -52,22 +52,22 @@ def test_the_join_is_that_of_merge_asof(tmp_path: Path) -> None:
 def test_a_request_without_device_or_answer_has_empty_columns(tmp_path: Path) -> None:
     loads = [Load("m/a", 100, failed=0.2, dropped=0.2)]
     run = analysis.load(make_run(tmp_path / "run", loads, devices=[Waveform()]).folder)
-    joined = run.joined
+    joined = run.joined()
     assert joined.loc[joined["ok"], "util_pct"].eq(90).all()
     assert joined.loc[~joined["ok"], ["util_pct", "mem_bytes", "sample_ns"]].isna().all(axis=None)
-    assert run.join_counts.with_device == run.join_counts.joined == run.requests["ok"].sum()
+    assert run.tallies.with_device == run.tallies.joined == run.requests()["ok"].sum()
 
 
 def test_further_than_a_period_is_empty(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", LOADS, devices=[Waveform()])
+    # a GPU lost for three seconds
+    rewrite(written.folder, written.devices[~written.devices["temp_c"].between(4.95, 8.05)], DEVICES)
     run = analysis.load(written.folder)
-    devices = run.devices[~run.devices["temp_c"].between(4.95, 8.05)].reset_index(drop=True)
-    run.__dict__["devices"] = devices  # a GPU lost for three seconds
     middle_s = _middle_s(run)
     lost = middle_s.between(4.9 + 0.1001, 8.1 - 0.1001)
-    assert run.joined.loc[lost, "temp_c"].isna().all()
-    assert run.joined.loc[~middle_s.between(4.9, 8.1), "temp_c"].notna().all()
-    assert run.join_counts.joined == run.joined["temp_c"].notna().sum() < run.join_counts.with_device
+    assert run.joined().loc[lost, "temp_c"].isna().all()
+    assert run.joined().loc[~middle_s.between(4.9, 8.1), "temp_c"].notna().all()
+    assert run.tallies.joined == run.joined()["temp_c"].notna().sum() < run.tallies.with_device
 
 
 def test_requests_that_the_clock_error_could_move_are_counted(tmp_path: Path) -> None:
@@ -77,10 +77,11 @@ def test_requests_that_the_clock_error_could_move_are_counted(tmp_path: Path) ->
     boundaries_s = (samples_s[1:] + samples_s[:-1]) / 2
     middle_s = _middle_s(run).to_numpy()
     away_s = np.abs(middle_s[:, None] - boundaries_s[None, :]).min(axis=1)
-    assert run.join_counts == JoinCounts(len(middle_s), len(middle_s), int((away_s < 0.005).sum()))
-    assert 0.05 < run.join_counts.near_boundary / len(middle_s) < 0.15
+    assert (run.tallies.with_device, run.tallies.joined) == (len(middle_s), len(middle_s))
+    assert run.tallies.near_boundary == (away_s < 0.005).sum()
+    assert 0.05 < run.tallies.near_boundary / len(middle_s) < 0.15
 
 
 def test_joined_keeps_rows_and_columns_of_requests(tmp_path: Path) -> None:
     run = analysis.load(make_run(tmp_path / "run", LOADS, devices=[Waveform(GPU)]).folder)
-    pd.testing.assert_frame_equal(run.joined[run.requests.columns], run.requests)
+    pd.testing.assert_frame_equal(run.joined()[run.requests().columns], run.requests())

@@ -111,7 +111,7 @@ def test_the_ledger_has_every_arrival(tmp_path: Path) -> None:
         Load("m/a", 200, constant(10), failed=0.1, dropped=0.05, timed_out=0.02, late_ms=2.0),
     ]
     run = analysis.load(make_run(tmp_path / "run", loads).folder)
-    one, two = ledger(run)
+    one, two = ledger(run.measured)
     assert (one.scheduled, one.sent, one.ok) == (1000, 1000, 1000)  # settle time included
     assert two.scheduled == 2000 == two.sent + two.dropped
     assert two.sent == two.ok + two.refused + two.failed + two.timed_out + two.unreachable + two.lost

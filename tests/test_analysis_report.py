@@ -159,8 +159,8 @@ def test_stages_add_up_to_the_service_time(tmp_path: Path) -> None:
     head, first, _ = Page(page).cells["stages"]
     row = {name: text for (_, name), (_, text) in zip(head, first, strict=True)}
     step = run.measured[0]
-    inside = run.requests.iloc[step.rows]
-    service_ms = inside.loc[inside["ok"], "service_ms"].mean()
+    rows = run.requests(step=step.summary.index, columns=["ok", "service_ms", "intended_ns"])
+    service_ms = rows.loc[rows["ok"] & (rows["intended_ns"] >= step.start_ns), "service_ms"].mean()
     assert row["total"] == words.significant(service_ms)
     assert row["compute"] == words.significant(step.summary.compute_mean_ms)
     assert row["rest"] == words.significant(service_ms * 0.05)  # folders' server has 95 % of the service time
@@ -192,12 +192,12 @@ def test_a_gpu_run_shows_power_and_the_utilisation_pitfall(tmp_path: Path) -> No
 
 def test_the_time_line_counts_every_arrival_once(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
-    latency = np.where(run.requests["ok"], run.requests["latency_ms"], np.inf)
+    latency = np.where(run.requests()["ok"], run.requests()["latency_ms"], np.inf)
     line = timeline.Timeline.over(START_NS, START_NS + 60 * S)
-    slices = timeline.latencies(line, run.requests["intended_ns"], latency, run.requests["endpoint"])
-    assert slices["n"].sum() == len(run.requests)
-    assert slices["failed"].sum() == (~run.requests["ok"]).sum()
-    first = run.requests[(run.requests["step"] == 0) & (run.requests["intended_ns"] < START_NS + S)]
+    slices = timeline.latencies(line, run.requests()["intended_ns"], latency, run.requests()["endpoint"])
+    assert slices["n"].sum() == len(run.requests())
+    assert slices["failed"].sum() == (~run.requests()["ok"]).sum()
+    first = run.requests()[(run.requests()["step"] == 0) & (run.requests()["intended_ns"] < START_NS + S)]
     expected = np.quantile(np.where(first["ok"], first["latency_ms"], np.inf), 0.99, method="higher")
     assert slices["p99_ms"].iloc[(slices["endpoint"] == "custom_cnn/eager").argmax()] == expected
 

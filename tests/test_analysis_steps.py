@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from folders import START_NS, Floats, Load, Waveform, Written, constant, lognormal, make_run, queue
+from folders import START_NS, Floats, Load, Waveform, Written, constant, lognormal, make_run, queue, rewrite
 
 import analysis
 from analysis.records import append_event
@@ -141,9 +141,8 @@ def test_one_step_with_two_endpoints_gives_two_rows(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("m/a", 40, constant(10), at_s=0), Load("m/b", 60, constant(20), at_s=0)])
     written.manifest.scenario["steps"] = written.manifest.scenario["steps"][:1]
     written.manifest.write(written.folder)
-    requests = analysis.load(written.folder).requests
+    rewrite(written.folder, written.requests.assign(step=0))
     run = analysis.load(written.folder)
-    run.__dict__["requests"] = requests.assign(step=0)
     assert run.steps[["index", "endpoint", "n"]].values.tolist() == [[0, "m/a", 400], [0, "m/b", 600]]
 
 
@@ -160,11 +159,9 @@ def test_an_overloaded_step_is_found_and_its_p99_not_bounded(tmp_path: Path) -> 
 
 def test_a_generator_that_falls_behind_is_not_the_endpoints_overload(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("m/a", 100, constant(10), seconds=20)])
-    run = analysis.load(written.folder)
-    rows = run.requests
-    behind_ms = np.linspace(0, 5000, len(rows))
-    run.__dict__["requests"] = rows.assign(late_ms=behind_ms, latency_ms=behind_ms + 10, service_ms=10.0)
-    step = run.measured[0]
+    sent = written.requests["intended_ns"] + np.linspace(0, 5_000_000_000, len(written.requests)).astype(np.int64)
+    rewrite(written.folder, written.requests.assign(sent_ns=sent, done_ns=sent + 10_000_000))
+    step = analysis.load(written.folder).measured[0]
     assert not step.overloaded
     assert not step.summary.trusted
     assert "the load generator was late" in step.summary.reasons[0]
@@ -224,13 +221,11 @@ def test_the_time_of_the_abort_counts_not_that_of_the_last_answer(tmp_path: Path
 
 def test_lost_arrivals_count_as_failed_and_stay_in_flight(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("m/a", 50, constant(10), seconds=20)])
-    run = analysis.load(written.folder)
-    rows = run.requests
+    rows = written.requests
     gone = rows["intended_ns"] >= START_NS + 10 * 10**9
-    status = rows["status"].astype(object).where(~gone, "lost").astype("category")
-    unknown = rows[["latency_ms", "service_ms"]].where(~gone)
-    run.__dict__["requests"] = rows.assign(status=status, ok=rows["ok"] & ~gone, **unknown)
-    (step,) = run.measured
+    unknown = {name: rows[name].where(~gone) for name in ("done_ns", "device")}
+    rewrite(written.folder, rows.assign(status=rows["status"].where(~gone, "lost"), **unknown))
+    (step,) = analysis.load(written.folder).measured
     assert (step.summary.ok, step.summary.errors) == (500, 500)
     assert step.growth.rising
     assert "500 arrivals were lost before their answer came, and count as failed" in step.summary.reasons
@@ -259,9 +254,9 @@ def test_a_foreign_server_leaves_stages_and_devices_empty(tmp_path: Path) -> Non
 
 
 def test_rows_without_an_endpoint_belong_to_their_steps(tmp_path: Path) -> None:
-    run = analysis.load(make_run(tmp_path / "run", [Load("m/a", 60)]).folder)
-    run.__dict__["requests"] = run.requests.assign(endpoint=pd.Categorical([None] * 600))
-    assert run.steps[["endpoint", "n"]].values.tolist() == [["m/a", 600]]
+    written = make_run(tmp_path / "run", [Load("m/a", 60)])
+    rewrite(written.folder, written.requests.assign(endpoint=None))
+    assert analysis.load(written.folder).steps[["endpoint", "n"]].values.tolist() == [["m/a", 600]]
 
 
 def test_the_sample_size_asked_for_is_mlperfs(tmp_path: Path) -> None:
@@ -276,12 +271,10 @@ def test_the_sample_size_asked_for_is_mlperfs(tmp_path: Path) -> None:
 
 
 def test_rows_in_any_order_give_the_same_steps(tmp_path: Path) -> None:
-    run = analysis.load(
-        make_run(tmp_path / "run", [Load("m/a", 200, queue(4.5)), Load("m/b", 100)], poisson=True).folder
-    )
-    mixed = analysis.load(run.folder)
-    mixed.__dict__["requests"] = run.requests.sample(frac=1, random_state=1).reset_index(drop=True)
-    pd.testing.assert_frame_equal(run.steps, mixed.steps)
+    written = make_run(tmp_path / "run", [Load("m/a", 200, queue(4.5)), Load("m/b", 100)], poisson=True)
+    steps = analysis.load(written.folder).steps
+    rewrite(written.folder, written.requests.sample(frac=1, random_state=1))
+    pd.testing.assert_frame_equal(steps, analysis.load(written.folder).steps)
 
 
 def test_the_settle_time_may_cover_the_whole_step(tmp_path: Path) -> None:

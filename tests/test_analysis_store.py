@@ -14,9 +14,9 @@ import pytest
 from folders import GPU, Load, Waveform, Written, constant, lognormal, make_run
 
 import analysis
-from analysis import store
 from analysis.records import DEVICE_COLUMNS, MANIFEST, REQUEST_COLUMNS, Manifest, RunError, append_event, segment_path
 from analysis.store import Run, seal
+from analysis.tables import Stored
 
 LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
 
@@ -45,7 +45,7 @@ def _dead_pid() -> int:
 def _same_rows(run: Run, written: Written) -> None:
     """Every recorded column of every row, whatever the order of rows."""
     for found, truth, columns in (
-        (run.requests, written.requests, REQUEST_COLUMNS),
+        (run.requests(), written.requests, REQUEST_COLUMNS),
         (run.devices, written.devices, DEVICE_COLUMNS),
     ):
         assert len(found) == len(truth)
@@ -69,13 +69,13 @@ def test_a_sealed_folder_gives_the_rows_that_were_written(tmp_path: Path) -> Non
     _same_rows(run, written)
     assert run.missing == {"requests": 0, "devices": 0}
     assert run.manifest == written.manifest
-    assert run.requests["endpoint"].dtype == "category"
-    assert run.requests["intended_ns"].dtype == np.int64
-    assert run.requests["sent_ns"].dtype == pd.Int64Dtype()
+    assert run.requests()["endpoint"].dtype == "category"
+    assert run.requests()["intended_ns"].dtype == np.int64
+    assert run.requests()["sent_ns"].dtype == pd.Int64Dtype()
 
 
 def test_derived_columns_are_differences_of_the_recorded_ones(tmp_path: Path) -> None:
-    rows = analysis.load(make_run(tmp_path / "run", LOADS).folder).requests
+    rows = analysis.load(make_run(tmp_path / "run", LOADS).folder).requests()
     answered = rows["done_ns"].notna()
     assert (rows.loc[answered, "latency_ms"] * 1e6).round().tolist() == (
         rows.loc[answered, "done_ns"] - rows.loc[answered, "intended_ns"]
@@ -118,9 +118,9 @@ def test_a_segment_written_after_sealing_is_added(tmp_path: Path) -> None:
     seal(written.folder)
     other = _segments(tmp_path / "other", seed=2)
     segment_path(other.folder, "requests", 0).rename(segment_path(written.folder, "requests", 1))
-    assert len(analysis.load(written.folder).requests) == 2000
+    assert len(analysis.load(written.folder).requests()) == 2000
     seal(written.folder)
-    assert len(analysis.load(written.folder).requests) == 2000
+    assert len(analysis.load(written.folder).requests()) == 2000
 
 
 @pytest.mark.parametrize("instant", range(12))
@@ -141,7 +141,7 @@ def test_a_crash_of_sealing_neither_loses_nor_doubles_rows(
 
     # two tables × (write, fsync, rename, fsync of the folder, removal of the segment) and two to spare
     with monkeypatch.context() as patched:
-        patched.setattr(pq, "write_table", failing(pq.write_table))
+        patched.setattr(pq.ParquetWriter, "write_table", failing(pq.ParquetWriter.write_table))
         patched.setattr(os, "fsync", failing(os.fsync))
         patched.setattr(Path, "replace", failing(Path.replace))
         patched.setattr(Path, "unlink", failing(Path.unlink))
@@ -158,14 +158,14 @@ def test_a_crash_of_sealing_neither_loses_nor_doubles_rows(
 
 def test_two_programs_that_seal_at_once_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = _segments(tmp_path / "run")
-    real = store._write
+    real = Stored.write
 
-    def overtaken(path: Path, stored: Any) -> None:
-        monkeypatch.setattr(store, "_write", real)
+    def overtaken(stored: Stored, path: Path) -> None:
+        monkeypatch.setattr(Stored, "write", real)
         seal(written.folder)  # the other one, from beginning to end
-        real(path, stored)
+        real(stored, path)
 
-    monkeypatch.setattr(store, "_write", overtaken)
+    monkeypatch.setattr(Stored, "write", overtaken)
     seal(written.folder)
     _same_rows(analysis.load(written.folder), written)
 
@@ -175,12 +175,12 @@ def test_a_kill_inside_a_batch_loses_that_batch_only(tmp_path: Path) -> None:
     kept = written.cut(batches=7, extra_bytes=100)
     assert 0 < kept < len(written.requests)
     run = analysis.load(written.folder)
-    assert len(run.requests) == kept
+    assert len(run.requests()) == kept
     assert run.missing["requests"] == len(written.requests) - kept
     assert run.manifest.status == "aborted"
     seal(written.folder)
     again = analysis.load(written.folder)
-    assert len(again.requests) == kept
+    assert len(again.requests()) == kept
     assert again.missing == run.missing
     assert Manifest.read(written.folder).status == "aborted"
     assert "pid" not in Manifest.read(written.folder).extra
@@ -198,7 +198,7 @@ def test_a_segment_cut_in_its_header_holds_no_rows(tmp_path: Path, size: int) ->
     written.cut(batches=0, extra_bytes=size)
     seal(written.folder)
     run = analysis.load(written.folder)
-    assert len(run.requests) == 0
+    assert len(run.requests()) == 0
     assert run.missing["requests"] == len(written.requests)
     assert len(run.devices) == len(written.devices)
 
@@ -207,13 +207,13 @@ def test_totals_of_a_killed_run_come_from_its_rows(tmp_path: Path) -> None:
     written = _killed(tmp_path / "run", _dead_pid())
     kept = written.cut(batches=15, extra_bytes=1)
     totals = seal(written.folder).totals
-    status = analysis.load(written.folder).requests["status"]
+    status = analysis.load(written.folder).requests()["status"]
     assert totals["ok"] == (status == "200").sum()
     assert totals["failed"] == (status == "503").sum() > 0
     assert totals["dropped"] == (status == "dropped").sum() > 0
     assert totals["lost"] == len(written.requests) - kept
     assert totals["scheduled"] == len(written.requests)
-    assert Manifest.read(written.folder).finished_ns == analysis.load(written.folder).requests["done_ns"].max()
+    assert Manifest.read(written.folder).finished_ns == analysis.load(written.folder).requests()["done_ns"].max()
 
 
 def test_a_run_that_is_still_written_can_be_read_but_not_sealed(tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_a_foreign_folder_may_lack_columns_and_devices(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("triton/onnx", 50, constant(20))], foreign=True)
     assert not (written.folder / "devices.parquet").exists()
     run = analysis.load(written.folder)
-    assert run.requests["queue_ms"].isna().all()
+    assert run.requests()["queue_ms"].isna().all()
     assert len(run.devices) == 0
-    assert run.joined["util_pct"].isna().all()
+    assert run.joined()["util_pct"].isna().all()
     assert run.steps["p99_ms"].tolist() == [20.0]
 
 
@@ -253,7 +253,7 @@ def _rewrite(folder: Path, change: Any, table: str = "requests") -> None:
 def test_extra_columns_are_kept(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", LOADS)
     _rewrite(written.folder, lambda rows: rows.append_column("tokens", pa.array(range(len(rows)))))
-    assert analysis.load(written.folder).requests["tokens"].tolist() == list(range(1000))
+    assert analysis.load(written.folder).requests()["tokens"].tolist() == list(range(1000))
 
 
 def test_other_types_of_the_same_kind_are_taken(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_other_types_of_the_same_kind_are_taken(tmp_path: Path) -> None:
         return rows.set_column(place, "seq", rows["seq"].cast(pa.float64()))
 
     _rewrite(written.folder, change)
-    assert analysis.load(written.folder).requests["ok"].all()
+    assert analysis.load(written.folder).requests()["ok"].all()
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_wrong_type_names_file_and_column(tmp_path: Path, column: str, values:
     written = make_run(tmp_path / "run", LOADS)
     _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index(column), column, values))
     with pytest.raises(RunError, match=r"requests\.parquet") as caught:
-        analysis.load(written.folder)
+        analysis.load(written.folder).requests()
     assert said in str(caught.value)
 
 
@@ -299,7 +299,7 @@ def test_a_missing_column_and_a_broken_file_are_named(tmp_path: Path) -> None:
 
 def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
     written = make_run(tmp_path / "gpu=3" / "run", LOADS)
-    assert "gpu" not in analysis.load(written.folder).requests.columns
+    assert "gpu" not in analysis.load(written.folder).requests().columns
 
 
 def test_rows_that_vanished_from_a_foreign_parquet_are_missed(tmp_path: Path) -> None:
@@ -313,13 +313,13 @@ def test_a_folder_of_a_manifest_alone_has_no_rows(tmp_path: Path) -> None:
     for path in written.folder.glob("*.parquet"):
         path.unlink()
     run = analysis.load(written.folder)
-    assert len(run.requests) == len(run.devices) == len(run.joined) == 0
+    assert len(run.requests()) == len(run.devices) == len(run.joined()) == 0
     seal(written.folder)
-    assert len(analysis.load(written.folder).requests) == 0
+    assert len(analysis.load(written.folder).requests()) == 0
 
 
 def test_an_error_text_makes_an_answer_a_failure(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("m/a", 10, constant(5), device=GPU)])
     texts = pa.array(["", "the answer was cut", *[None] * 98])
     _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index("error"), "error", texts))
-    assert analysis.load(written.folder).requests["ok"].tolist() == [True, False, *[True] * 98]
+    assert analysis.load(written.folder).requests()["ok"].tolist() == [True, False, *[True] * 98]

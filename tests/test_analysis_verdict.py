@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folders import Floats, Latency, Load, Waveform, constant, lognormal, make_run, queue
+from folders import Floats, Latency, Load, Waveform, constant, lognormal, make_run, queue, rewrite
 
 import analysis
+from analysis.order import late_limit_ms
 from analysis.records import Slo, append_event
-from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Verdict, doubts, judge, late_limit_ms, meets
+from analysis.stats import percentile
+from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Sample, Verdict, doubts, judge, meets
 
 
 def _judge(folder: Path, loads: list[Load], **more: Any) -> Verdict:
@@ -23,13 +25,31 @@ FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms, errors<1%"]
 
 
+def _meets(
+    slo: str,
+    latency_ms: Floats,
+    achieved: float = 100.0,
+    rate: float = 100.0,
+    *,
+    at_rate: bool = True,
+    overloaded: bool = False,
+) -> tuple[bool | None, list[str]]:
+    asked = Slo.parse(slo)
+    percentiles, over = dict[float, float](), dict[tuple[float, float], int]()
+    if asked.percentile is not None and asked.latency_ms is not None:
+        percentiles[asked.percentile] = percentile(latency_ms, asked.percentile)
+        over[asked.percentile, asked.latency_ms] = int((latency_ms > asked.latency_ms).sum())
+    sample = Sample(len(latency_ms), int(np.isinf(latency_ms).sum()), percentiles, over, overloaded)
+    return meets(asked, sample, achieved, rate, at_rate=at_rate)
+
+
 @pytest.mark.parametrize(("verdict", "code"), [(PASS, 0), (FAIL, 1), (INCONCLUSIVE, 3)])
 def test_exit_codes(verdict: str, code: int) -> None:
     assert Verdict(verdict, ()).exit_code == code
 
 
 def test_what_counts_as_late() -> None:
-    assert [late_limit_ms(p50) for p50 in (None, 1, 20, 200)] == [1, 1, 1, 10]
+    assert [late_limit_ms({} if p50 is None else {50.0: p50}) for p50 in (None, 1, 20, 200)] == [1, 1, 1, 10]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +71,7 @@ def test_what_counts_as_late() -> None:
     ],
 )
 def test_an_objective_is_met_missed_or_open(slo: str, latency_ms: Floats, answer: bool | None, said: str) -> None:
-    found, against = meets(Slo.parse(slo), latency_ms, False, 100.0, 100.0, at_rate=True)
+    found, against = _meets(slo, latency_ms)
     assert found is answer
     assert said in " ".join(against)
     assert bool(against) == (answer is not True)
@@ -59,22 +79,22 @@ def test_an_objective_is_met_missed_or_open(slo: str, latency_ms: Floats, answer
 
 def test_a_percentile_met_by_a_hair_says_so() -> None:
     latency = np.array([*np.full(995, 10.0), *np.full(5, 60.0)])
-    found, against = meets(Slo.parse("p99<50ms"), latency, False, 100.0, 100.0, at_rate=True)
+    found, against = _meets("p99<50ms", latency)
     assert found is True
     assert against == ["P99 is so near to the objective that 1307 arrivals would be needed to be sure"]
 
 
 def test_a_rate_counts_where_it_is_asked_for() -> None:
-    slo, latency = Slo.parse("rate>=200"), np.full(1000, 10.0)
-    assert meets(slo, latency, False, 199.0, 150.0, at_rate=True)[0] is False
-    assert meets(slo, latency, False, 199.0, 150.0, at_rate=False)[0] is True
-    assert meets(slo, latency, False, 199.0, 200.0, at_rate=True)[0] is True  # Poisson, and nothing failed
+    slo, latency = "rate>=200", np.full(1000, 10.0)
+    assert _meets(slo, latency, 199.0, 150.0)[0] is False
+    assert _meets(slo, latency, 199.0, 150.0, at_rate=False)[0] is True
+    assert _meets(slo, latency, 199.0, 200.0)[0] is True  # Poisson, and nothing failed
     failures = np.array([*latency, math.inf])
-    assert meets(slo, failures, False, 199.0, 200.0, at_rate=True)[0] is False
+    assert _meets(slo, failures, 199.0, 200.0)[0] is False
 
 
 def test_an_overloaded_step_meets_nothing() -> None:
-    assert meets(Slo.parse("p99<50ms"), np.full(1000, 10.0), True, 100.0, 100.0, at_rate=True)[0] is False
+    assert _meets("p99<50ms", np.full(1000, 10.0), overloaded=True)[0] is False
 
 
 def test_a_ramp_past_the_knee_passes(tmp_path: Path) -> None:
@@ -162,7 +182,7 @@ def test_an_aborted_run_cannot_say(tmp_path: Path) -> None:
 def test_a_run_without_arrivals_cannot_say(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", _ramp("m/a", FAST), status="aborted", stopped_s=-1)
     run = analysis.load(written.folder)
-    assert len(run.requests) == 0
+    assert len(run.requests()) == 0
     assert judge(run) == Verdict(INCONCLUSIVE, ("the run was aborted after 0 of 1 steps", "the run holds no arrivals"))
 
 
@@ -174,13 +194,15 @@ def test_a_broken_ledger_makes_the_run_invalid(tmp_path: Path) -> None:
     assert verdict.reasons == ("the ledger is broken: 1002 arrivals were scheduled, but 1000 are recorded",)
     assert verdict.exit_code == 3
 
-    run = analysis.load(make_run(tmp_path / "twice", _ramp("m/a", FAST), slo=SLO).folder)
-    run.__dict__["requests"] = run.requests.assign(seq=run.requests["seq"].where(run.requests["seq"] != 7, 8))
-    assert judge(run).reasons == ("the ledger is broken: 1 arrivals are recorded twice",)
+    twice = make_run(tmp_path / "twice", _ramp("m/a", FAST), slo=SLO)
+    rewrite(twice.folder, twice.requests.assign(seq=twice.requests["seq"].where(twice.requests["seq"] != 7, 8)))
+    assert judge(analysis.load(twice.folder)).reasons == ("the ledger is broken: 1 arrivals are recorded twice",)
 
-    run = analysis.load(make_run(tmp_path / "stranger", _ramp("m/a", FAST, FAST)).folder)
-    run.__dict__["requests"] = run.requests.assign(step=run.requests["step"].replace(1, 5))
-    assert judge(run).reasons == ("the ledger is broken: 2000 arrivals belong to no step of the manifest",)
+    stranger = make_run(tmp_path / "stranger", _ramp("m/a", FAST, FAST))
+    rewrite(stranger.folder, stranger.requests.assign(step=stranger.requests["step"].replace(1, 5)))
+    assert judge(analysis.load(stranger.folder)).reasons == (
+        "the ledger is broken: 2000 arrivals belong to no step of the manifest",
+    )
 
 
 def test_missing_rows_are_a_flaw_missing_samples_a_note(tmp_path: Path) -> None:
@@ -221,4 +243,4 @@ def test_a_lost_load_process_costs_its_step_not_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("late", "n", "doubted"), [(1, 50, False), (2, 50, True), (1, 100, False), (2, 300, False)])
 def test_one_hiccup_is_not_a_late_generator(late: int, n: int, doubted: bool) -> None:
     late_ms = np.array([9.0] * late + [0.1] * (n - late))
-    assert bool(doubts(late_ms, 1.0, 0.0, None)) == doubted
+    assert bool(doubts(percentile(late_ms, 99), late, 1.0, 0.0, None)) == doubted

@@ -74,7 +74,7 @@ def test_the_energy_of_a_step_is_the_integral_of_its_power(skewed):
 
 def test_every_request_has_the_sample_that_was_true_at_its_time(skewed):
     run, t0, began_ns = skewed
-    joined = run.joined
+    joined = run.joined()
     assert joined["sample_ns"].notna().all()
     # the sample's own instant by real time, from the row that it came from
     row = run.devices[run.devices["device"] == GPU[0]]
@@ -88,7 +88,7 @@ def test_every_request_has_the_sample_that_was_true_at_its_time(skewed):
 def test_the_offset_is_found_and_the_truth_lies_inside_the_stated_error(skewed):
     run, _, began_ns = skewed
     (clock,) = run.manifest.clock
-    rows = run.requests
+    rows = run.requests()
     for at in np.linspace(int(rows["intended_ns"].min()), int(rows["done_ns"].max()), 20):
         truth = AHEAD_S * 1e9 + (at - began_ns) * DRIFT_PPM * 1e-6
         found = clock["offset_ns"] + (at - clock["at_ns"]) * clock["drift_ppm"] * 1e-6
@@ -110,7 +110,7 @@ def test_the_join_is_the_same_as_without_the_offset(skewed, tmp_path):
     table = pq.read_table(run.folder / "devices.parquet").to_pandas()
     table["time_ns"] = np.rint(real_ns(table["time_ns"], began_ns)).astype("int64")
     pq.write_table(__import__("pyarrow").Table.from_pandas(table, preserve_index=False), honest / "devices.parquet")
-    one, other = run.joined.reset_index(drop=True), analysis.load(honest).joined.reset_index(drop=True)
+    one, other = run.joined().reset_index(drop=True), analysis.load(honest).joined().reset_index(drop=True)
     same = np.ones(len(one), dtype=bool)
     for column in STATE:
         pair = pd.DataFrame({"a": one[column], "b": other[column]}).astype("float64")
@@ -141,7 +141,7 @@ def test_throttling_a_lost_gpu_and_a_missing_field_reach_the_report(library, tmp
     assert 2.8 < np.diff(at).max() < 5
     assert set(rows["sm_mhz"]) == {1200.0, 1800.0}
     # no request was given the state of a GPU that was away
-    away = run.joined[(run.joined["done_ns"] / 1e9 - t0 > 18.3) & (run.joined["done_ns"] / 1e9 - t0 < 20.8)]
+    away = run.joined()[(run.joined()["done_ns"] / 1e9 - t0 > 18.3) & (run.joined()["done_ns"] / 1e9 - t0 < 20.8)]
     assert len(away) > 50
     assert away["power_w"].isna().all()
 
@@ -156,7 +156,7 @@ def test_a_recorded_trace_is_played_back_to_a_run(tmp_path):
     (step,) = run.measured
     assert 150 < step.summary.power_w < 250
     assert step.summary.util_pct == 90
-    assert run.joined["power_w"].notna().mean() > 0.95
+    assert run.joined()["power_w"].notna().mean() > 0.95
 
 
 def test_a_server_away_for_a_while_is_read_on_from_where_it_was(tmp_path):

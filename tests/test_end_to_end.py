@@ -73,12 +73,12 @@ def test_progress_is_shown_while_models_load_and_steps_run(run):
 def test_every_arrival_of_both_variants_is_there_with_its_stages_and_device(run):
     loaded, _ = run
     assert loaded.manifest.status == "complete"
-    assert set(loaded.requests["endpoint"].unique()) == {"custom_cnn/eager", "custom_cnn/compiled"}
-    assert loaded.manifest.totals["scheduled"] == loaded.manifest.totals["ok"] == len(loaded.requests)
-    stages = loaded.requests[["queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms"]].sum(axis=1)
-    assert ((stages - loaded.requests["server_ms"]).abs() <= 0.05 * loaded.requests["server_ms"]).all()
-    assert (loaded.requests["server_ms"] <= loaded.requests["service_ms"]).all()
-    joined = loaded.joined
+    assert set(loaded.requests()["endpoint"].unique()) == {"custom_cnn/eager", "custom_cnn/compiled"}
+    assert loaded.manifest.totals["scheduled"] == loaded.manifest.totals["ok"] == len(loaded.requests())
+    stages = loaded.requests()[["queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms"]].sum(axis=1)
+    assert ((stages - loaded.requests()["server_ms"]).abs() <= 0.05 * loaded.requests()["server_ms"]).all()
+    assert (loaded.requests()["server_ms"] <= loaded.requests()["service_ms"]).all()
+    joined = loaded.joined()
     assert joined["util_pct"].notna().mean() > 0.9
     assert (joined["device"] == "cpu").all()
 

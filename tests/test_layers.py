@@ -32,7 +32,7 @@ TABLE = {
     # the run folder's segments are Arrow
     "loadtest.engine.recorder": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.trace": (("loadtest.engine",), ("numpy", "pyarrow")),
-    "analysis": (("analysis",), ("pandas", "numpy", "pyarrow", "scipy")),
+    "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "headroom": (("serve", "loadtest", "analysis"), ("click", "rich")),
 }
 

@@ -48,8 +48,8 @@ def test_a_spike_comes_without_a_pause(tmp_path):
     with endpoint(delay_ms=3) as url:
         finish(tmp_path, "--headless", "--host", url, *words)
     run = analysis.load(tmp_path / "it")
-    assert [len(run.requests[run.requests["step"] == number]) for number in range(3)] == [80, 320, 80]
-    at = np.sort(run.requests["intended_ns"].to_numpy())
+    assert [len(run.requests()[run.requests()["step"] == number]) for number in range(3)] == [80, 320, 80]
+    at = np.sort(run.requests()["intended_ns"].to_numpy())
     assert np.diff(at).max() <= 1e9 / 40 + 1
     assert [round(step.summary.offered_rps) for step in run.measured] == [40, 160, 40]
 

@@ -84,15 +84,13 @@ class View:
 
     def line(self) -> Timeline | None:
         """The time axis, from the start of the run to the last known instant of any arrival."""
-        requests, started = self.run.requests, self.run.manifest.started_ns
-        if not len(requests):
+        first, last, started = self.run.tallies.first_ns, self.run.tallies.last_ns, self.run.manifest.started_ns
+        if first is None or last is None:
             return None
-        first = int(requests["intended_ns"].min())
-        last = max(int(requests["intended_ns"].max()), int(requests["done_ns"].fillna(0).max()))
         return Timeline.over(started if 0 < started < first else first, last)
 
     def latencies(self, line: Timeline) -> pd.DataFrame:
-        requests = self.run.requests
+        requests = self.run.requests(columns=("step", "endpoint", "intended_ns", "latency_ms", "ok"))
         latency_ms = np.where(requests["ok"], requests["latency_ms"], np.inf)
         endpoint: pd.Series[Any] = requests["endpoint"]
         if endpoint.isna().any():  # a foreign source may leave the endpoint to the step
@@ -111,7 +109,7 @@ class View:
     def tracks(self) -> list[Track]:
         """The devices to show: those that served requests, else the GPUs, else all."""
         found = list(self.run.tracks.values())
-        served = set(self.run.requests["device"].dropna().astype(str))
+        served = {device for step in self.run.measured for device in step.tally.devices}
         return (
             [track for track in found if track.device in served]
             or [track for track in found if not track.is_cpu]
@@ -127,14 +125,12 @@ class View:
     def stages(self) -> list[Stages]:
         """Mean stages of each step's successes that carry them, and the rest of their service time."""
         found = []
-        requests = self.run.requests[["ok", "service_ms", "server_ms", *(f"{stage}_ms" for stage in STAGES)]]
         for measured in self.run.measured:
-            rows = requests.iloc[measured.rows]
-            rows = rows[rows["ok"] & rows["server_ms"].notna()]
-            if len(rows):
-                means = {stage: float(rows[f"{stage}_ms"].astype("float64").mean()) for stage in STAGES}
-                parts = {stage: mean for stage, mean in means.items() if math.isfinite(mean)}
-                parts["rest"] = max(0.0, float(rows["service_ms"].mean()) - sum(parts.values()))
+            means = {stage: measured.tally.mean(f"{stage}_ms") for stage in STAGES}
+            parts = {stage: mean for stage, mean in means.items() if mean is not None}
+            service = measured.tally.mean("service_ms")
+            if measured.tally.known("server_ms") and service is not None:
+                parts["rest"] = max(0.0, service - sum(parts.values()))
                 found.append(Stages(measured.summary.endpoint, measured.asked, parts))
         return found
 

@@ -207,6 +207,7 @@ class Driver:
                 int(batch) if batch.isdigit() else None,
                 said(wire.REPLICA),
                 said(wire.DEVICE),
+                None if clock is None else (clock[1] - clock[0]) / 1e6,
             )
         )
         # Locust's own statistics: latency from the scheduled instant, as everywhere in headroom
@@ -224,7 +225,7 @@ class Driver:
     def _drop(self, order: Order, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
         known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns, None, None, "dropped", reason)
-        self._batcher.append((*known, None, None, self._payloads.rows, *(None,) * 9))
+        self._batcher.append((*known, None, None, self._payloads.rows, *(None,) * 10))
         self._fire(
             request_type="POST",
             name=endpoint,

@@ -153,7 +153,7 @@ def rows_of(folder: Path) -> pd.DataFrame:
 
     if not folder.exists():
         raise SystemExit(f"there was no load:\n{(folder.parent / 'locust.err').read_text()[-2000:]}")
-    found = analysis.load(folder).requests.copy()
+    found = analysis.load(folder).requests().copy()
     found["service_ms"] = (found["done_ns"] - found["sent_ns"]) / 1e6
     return found
 

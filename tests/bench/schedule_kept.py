@@ -149,7 +149,7 @@ def highest(url: str, fast: float, scratch: Path, seconds: float = 5.0) -> list[
         run = driven(share * fast, seconds, "poisson", url, scratch / f"high-{number}")
         (step,) = run.measured
         row = step.summary
-        whole = len(run.requests) == run.manifest.totals["scheduled"]
+        whole = len(run.requests()) == run.manifest.totals["scheduled"]
         kept = row.trusted and row.errors == 0 and whole
         cpu = max(event["pct"] for event in run.events if event["event"] == "load_cpu")
         found.append(
@@ -175,7 +175,7 @@ def main() -> None:
         for arrivals in options.arrivals.split(","):
             for rate in (float(word) for word in options.rates.split(",")):
                 run = driven(rate, options.seconds, arrivals, url, scratch / f"{arrivals}-{rate:g}")
-                rows = run.requests
+                rows = run.requests()
                 shown = regular(rows, rate, arrivals)
                 cases = [("headroom", rows["late_ms"].to_numpy(), float(rows["ok"].mean()))]
                 cases += [
