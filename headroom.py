@@ -463,21 +463,35 @@ def demo(run_dir: str) -> None:
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-def report(folder: Path) -> None:
+@click.option("--page/--no-page", default=True, help="write report.html and report.md, or only the figures")
+@click.option(
+    "--export", "forms", multiple=True, metavar="FORM",
+    help="write the figures in another form too: junit, github, openmetrics, loadgen or parquet; may be repeated",
+)  # fmt: skip
+def report(folder: Path, page: bool, forms: tuple[str, ...]) -> None:
     """Seals a run FOLDER and writes report.json, steps.csv, report.md and report.html into it."""
-    raise SystemExit(make_report(folder))
+    from analysis.export import EXPORTS
+
+    for form in forms:
+        if form not in (*EXPORTS, "parquet"):
+            refuse(f"--export {form}: the forms are {', '.join((*EXPORTS, 'parquet'))}")
+    raise SystemExit(make_report(folder, page=page, forms=forms))
 
 
-def make_report(folder: Path) -> int:
-    from analysis import report as pages
+def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -> int:
     from analysis import store, summary
     from analysis.verdict import EXIT_CODES
 
     store.seal(folder)
     run = store.load(folder)
     found = summary.write(run)
-    pages.write(run, found)
-    _print_report(found, folder)
+    for form in forms:
+        click.echo(f"{form}: {summary.export(run, found, form)}")
+    if page:
+        from analysis import report as pages
+
+        pages.write(run, found)
+    _print_report(found, folder / ("report.html" if page else summary.REPORT))
     return EXIT_CODES[found["verdict"]]
 
 
@@ -488,7 +502,7 @@ def _console() -> Any:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
-def _print_report(found: dict[str, Any], folder: Path) -> None:
+def _print_report(found: dict[str, Any], path: Path) -> None:
     from rich.table import Table
 
     console = _console()
@@ -530,7 +544,66 @@ def _print_report(found: dict[str, Any], folder: Path) -> None:
     console.print(f"verdict: {word[found['verdict']]}")
     for reason in found["reasons"]:
         console.print(f"  {reason}", markup=False)
-    console.print(f"report: {(folder / 'report.html').resolve()}", markup=False)
+    console.print(f"report: {path.resolve()}", markup=False)
+
+
+@main.command()
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path), nargs=-1)
+@click.option(
+    "--fail-on", "gates", multiple=True, metavar="p99>5%",
+    help="exit with 1 where a figure changed by more, with 3 where that cannot be said; may be repeated",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="print JSON instead of a table")
+def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: bool) -> None:
+    """Compares run folders: each NEW with BASE at the loads that both have, or the variants inside BASE alone."""
+    import analysis
+    from analysis import change
+
+    try:
+        asked = [change.Gate.parse(gate) for gate in gates]
+    except ValueError as problem:
+        refuse(f"--fail-on: {problem}")
+    first = analysis.load(base)
+    runs = [analysis.load(folder) for folder in new]
+    found = [one for run in runs for one in change.changes(first, run)] if runs else change.inside(first)
+    if not found:
+        refuse(f"{base} has nothing to compare" + (f" with {', '.join(map(str, new))}" if new else ""))
+    judged = change.judge(asked, found, [first, *runs])
+    if as_json:
+        click.echo(json.dumps(judged.as_json(), indent=1, ensure_ascii=False))
+    else:
+        _print_changes(found, judged.sentences, several=len(runs) > 1)
+    raise SystemExit(judged.exit_code)
+
+
+def _print_changes(found: Sequence[Any], sentences: Sequence[str], *, several: bool) -> None:
+    from rich.table import Table
+
+    from analysis.words import interval, significant
+
+    console = _console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in (*(["run"] if several else []), "endpoint", "at", "figure"):
+        table.add_column(name)
+    for name in ("base", "new", "new ÷ base", "95 % interval", "would show", "noise"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{significant(100 * value, 2)} %"
+
+    for one in found:
+        word = {True: "[bold]differs[/bold]", False: "no difference shown", None: one.note or ""}[one.differs]
+        table.add_row(
+            *([one.run] if several else []), one.endpoint, one.at, one.metric,
+            *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
+            share(one.smallest_visible), share(one.noise),
+            one.note if one.worse else word,
+        )  # fmt: skip
+    console.print(table)
+    for sentence in sentences:
+        console.print(sentence, markup=False, soft_wrap=True)
 
 
 @main.command()

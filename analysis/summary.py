@@ -11,8 +11,10 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from analysis import verdict, words
 from analysis.breakdown import breakdown
 from analysis.capacity import Capacity, capacities
 from analysis.compare import Pair, pairs
+from analysis.export import EXPORTS
 from analysis.ledger import ledger
 from analysis.records import LOST, SCHEMA, write_atomically
 from analysis.steps import COLUMNS, StepSummary
@@ -59,6 +62,31 @@ def write(run: Run) -> dict[str, Any]:
     write_atomically(run.folder / REPORT, json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     write_atomically(run.folder / STEPS, _csv(step.summary for step in run.measured))
     return report
+
+
+def export(run: Run, report: Mapping[str, Any], form: str) -> Path:
+    """Writes the report in another form into the run folder, and says where.
+
+    `parquet` is a row per step with the run, when it began and what was asked for, so that files of many runs can be
+    read as one table; the others are `analysis.export`'s. A step summary also goes where GitHub wants it.
+    """
+    if form == "parquet":
+        path = run.folder / STEPS.replace("csv", "parquet")
+        asked = [(step.rate, step.concurrency) for step in run.measured]
+        table = run.steps.assign(rate=[rate for rate, _ in asked], concurrency=[number for _, number in asked])
+        table.insert(0, "run", run.manifest.id)
+        table.insert(1, "started_ns", run.manifest.started_ns)
+        scratch = path.with_name(path.name + ".part")
+        table.to_parquet(scratch, index=False)
+        scratch.replace(path)
+        return path
+    name, written = EXPORTS[form]
+    text = written(report, run.manifest)
+    write_atomically(run.folder / name, text)
+    if form == "github" and (wanted := os.environ.get("GITHUB_STEP_SUMMARY")):
+        with Path(wanted).open("a", encoding="utf-8") as out:
+            out.write(text)
+    return run.folder / name
 
 
 def _csv(rows: Iterable[StepSummary]) -> str:
