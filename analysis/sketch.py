@@ -22,6 +22,7 @@ LEAST_N_EFF, LEAST_BEYOND = 200, 2
 """Below so many effective samples, in all and beyond the percentile, an interval would be too narrow: there is none."""
 
 WAVES = 30
+PRIOR = 0.25
 """Cosines that a variance is taken from: fewer see longer correlation, more leave less to chance."""
 
 
@@ -213,20 +214,35 @@ def ratio(a: Sketch, b: Sketch, percent: float, paired: bool) -> Doubt | None:
 def over_rounds(logs: Sequence[float], doubts: Sequence[Doubt]) -> tuple[float, Doubt]:
     """ln(ratio) and its doubt from several rounds', at least one, each with what is known within it.
 
-    Rounds may differ by more than their own doubt, and a few of them hardly tell by how much. So every such
-    spread counts by how well it explains the rounds (random effects; half-Cauchy prior of half a round's doubt).
+    Rounds may differ by more than their own doubt, and a few of them hardly tell by how much. So every such spread
+    counts by how well it explains the rounds: random effects, under a prior that favours no spread much larger than
+    a quarter of a round's doubt over another. Rounds that differ a lot then come to what Student's t says of them.
     """
+    from scipy import special
+
+    if len(logs) == 1:
+        return logs[0], doubts[0]
     value, within = np.asarray(logs, np.float64), np.maximum([doubt.error for doubt in doubts], 1e-9) ** 2
     scale = math.sqrt(1 / float(np.mean(1 / within)))
-    between = scale * (np.linspace(0, 6, 121) if len(value) > 1 else np.zeros(1))
+    widest = max(6.0, 8 * float(np.ptp(value)) / scale)
+    between = scale * np.concatenate([[0.0], np.geomspace(0.02, widest, 160)])
     weight = 1 / (within + between[:, None] ** 2)
     variance = 1 / weight.sum(axis=1)
     mean = variance * (weight @ value)
     fit = np.log(weight).sum(axis=1) - (weight * (value - mean[:, None]) ** 2).sum(axis=1) + np.log(variance)
-    chance = np.exp((fit - fit.max()) / 2) / (1 + (2 * between / scale) ** 2)
+    # how likely each spread is, times how much of the grid it stands for
+    chance = np.exp((fit - fit.max()) / 2) / (1 + between / scale / PRIOR)
+    chance *= np.gradient(between)
     chance /= chance.sum()
     centre = float(chance @ mean)
-    return centre, Doubt(math.sqrt(float(chance @ (variance + (mean - centre) ** 2))))
+    # the half width that holds 95 % of a mixture of normal distributions, one for each spread
+    low, high = 0.0, 20 * float(np.sqrt(variance.max())) + float(np.ptp(mean))
+    for _ in range(50):
+        reach = (low + high) / 2
+        off = (np.array([[reach], [-reach]]) + centre - mean) / np.sqrt(variance)
+        inside = float(chance @ (special.ndtr(off[0]) - special.ndtr(off[1])))
+        low, high = (low, reach) if inside > 0.95 else (reach, high)
+    return centre, Doubt(high / 1.96)
 
 
 def differs(

