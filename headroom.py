@@ -32,6 +32,11 @@ import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+MISUSES = (
+    ("analysis.records", "RunError"),
+    ("loadtest.engine.scenario", "ScenarioError"),
+    ("serve.spec", "ServeError"),
+)
 READY_S = 1800
 STOP_S = 30
 
@@ -45,16 +50,16 @@ class Front(click.Group):
     """Turns every misuse that a package names into one sentence and exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        from analysis.records import RunError
-        from loadtest.engine.scenario import ScenarioError
-        from serve.spec import ServeError
-
         try:
             return super().invoke(ctx)
-        except (RunError, ScenarioError, ServeError) as problem:
-            refuse(str(problem))
         except KeyboardInterrupt:  # before there was anything to keep
             raise SystemExit(130) from None
+        except Exception as problem:
+            # a package that was not imported has raised nothing
+            known = (getattr(sys.modules.get(module), name, None) for module, name in MISUSES)
+            if any(kind and isinstance(problem, kind) for kind in known):
+                refuse(str(problem))
+            raise
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):

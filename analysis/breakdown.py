@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.kernel import PARTS
+from analysis.layout import PARTS
 from analysis.order import PERCENTS
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ is None where it was not sampled: a short window on a lost GPU has no power rath
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analysis.scan import filled
 from analysis.stats import Floats
 
 Instants = npt.NDArray[np.int64]
@@ -116,12 +118,11 @@ class DeviceFigures:
 def tracks(samples: Any, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, Track]:
     """Each device's track. A name that two hosts share belongs to neither: whose samples were a request's?"""
     hosts, devices = (samples[name].unify_dictionaries().combine_chunks() for name in ("host", "device"))
-    host = hosts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    device = devices.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    host, device = filled(hosts.indices, -1, np.int32), filled(devices.indices, -1, np.int32)
     names = [*hosts.dictionary.to_pylist(), ""]
     known = np.unique(host)
-    time = samples["time_ns"].to_numpy()
-    state = {name: samples[name].to_numpy().astype(np.float64) for name in STATE}
+    time = filled(samples["time_ns"].combine_chunks(), 0, np.int64)
+    state = {name: filled(samples[name].combine_chunks(), math.nan, np.float64) for name in STATE}
     found = {}
     for name, code in sorted((name, code) for code, name in enumerate(devices.dictionary.to_pylist())):
         places = np.flatnonzero(device == code)

@@ -13,20 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
-NEVER = -(2**62)
-SLICE_BITS = 12
-FAILED = (1 << 51) - 1
-"""Latency in ns of what failed: more than any other."""
-
-FIRST_OCTAVE, OCTAVES, SPLIT = -10, 41, 5
-BINS = OCTAVES << SPLIT
-"""Bins of latency from a microsecond to three weeks, each 3 % wide."""
-_LOWEST = (1023 + FIRST_OCTAVE) << SPLIT
-
-FIGURES = ("handled_ms", "server_ms", "queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms", "batch_rows")
-_COMPUTE, _BATCH = FIGURES.index("compute_ms"), FIGURES.index("batch_rows")
-PARTS = ("latency_ms", "service_ms", *FIGURES)
-"""What is summed by latency."""
+from analysis.layout import BATCH, BINS, COMPUTE, FAILED, FIGURES, LOWEST, NEVER, SLICE_BITS, SPLIT
 
 
 def _array(kind: Any, dimensions: int = 1, readonly: bool = True) -> Any:
@@ -36,13 +23,13 @@ def _array(kind: Any, dimensions: int = 1, readonly: bool = True) -> Any:
 _int, _long, _float, _flag = (_array(kind) for kind in (types.int32, types.int64, types.float64, types.boolean))
 _figures: Any = types.UniTuple  # untyped
 _ROWS = (_int, _int, _long, _long, _long, _int, _int, _int, _figures(_float, len(FIGURES)), _float)
-_MEANING = (_flag, _flag, _array(types.int32, 2), types.int64, _array(types.int64, 2), types.int64, _float)
+_MEANING = (_flag, _flag, _array(types.int32, 2), types.int64, _array(types.int64, 2), types.int64, _long)
 _DEVICES = (_long, _long, _long, _long, _array(types.int64, 2), _array(types.float64, 2))
 _SUMS = tuple(
     _array(kind, dimensions, readonly=False)
     for kind, dimensions in [
-        (types.int64, 3), (types.int64, 2), (types.int64, 2), (types.float64, 3), (types.float64, 3),
-        (types.float64, 3), (types.boolean, 2), (types.int64, 1), (types.int64, 2),
+        (types.int64, 3), (types.int64, 2), (types.int64, 2), (types.int64, 2), (types.float64, 3), (types.float64, 3),
+        (types.float64, 2), (types.boolean, 2), (types.int64, 1), (types.int64, 2),
         (types.int64, 1), (types.int64, 1), (types.int64, 1), (types.int64, 1),
     ]
 )  # fmt: skip
@@ -58,29 +45,35 @@ def gather(
     figures: Any, own_rows: Any,
     # what they mean: which status is a success and which error none; the group of a step and an endpoint (−1: none) and
     # each group's window: start, end, start of the first slice, length of a slice, slices before the window
-    good: Any, clean: Any, table: Any, lowest: int, grids: Any, window: int, limits_ms: Any,
+    good: Any, clean: Any, table: Any, lowest: int, grids: Any, window: int, limits_ns: Any,
     # devices: the track of each, where a track's samples are, where to start looking, its period and clock error
     track_of: Any, starts: Any, looking: Any, times: Any, reach: Any, state: Any,
-    # sums by group: status (whole, inside), counts, over the limits, by slice, by latency, seen, used; joins
-    statuses: Any, counts: Any, over: Any, by_slice: Any, by_latency: Any, seen: Any, used: Any, joins: Any,
-    # where each group's kept figures begin and end, and these
+    # sums by group: statuses (whole, inside), counts, figures that are missing, over the limits, by slice, by latency,
+    # states seen, devices used; joins
+    statuses: Any, counts: Any, missing: Any, over: Any, by_slice: Any, by_latency: Any, seen: Any, used: Any,
+    joins: Any,
+    # where the kept figures of each group end, and these
     kept: Any, packed: Any, service: Any, late: Any, late_outside: Any,
 ) -> None:  # fmt: skip
-    n = step.shape[0]
-    for i in range(n):  # room for each group
-        g = table[step[i] - lowest, endpoint[i] + 1]
+    g, of_step, of_endpoint = np.int32(-1), np.int32(-1), np.int32(-2)
+    for i in range(step.shape[0]):  # room for each group
+        if step[i] != of_step or endpoint[i] != of_endpoint:
+            of_step, of_endpoint = step[i], endpoint[i]
+            g = table[of_step - lowest, of_endpoint + 1]
         if g >= 0:
             kept[g, 0] += 1
     room = 0
-    for g in range(kept.shape[0]):
-        room, mine = room + kept[g, 0], room
-        for k in range(kept.shape[1]):
-            kept[g, k] = mine
+    for group in range(kept.shape[0]):
+        mine = kept[group, 0]
+        kept[group, :] = room
+        room += mine
+
     at_sample = looking.copy()
     has_own = own_rows.shape[0] > 0
-
-    for i in range(n):
-        g = table[step[i] - lowest, endpoint[i] + 1]
+    for i in range(step.shape[0]):
+        if step[i] != of_step or endpoint[i] != of_endpoint:
+            of_step, of_endpoint = step[i], endpoint[i]
+            g = table[of_step - lowest, of_endpoint + 1]
         if g < 0:
             continue
         begun, sent_ns, done_ns = intended[i], sent[i], done[i]
@@ -92,30 +85,31 @@ def gather(
         used[g, device[i] + 1] = True
         counts[g, 0] += ok
         counts[g, 1] += was_sent
-        latency_ms = (done_ns - begun) / 1e6
+        latency_ms = (done_ns - begun) * 1e-6
 
         # by slice of time
-        last = before + window
-        k = (begun - first) // slice_ns
+        last, per_slice = before + window, 1.0 / slice_ns
+        k = int((begun - first) * per_slice)
         k = min(max(k, before), last - 1) if within else last if begun >= end else max(min(k, before - 1), 0)
         by_slice[g, k, 0] += 1
         if ok:
             by_slice[g, k, 1] += 1
             by_slice[g, k, 2] += latency_ms
             if has_own:
-                cost = figures[_COMPUTE][i] * own_rows[i] / figures[_BATCH][i]
+                cost = figures[COMPUTE][i] * own_rows[i] / figures[BATCH][i]
                 if not math.isnan(cost):
                     by_slice[g, k, 7] += cost
         # under way from sending to answer: a generator's own backlog is not the endpoint's queue
         if was_sent or answered:
-            at = sent_ns if was_sent else begun
-            j = min(max((at - first) // slice_ns, 0), last)
+            at = (sent_ns if was_sent else begun) - first
+            j = min(max(int(at * per_slice), 0), last)
             by_slice[g, j, 3] += 1
-            by_slice[g, j, 4] += at - first
+            by_slice[g, j, 4] += at
         if answered:
-            j = min(max((done_ns - first) // slice_ns, 0), last)
+            at = done_ns - first
+            j = min(max(int(at * per_slice), 0), last)
             by_slice[g, j, 5] += 1
-            by_slice[g, j, 6] += done_ns - first
+            by_slice[g, j, 6] += at
 
         # each request's own figures
         late_ns, service_ns = sent_ns - begun, done_ns - sent_ns
@@ -131,25 +125,26 @@ def gather(
             if was_sent:
                 late[kept[g, 2]] = late_ns
                 kept[g, 2] += 1
-            for limit in range(limits_ms.shape[0]):
-                over[g, limit] += (not ok) or latency_ms > limits_ms[limit]
+            for limit in range(limits_ns.shape[0]):
+                over[g, limit] += (not ok) or done_ns - begun > limits_ns[limit]
         if within and ok:
-            b = (int(np.float64(latency_ms).view(np.int64)) >> (52 - SPLIT)) - _LOWEST
+            b = (int(np.float64(latency_ms).view(np.int64)) >> (52 - SPLIT)) - LOWEST
             b = min(max(b, 0), BINS - 1)
             by_latency[g, b, 0] += 1
             by_latency[g, b, 1] += latency_ms
-            counts[g, 4] += 1
             if was_sent:
                 service[kept[g, 1]] = service_ns
                 kept[g, 1] += 1
-                by_latency[g, b, 2] += service_ns / 1e6
-                counts[g, 5] += 1
+                by_latency[g, b, 2] += service_ns * 1e-6
+            else:
+                missing[g, 1] += 1
             for f in range(len(figures)):
                 if figures[f].shape[0] > 0:
                     value = figures[f][i]
-                    if not math.isnan(value):
+                    if math.isnan(value):
+                        missing[g, 2 + f] += 1
+                    else:
                         by_latency[g, b, 3 + f] += value
-                        counts[g, 6 + f] += 1
 
         # the device at the middle of the service, the instant that is never further than half of it from the work
         t = track_of[device[i]]
@@ -168,8 +163,5 @@ def gather(
                 joins[0] += 1
                 joins[1] += abs(gap_after - gap_before) < 2 * reach[t, 1]
                 if within:
-                    for s in range(state.shape[0]):
-                        value = state[s, j]
-                        if not math.isnan(value):
-                            seen[g, s, 0] += value
-                            seen[g, s, 1] += 1
+                    for s in range(seen.shape[1]):
+                        seen[g, s] += state[j, s]

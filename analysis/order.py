@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.kernel import FAILED, SLICE_BITS
+from analysis.layout import FAILED, SLICE_BITS
 from analysis.records import LATE_MS, LATE_SHARE
 from analysis.scan import Floats, Ints
 from analysis.sketch import Sketch, effective_size, interval, probabilities, ranks

@@ -7,6 +7,7 @@ Owns how columns become arrays; knows nothing of steps.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analysis.kernel import NEVER
+from analysis.layout import NEVER
 from analysis.tables import Stored
 
 Ints = npt.NDArray[np.int64]
@@ -25,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Made = TypeVar("Made")
+
+_KINDS = {"int32": np.int32, "int64": np.int64, "double": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,7 @@ class Chunk:
 
     def whole(self, name: str) -> Ints:
         """Integers, `NEVER` where empty."""
-        column = self._column(name)
-        if column.null_count:
-            column = column.fill_null(pa.scalar(NEVER, pa.int64()).cast(column.type, safe=False))
-        found: Ints = column.to_numpy(zero_copy_only=False)
+        found: Ints = filled(self._column(name), NEVER, np.int64)
         return found
 
     def number(self, name: str) -> Floats | None:
@@ -49,16 +49,12 @@ class Chunk:
         if name not in self.rows.column_names:
             return None
         column = self._column(name)
-        if column.null_count == len(column):
-            return None
-        found: Floats = column.to_numpy(zero_copy_only=False)
-        return found if found.dtype == np.float64 else found.astype(np.float64)
+        return None if column.null_count == len(column) else filled(column, math.nan, np.float64)
 
     def text(self, name: str) -> tuple[Codes, list[str]]:
         """Texts as numbers into the list of them, −1 where empty."""
         column = self._column(name)
-        codes: Codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return codes, column.dictionary.to_pylist()
+        return filled(column.indices, -1, np.int32), column.dictionary.to_pylist()
 
     def _column(self, name: str) -> Any:
         column = self.rows[name]
@@ -66,6 +62,23 @@ class Chunk:
             column = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
             return column.combine_chunks()
         return column.chunk(0)
+
+
+def filled(column: Any, nothing: float, kind: Any) -> Any:
+    """A column of numbers as an array, `nothing` where it is empty; without a copy where it can be.
+
+    Not by Arrow's own `fill_null` and `to_numpy`: these take longer, and import pandas.
+    """
+    if column.null_count == len(column):
+        return np.full(len(column), nothing, dtype=kind)
+    values = np.frombuffer(column.buffers()[1], dtype=_KINDS[str(column.type)])
+    values = values[column.offset : column.offset + len(column)].astype(kind, copy=False)
+    if column.null_count:
+        if not values.flags.writeable:
+            values = values.copy()
+        known = np.unpackbits(np.frombuffer(column.buffers()[0], dtype=np.uint8), bitorder="little")
+        values[np.flatnonzero(known[column.offset : column.offset + len(column)] == 0)] = nothing
+    return values
 
 
 def scan(stored: Stored, columns: Sequence[str], made: Callable[[Chunk], Made]) -> Iterator[Made]:

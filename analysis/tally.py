@@ -8,6 +8,7 @@ Owns what is gathered; the loop is `kernel`, and what the figures mean is said i
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import kernel
 from analysis.devices import THROTTLED
-from analysis.kernel import BINS, FIGURES, NEVER, PARTS
+from analysis.layout import BINS, FIGURES, NEVER, PARTS
 from analysis.records import REQUESTS
 from analysis.scan import Chunk, Floats, Ints, scan
 from analysis.sketch import SLICES
@@ -83,12 +83,14 @@ class Tally:
     """Of the window."""
     devices: set[str]
     counts: Ints
+    missing: Ints
+    """Successes of the window without each of `PARTS`."""
     over: Ints
     """Arrivals of the window over the latency of each objective."""
     by_slice: Floats
     by_latency: Floats
     seen: Floats
-    """Sum and count of each of `SEEN` over the requests of the window."""
+    """Sums of `SEEN` over the requests of the window, then how many have each."""
     packed: list[Ints]
     """Latency in ns and slice, one integer per arrival of the window."""
     service: list[Ints]
@@ -103,16 +105,16 @@ class Tally:
     def empty(cls, step: Mapping[str, Any], stop_ns: int | None, limits: int) -> Tally:
         """Of a step that had no arrivals."""
         grid = Grid.of(step, stop_ns)
-        counts, over = np.zeros(4 + len(PARTS), dtype=np.int64), np.zeros(limits, dtype=np.int64)
+        counts, missing, over = (np.zeros(size, dtype=np.int64) for size in (4, len(PARTS), limits))
         by_slice, by_latency = np.zeros((grid.before + SLICES + 1, _BY_SLICE)), np.zeros((BINS, 1 + len(PARTS)))
-        seen = np.zeros((len(SEEN), 2))
-        return cls(grid, Counter(), Counter(), set(), counts, over, by_slice, by_latency, seen, [], [], [], [])
+        seen = np.zeros(2 * len(SEEN))
+        return cls(grid, Counter(), Counter(), set(), counts, missing, over, by_slice, by_latency, seen, [], [], [], [])
 
     def add(self, other: Tally) -> None:
         self.statuses += other.statuses
         self.inside += other.inside
         self.devices |= other.devices
-        for name in ("counts", "over", "by_slice", "by_latency", "seen"):
+        for name in ("counts", "missing", "over", "by_slice", "by_latency", "seen"):
             mine = getattr(self, name)
             mine += getattr(other, name)
         self.kept = self.kept and self.n <= MOST_KEPT
@@ -144,7 +146,7 @@ class Tally:
 
     def known(self, part: str) -> int:
         """Successes of the window that have this part."""
-        return int(self.counts[4 + PARTS.index(part)])
+        return self.ok - int(self.missing[PARTS.index(part)])
 
     def mean(self, part: str) -> float | None:
         """Over the window's successes."""
@@ -153,7 +155,7 @@ class Tally:
 
     def saw(self, figure: str) -> float | None:
         """Of each request's own device at its time: the mean over the requests of the window."""
-        total, count = self.seen[SEEN.index(figure)]
+        total, count = self.seen[SEEN.index(figure)], self.seen[len(SEEN) + SEEN.index(figure)]
         return float(total / count) if count else None
 
     @property
@@ -304,17 +306,19 @@ class _Plan:
         steps = run.manifest.scenario["steps"]
         self.planned = {int(step["index"]): str(step["endpoint"]) for step in steps}
         self.grids = {int(step["index"]): Grid.of(step, run.ended_ns) for step in steps}
-        self.limits = _fixed([slo.latency_ms for slo in run.manifest.slos if slo.percentile and slo.latency_ms], float)
+        limits = [slo.latency_ms for slo in run.manifest.slos if slo.percentile and slo.latency_ms]
+        self.limits = _fixed([math.floor(limit * 1e6) for limit in limits], np.int64)
         tracks = [track for track in run.tracks.values() if track.period_ns is not None]
         self.track = {track.device: number for number, track in enumerate(tracks)}
         self.times = _fixed(np.concatenate([np.zeros(0, np.int64), *(track.time_ns for track in tracks)]), np.int64)
         self.starts = _fixed(np.cumsum([0, *(len(track.time_ns) for track in tracks)]), np.int64)
         self.reach = _fixed([(track.period_ns, track.error_ns or 0) for track in tracks], np.int64).reshape(-1, 2)
-        self.state = _fixed(
-            np.concatenate([_state(track) for track in tracks] or [np.zeros((len(SEEN), 0))], axis=1), float
-        )
+        states = [np.zeros((0, 2 * len(SEEN))), *map(_state, tracks)]
+        self.state = _fixed(np.concatenate(states), np.float64)
 
     def gather(self, chunk: Chunk) -> _Part:
+        from analysis import kernel  # takes a third of a second: not for who only reads rows
+
         n = len(chunk)
         own = Tallies(rows=n)
         step, seq = chunk.whole("step"), chunk.whole("seq")
@@ -339,10 +343,10 @@ class _Plan:
         grids = [self.grids[key[0]] for key in keys]
         groups, slices = len(keys), max((grid.before + SLICES + 1 for grid in grids), default=1)
         statuses = np.zeros((groups, 2, len(words) + 1), dtype=np.int64)
-        counts = np.zeros((groups, 4 + len(PARTS)), dtype=np.int64)
+        counts, missing = np.zeros((groups, 4), dtype=np.int64), np.zeros((groups, len(PARTS)), dtype=np.int64)
         over = np.zeros((groups, len(self.limits)), dtype=np.int64)
         by_slice, by_latency = np.zeros((groups, slices, _BY_SLICE)), np.zeros((groups, BINS, 1 + len(PARTS)))
-        seen, used = np.zeros((groups, len(SEEN), 2)), np.zeros((groups, len(devices) + 1), dtype=np.bool_)
+        seen, used = np.zeros((groups, 2 * len(SEEN))), np.zeros((groups, len(devices) + 1), dtype=np.bool_)
         joins, kept = np.zeros(2, dtype=np.int64), np.zeros((groups, 4), dtype=np.int64)
         packed, service, late, outside = (np.empty(n, dtype=np.int64) for _ in range(4))
         track_of = _fixed([*(self.track.get(name, -1) for name in devices), -1], np.int64)
@@ -354,31 +358,34 @@ class _Plan:
         good = _fixed([*map(is_success, words), False], np.bool_)
         clean = _fixed([*(not text for text in errors), True], np.bool_)
         windows = _fixed([_numbers_of(grid) for grid in grids], np.int64).reshape(-1, 5)
-        gather: Any = kernel.gather
-        gather(
+        compiled: Any = kernel.gather
+        compiled(
             *(_fixed(codes, np.int32) for codes in (places, endpoint)),
             *(_fixed(at, np.int64) for at in (intended, sent, done)),
             *(_fixed(codes, np.int32) for codes in (status, error, device)),
             figures, _number(chunk, "rows"),
             good, clean, table, lowest, windows, SLICES, self.limits,
             track_of, self.starts, _fixed(looking, np.int64), self.times, self.reach, self.state,
-            statuses, counts, over, by_slice, by_latency, seen, used, joins, kept, packed, service, late, outside,
+            statuses, counts, missing, over, by_slice, by_latency, seen, used, joins,
+            kept, packed, service, late, outside,
         )  # fmt: skip
         own.joined, own.near_boundary = joins.tolist()
-        begin = 0
+        for part_number, values in enumerate(figures, start=len(PARTS) - len(FIGURES)):
+            if not len(values):  # a column without any value
+                missing[:, part_number] = counts[:, 3]
+        rows = statuses[:, 0].sum(axis=1)
+        begins = (np.cumsum(rows) - rows).tolist()
         for g, (key, grid) in enumerate(zip(keys, grids, strict=True)):
-            if rows := int(statuses[g, 0].sum()):
+            if rows[g]:
                 whole, inside = (Counter(dict(_words(each, words))) for each in statuses[g])
-                mine: Any = [
-                    [values[begin:end]] if end > begin else []
-                    for values, end in zip((packed, service, late, outside), kept[g].tolist(), strict=True)
-                ]
+                each = zip((packed, service, late, outside), kept[g].tolist(), strict=True)
+                held: Any = [[values[begins[g] : end]] if end > begins[g] else [] for values, end in each]
                 own.groups[key] = Tally(
                     grid, whole, inside, {name for name, was in zip(devices, used[g, 1:], strict=True) if was},
-                    counts[g], over[g], by_slice[g, : grid.before + SLICES + 1], by_latency[g], seen[g], *mine,
+                    counts[g], missing[g], over[g], by_slice[g, : grid.before + SLICES + 1], by_latency[g], seen[g],
+                    *held,
                 )  # fmt: skip
-            begin += rows
-        own.strangers = n - begin
+        own.strangers = n - int(rows.sum())
         return part
 
     def _table(self, steps: Sequence[int], names: Sequence[str]) -> tuple[Any, list[Key]]:
@@ -415,6 +422,8 @@ def _number(chunk: Chunk, name: str) -> Any:
 
 
 def _state(track: Track) -> Floats:
+    """By sample: each of `SEEN`, 0 where it is not known, and whether it is."""
     bits = track.state["throttle_bits"]
     held = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
-    return np.array([*(track.state[name] for name in SEEN[:-1]), held])
+    values = np.array([*(track.state[name] for name in SEEN[:-1]), held])
+    return np.concatenate([np.nan_to_num(values), ~np.isnan(values)]).T

@@ -11,7 +11,7 @@ from folders import GPU, START_NS, Load, Waveform, Written, lognormal, make_run,
 
 import analysis
 from analysis import order, tally
-from analysis.kernel import FAILED, PARTS
+from analysis.layout import FAILED, PARTS
 from analysis.order import Select
 from analysis.records import DEVICES, REQUESTS, sealed_path
 from analysis.store import Run

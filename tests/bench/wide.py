@@ -89,11 +89,20 @@ def _arrivals(rng: np.random.Generator, step: dict[str, float]) -> Iterator[pa.T
         at_s = np.sort(rng.random(n)) * span + piece * span
         intended = int(step["start_ns"]) + (at_s * 1e9).astype(np.int64)
         sent = intended + (rng.gamma(2.0, 40_000, n)).astype(np.int64)
-        compute = rng.gamma(16.0, 0.4, n)
-        queue = rng.exponential(4.0, n)
-        batch, h2d, d2h = rng.exponential(0.5, n), rng.gamma(9.0, 0.02, n), rng.gamma(9.0, 0.01, n)
-        server = queue + batch + h2d + compute + d2h
-        done = sent + ((server + rng.gamma(4.0, 0.1, n)) * 1e6).astype(np.int64)
+        # four decimals, as the server's header has them
+        compute, queue, batch, h2d, d2h = (
+            np.round(times, 4)
+            for times in (
+                rng.gamma(16.0, 0.4, n),
+                rng.exponential(4.0, n),
+                rng.exponential(0.5, n),
+                rng.gamma(9.0, 0.02, n),
+                rng.gamma(9.0, 0.01, n),
+            )
+        )
+        server = np.round(queue + batch + h2d + compute + d2h, 4)
+        handled_ns = ((server + rng.gamma(4.0, 0.05, n)) * 1e6).astype(np.int64)
+        done = sent + handled_ns + rng.gamma(4.0, 50_000, n).astype(np.int64)
         bad = rng.random(n) < 1e-4
         order = np.argsort(done)
         gpu = rng.integers(0, 8, n).astype(np.int32)
@@ -116,6 +125,7 @@ def _arrivals(rng: np.random.Generator, step: dict[str, float]) -> Iterator[pa.T
             "batch_rows": pa.array(rng.integers(1, 33, n).astype(np.int32), mask=bad),
             "replica": _coded(gpu, [f"replica-{n}" for n in range(8)], bad),
             "device": _coded(gpu, GPUS, bad),
+            "handled_ms": pa.array(handled_ns / 1e6, mask=bad),
         }
         first += n
         yield pa.table(found).take(order).cast(_schema(REQUEST_COLUMNS))

@@ -1,0 +1,19 @@
+"""What the compiled loop and those who call it agree on: marks, bins of latency, and the figures of a request."""
+
+from __future__ import annotations
+
+NEVER = -(2**62)
+"""An instant that was not recorded."""
+SLICE_BITS = 12
+FAILED = (1 << 51) - 1
+"""Latency in ns of what failed: more than any other."""
+
+FIRST_OCTAVE, OCTAVES, SPLIT = -10, 41, 5
+BINS = OCTAVES << SPLIT
+"""Bins of latency from a microsecond to three weeks, each 3 % wide."""
+LOWEST = (1023 + FIRST_OCTAVE) << SPLIT
+
+FIGURES = ("handled_ms", "server_ms", "queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms", "batch_rows")
+COMPUTE, BATCH = FIGURES.index("compute_ms"), FIGURES.index("batch_rows")
+PARTS = ("latency_ms", "service_ms", *FIGURES)
+"""What is summed by latency."""
