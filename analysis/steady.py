@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MATTERS = 0.05
 """A smaller change of mean latency says nothing about the endpoint."""
+MOST_APART = 5
+"""Standard deviations by which the start of a window may differ by chance; and the fewest runs to tell them by."""
 LEAST_IN_SLICE = 5
 WINDOW_S, WINDOW_N = 5.0, 50
 """perf_analyzer's windows: so long, or so many requests."""
@@ -67,7 +69,8 @@ def steadiness(tally: Tally, growth: Growth) -> Steadiness:
     early, rest = _mean(means, counts, begin, cut), _mean(means, counts, max(cut, begin), count)
     settled = cut <= begin or not _apart(means, counts, begin, cut, early, rest)
     settled_s = cut * length_s if cut > begin and not settled else min(cut, begin) * length_s
-    drift = _drift(means[max(cut, begin) :], counts[max(cut, begin) :])
+    first = begin if settled else cut
+    drift = _drift(means[first:], counts[first:])
     drift_pct = 100 * drift if drift is not None and abs(drift) > MATTERS and not growth.rising else None
     return Steadiness(settled_s, settled, drift_pct, settled and drift_pct is None, _three_windows(tally))
 
@@ -81,11 +84,14 @@ def _apart(means: stats.Floats, counts: stats.Floats, begin: int, cut: int, earl
     """The cut-off start of the window is another level: by more than matters, and than chance."""
     if math.isnan(early) or math.isnan(rest) or abs(early - rest) <= MATTERS * rest:
         return False
-    after = means[cut:][counts[cut:] > 0]
-    # neighbouring slices resemble each other, so runs of them are what varies independently
-    spread = float(np.std(stats.segments(after, min(10, len(after))), ddof=1)) if len(after) > 1 else math.inf
-    long = max(1.0, (cut - begin) / max(1.0, len(after) / 10))
-    return abs(early - rest) > 3.5 * spread / math.sqrt(long)
+    # against runs of the same length in the rest, as neighbouring slices resemble each other
+    after, weight = means[cut:], counts[cut:]
+    runs = max(MOST_APART, len(after) // (cut - begin))
+    if len(after) < runs:
+        return False
+    levels = stats.segments(after, runs, weight)
+    # the cut was chosen as the one that shows most, so chance has had many tries
+    return abs(early - rest) > MOST_APART * float(np.nanstd(levels, ddof=1))
 
 
 def _drift(means: stats.Floats, counts: stats.Floats) -> float | None:

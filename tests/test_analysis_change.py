@@ -1,0 +1,182 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from folders import Load, Waveform, constant, lognormal, make_run, queue
+
+import analysis
+from analysis.change import Change, Gate, changes
+from headroom import main
+
+SLO = ["p99<60ms,errors<1%"]
+
+
+def _steps(factor: float, rates: tuple[int, ...] = (200, 400)) -> list[Load]:
+    return [
+        Load(f"m/{name}", rate, lognormal(ms * factor, 0.4), seconds=40)
+        for rate in rates
+        for name, ms in (("eager", 20), ("compiled", 12))
+    ]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "base"
+    return make_run(folder, _steps(1.0), seed=1, poisson=True, slo=SLO, devices=[Waveform()]).folder
+
+
+@pytest.fixture(scope="module")
+def same(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "same"
+    return make_run(folder, _steps(1.0), seed=2, poisson=True, slo=SLO, devices=[Waveform()]).folder
+
+
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "slower"
+    return make_run(folder, _steps(1.15), seed=3, poisson=True, slo=SLO, devices=[Waveform()]).folder
+
+
+def _compare(*words: object) -> tuple[int, str]:
+    found = CliRunner().invoke(main, ["compare", *map(str, words)])
+    return found.exit_code, found.output
+
+
+def test_a_change_is_new_over_base(base: Path, slower: Path) -> None:
+    one, other = analysis.load(base), analysis.load(slower)
+    found = {(c.endpoint, c.at, c.metric): c for c in changes(one, other)}
+    row = found["m/eager", "200/s", "p99"]
+    old, new = (run.steps.set_index("index").loc[0, "p99_ms"] for run in (one, other))
+    assert (row.base, row.new, row.rounds) == (pytest.approx(old), pytest.approx(new), 1)
+    assert row.ratio == pytest.approx(new / old)
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < 1.15 < row.high
+    assert found["m/eager", "200/s", "p50"].differs
+    joules = found["m/compiled", "400/s", "joules"]
+    assert joules.note == "one round shows no interval"
+    assert joules.differs is None
+    capacity = found["m/eager", "p99<60ms, errors<1%", "capacity"]
+    assert capacity.note == "a limit was not found in both runs"
+
+
+def test_what_only_one_run_has_is_not_compared(base: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "run", [Load("m/eager", 300), Load("other/eager", 200)]).folder
+    assert changes(analysis.load(base), analysis.load(other)) == []
+    assert _compare(base, other) == (2, f"headroom: {base} has nothing to compare with {other}\n")
+
+
+def test_an_endpoint_that_is_overloaded_now_is_worse(base: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "run", [Load("m/eager", 200, queue(8), seconds=40)], poisson=True).folder
+    (row,) = changes(analysis.load(base), analysis.load(other))
+    assert (row.worse, row.differs, row.note) == (True, True, "m/eager is overloaded now")
+    code, said = _compare(base, other, "--fail-on", "p99>5%")
+    assert code == 1
+    assert "p99 of m/eager at 200/s: m/eager is overloaded now" in said
+
+
+def test_noise_between_equal_steps_is_the_floor(tmp_path: Path) -> None:
+    def run(name: str, ms: float, twin_ms: float) -> Path:
+        loads = [Load("m/a", 200, constant(ms), seconds=10), Load("m/a", 200, constant(twin_ms), seconds=10)]
+        written = make_run(tmp_path / name, loads, mode="ab")
+        written.manifest.scenario["steps"][1]["twin"] = True
+        written.manifest.write(written.folder)
+        return written.folder
+
+    quiet, noisy, changed = run("quiet", 20, 20.02), run("noisy", 20, 22), run("changed", 21, 21)
+    clear = next(c for c in changes(analysis.load(quiet), analysis.load(changed)) if c.metric == "p99")
+    assert (clear.differs, clear.noise) == (True, pytest.approx(0.001))
+    within = next(c for c in changes(analysis.load(noisy), analysis.load(changed)) if c.metric == "p99")
+    assert (within.differs, within.noise) == (False, pytest.approx(0.1))
+
+
+# ---- gates
+
+
+@pytest.mark.parametrize(("text", "limit"), [("p99>5%", 1.05), ("capacity<-10%", 0.9), (" joules > 0 % ", 1.0)])
+def test_a_gate_is_understood(text: str, limit: float) -> None:
+    gate = Gate.parse(text)
+    assert gate.limit == pytest.approx(limit)
+    assert Gate.parse(str(gate)) == gate
+
+
+@pytest.mark.parametrize("text", ["p99", "p98>5%", "p99>5", "p99<5%", "p99>-5%", "p99<-200%"])
+def test_a_gate_that_makes_no_sense_is_refused(text: str, base: Path) -> None:
+    with pytest.raises(ValueError, match="'p9"):
+        Gate.parse(text)
+    code, said = _compare(base, base, "--fail-on", text)
+    assert code == 2
+    assert said.count("\n") == 1
+
+
+def _changed(
+    ratio: float | None, low: float | None, high: float | None, visible: float | None, noise: float | None = None
+) -> Change:
+    return Change("run", "m/a", "100/s", "p99", 10.0, 10.0, ratio, low, high, visible, noise)
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (_changed(1.00, 0.97, 1.03, 0.03), True),  # surely less than five percent
+        (_changed(1.02, 0.99, 1.06, 0.045), True),  # five percent would have been seen
+        (_changed(1.02, 0.90, 1.15, 0.15), None),  # it would not
+        (_changed(1.08, 1.04, 1.12, 0.05), False),
+        (_changed(1.08, 0.98, 1.18, 0.12), None),  # more, but perhaps by chance
+        (_changed(1.08, 1.04, 1.12, 0.05, noise=0.1), None),  # the endpoint differs as much from itself
+        (_changed(0.80, 0.75, 0.85, 0.05), True),  # better
+        (_changed(1.30, None, None, None), None),
+    ],
+)
+def test_a_gate_is_kept_broken_or_open(change: Change, kept: bool | None) -> None:
+    answer, said = Gate.parse("p99>5%").judge(change)
+    assert answer is kept
+    assert bool(said) == (kept is not True)
+
+
+def test_a_fall_is_judged_as_the_rise_of_the_inverse() -> None:
+    gate = Gate.parse("p99<-5%")
+    assert gate.judge(_changed(0.90, 0.87, 0.93, 0.03))[0] is False
+    assert gate.judge(_changed(1.20, 1.10, 1.30, 0.03))[0] is True
+
+
+def test_exit_codes_of_the_command(base: Path, same: Path, slower: Path) -> None:
+    code, said = _compare(base, slower, "--fail-on", "p50>5%")
+    assert code == 1
+    assert "p50 of m/eager at 200/s changed by +1" in said
+    assert _compare(base, same, "--fail-on", "p50>5%")[0] == 0
+    code, said = _compare(base, same, "--fail-on", "p999>1%")
+    assert code == 3
+    assert "too little known to say whether p999>1%" in said
+    assert _compare(base, slower)[0] == 0  # nothing was asked of it
+    code, said = _compare(base, same, slower, "--fail-on", "p50>5%")
+    assert code == 1
+    assert "slower" in said
+    assert _compare(base, base.parent / "none")[0] == 2
+
+
+def test_a_run_that_proves_nothing_opens_every_gate(base: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "run", _steps(1.3), status="aborted", stopped_s=130, poisson=True).folder
+    code, said = _compare(base, other, "--fail-on", "p99>5%")
+    assert code == 3
+    assert "run: the run was aborted after 3 of 4 steps" in said
+
+
+def test_json_has_what_the_table_has(base: Path, slower: Path) -> None:
+    code, said = _compare(base, slower, "--json", "--fail-on", "p99>5%")
+    found = json.loads(said)
+    assert (code, found["verdict"]) == (1, "fail")
+    rows = {(row["endpoint"], row["at"], row["metric"]): row for row in found["changes"]}
+    assert rows["m/eager", "400/s", "p99"]["differs"] is True
+    assert len(rows) == len(found["changes"])
+
+
+def test_one_run_alone_compares_its_variants(base: Path) -> None:
+    code, said = _compare(base)
+    assert code == 0
+    rows = [line.split() for line in said.splitlines()[1:]]
+    assert [row[2] for row in rows if row[4] == "p99"] == ["m/eager", "m/eager"]
+    first = next(row for row in rows if row[4] == "p50")
+    assert float(first[7]) == pytest.approx(0.6, rel=0.05)
+    assert "differs" in first
