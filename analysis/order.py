@@ -8,9 +8,7 @@ values, to the nanosecond. Times are in ms, a failure is +infinity.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ from analysis.records import LATE_MS, LATE_SHARE
 from analysis.scan import Floats, Ints
 from analysis.sketch import Sketch, effective_size, interval, probabilities, ranks
 from analysis.stats import rank
-from analysis.tally import Key, Tally, pieces
+from analysis.tally import Key, Tallies, Tally, pieces, tally
 
 if TYPE_CHECKING:
     from analysis.store import Run
@@ -58,16 +56,20 @@ class Order:
         return cls({}, {}, {}, {}, {}, {}, 0, LATE_MS, Sketch.empty(np.zeros(0)), None)
 
 
-def orders(run: Run, percents: Sequence[float]) -> dict[Key, Order]:
-    """For every step and endpoint; `percents` are wanted beside the usual ones."""
-    wanted = tuple(sorted({*PERCENTS, *percents}))
-    groups = run.tallies.groups
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        kept = {key: pool.submit(_kept, found, wanted) for key, found in groups.items() if found.kept}
-        found = {key: future.result() for key, future in kept.items()}
-    if rest := [key for key in groups if key not in found]:
-        found |= _passed(run, rest, wanted)
-    return {key: found[key] for key in groups}
+def gather(run: Run) -> tuple[Tallies, dict[Key, Order]]:
+    """The tallies of a run and the order of each; a step's values are let go of when it has no more rows."""
+    percents = sorted({*PERCENTS, *(slo.percentile for slo in run.manifest.slos if slo.percentile)})
+    found: dict[Key, Order] = {}
+
+    def closed(key: Key, whole: Tally) -> None:
+        if whole.kept:
+            found[key] = _kept(whole, percents)
+            whole.let_go()
+
+    tallies = tally(run, closed)
+    if rest := [key for key in tallies.groups if key not in found]:
+        found |= _passed(run, tallies, rest, percents)
+    return tallies, found
 
 
 def late_limit_ms(service_ms: Mapping[float, float]) -> float:
@@ -180,7 +182,7 @@ class Select:
         return int(values[order][np.searchsorted(held, wanted - before, side="right")])
 
 
-def _passed(run: Run, keys: Sequence[Key], percents: Sequence[float]) -> dict[Key, Order]:
+def _passed(run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float]) -> dict[Key, Order]:
     names = ("latency", "service", "late", "late_whole")
     selects = {key: {name: Select() for name in names} for key in keys}
 
@@ -196,18 +198,18 @@ def _passed(run: Run, keys: Sequence[Key], percents: Sequence[float]) -> dict[Ke
     places_of: dict[tuple[Key, str], dict[float, int]] = {}
     edges: dict[Key, Floats] = {}
     for key in keys:
-        tally, mine = run.tallies.groups[key], selects[key]
+        whole, mine = tallies.groups[key], selects[key]
         asked = {"latency": percents, "service": (50.0, 99.0), "late": LATE, "late_whole": LATE}
         for name, wanted in asked.items():
             places_of[key, name] = {percent: rank(mine[name].n, percent) for percent in wanted if mine[name].n}
-        places_of[key, "ok"] = {percent: rank(tally.ok, percent) for percent in percents if tally.ok}
+        places_of[key, "ok"] = {percent: rank(whole.ok, percent) for percent in percents if whole.ok}
         # where failures push it beyond the last success it is infinite
-        places_of[key, "service_all"] = {99.0: rank(tally.n, 99.0)} if mine["service"].n == tally.ok else {}
-        within = [place for place in places_of[key, "service_all"].values() if place < tally.ok]
+        places_of[key, "service_all"] = {99.0: rank(whole.n, 99.0)} if mine["service"].n == whole.ok else {}
+        within = [place for place in places_of[key, "service_all"].values() if place < whole.ok]
         mine["service"].want([*places_of[key, "service"].values(), *within])
         for name in ("late", "late_whole"):
             mine[name].want(places_of[key, name].values())
-        places = np.ceil(probabilities(tally.n) * (tally.n - 1)).astype(np.int64)
+        places = np.ceil(probabilities(whole.n) * (whole.n - 1)).astype(np.int64)
         mine["latency"].want([*places_of[key, "latency"].values(), *places_of[key, "ok"].values()])
         # the upper borders of the bins that hold them will do for a sketch
         borders = np.unique(np.searchsorted(np.cumsum(mine["latency"].counts), places, side="right"))
@@ -216,11 +218,11 @@ def _passed(run: Run, keys: Sequence[Key], percents: Sequence[float]) -> dict[Ke
         selects[key][name].look(values)
     found: dict[Key, dict[str, dict[float, float]]] = {}
     for key in keys:
-        tally, mine = run.tallies.groups[key], selects[key]
+        whole, mine = tallies.groups[key], selects[key]
         found[key] = {
             name: {
                 percent: _ms(mine[{"ok": "latency", "service_all": "service"}.get(name, name)].at(place))
-                if name != "service_all" or place < tally.ok
+                if name != "service_all" or place < whole.ok
                 else math.inf
                 for percent, place in places_of[key, name].items()
             }

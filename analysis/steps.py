@@ -21,7 +21,7 @@ import numpy as np
 
 from analysis import sketch, stats, steady, verdict, words
 from analysis.devices import Track, over
-from analysis.order import Order, orders
+from analysis.order import Order
 from analysis.records import LOST
 from analysis.stats import Growth
 from analysis.tally import Key, Tally
@@ -185,7 +185,6 @@ class _Log:
         self.run = run
         self.slos = run.manifest.slos
         self.bounds = [(s.percentile, s.latency_ms) for s in self.slos if s.percentile and s.latency_ms]
-        self.orders = orders(run, [percent for percent, _ in self.bounds])
         self.rising = verdict.is_rising(run)
         self.idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
         self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
@@ -210,7 +209,7 @@ class _Log:
 
     def measure(self, group: _Group, groups: Sequence[_Group]) -> MeasuredStep:
         step, tally, rate = group.step, group.tally, float(group.step["rate"])
-        order = self.orders.get(group.key) or Order.empty()
+        order = self.run.orders.get(group.key) or Order.empty()
         closed, twin = int(step.get("concurrency") or 0), bool(step.get("twin"))
         begin, block = int(step["start_ns"]), int(step.get("block") or 0)
         start, end, seconds = tally.grid.start_ns, tally.grid.end_ns, tally.grid.seconds

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.devices import Track
+    from analysis.order import Order
     from analysis.steps import MeasuredStep
-    from analysis.tally import Tallies
+    from analysis.tally import Key, Tallies
 
 _QUIET_S = 30.0
 _DERIVED = {
@@ -105,11 +106,20 @@ class Run:
         return tracks(self.tables[DEVICES].whole(), self.manifest.clock, self.manifest.started_ns)
 
     @cached_property
+    def _gathered(self) -> tuple[Tallies, dict[Key, Order]]:
+        from analysis.order import gather
+
+        return gather(self)
+
+    @property
     def tallies(self) -> Tallies:
         """Everything that is known of the requests without holding them."""
-        from analysis.tally import tally
+        return self._gathered[0]
 
-        return tally(self)
+    @property
+    def orders(self) -> dict[Key, Order]:
+        """The percentiles of each step and endpoint."""
+        return self._gathered[1]
 
     @cached_property
     def measured(self) -> list[MeasuredStep]:

@@ -9,6 +9,7 @@ Knows nothing of what the figures mean.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,14 @@ class Stored:
         if not there:  # a row group read without columns forgets how many rows it has
             return conform(pa.table({"": pa.nulls(part.rows)}), self.table, part.path, asked)
         return conform(found, self.table, part.path, asked)
+
+    def span(self, part: Part, column: str) -> tuple[float, float]:
+        """Between what a column of numbers lies in a part, as far as its file says."""
+        if part.group >= 0 and column in (names := self.metadata.schema.names):
+            found = self.metadata.row_group(part.group).column(names.index(column)).statistics
+            if found is not None and found.has_min_max:
+                return found.min, found.max
+        return -math.inf, math.inf
 
     def whole(self, columns: Sequence[str] | None = None) -> Any:
         """These columns of all rows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -121,8 +121,13 @@ class Tally:
         for name in ("packed", "service", "late", "late_outside"):
             mine = getattr(self, name)
             mine += getattr(other, name)
-            if not self.kept:
-                mine.clear()
+        if not self.kept:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Of every single value."""
+        for values in (self.packed, self.service, self.late, self.late_outside):
+            values.clear()
 
     @property
     def succeeded(self) -> int:
@@ -223,11 +228,16 @@ class Tallies:
         return sum(found.succeeded for found in self.groups.values())
 
 
-def tally(run: Run) -> Tallies:
-    """One pass over all rows."""
+def tally(run: Run, closed: Callable[[Key, Tally], None]) -> Tallies:
+    """One pass over all rows; `closed` is called for each tally that will not grow any more."""
     stored = run.tables[REQUESTS]
-    whole, numbers = Tallies(), _Numbers(len(stored))
-    for part in scan(stored, COLUMNS, _Plan(run).gather):
+    whole, numbers, plan = Tallies(), _Numbers(len(stored)), _Plan(run)
+    spans = [stored.span(part, "step") for part in stored.parts]
+    last = {
+        step: max((n for n, span in enumerate(spans) if span[0] <= step <= span[1]), default=0) for step in plan.planned
+    }
+    open_: list[Key] = []
+    for number, part in enumerate(scan(stored, COLUMNS, plan.gather)):
         for name in ("rows", "strangers", "with_device", "joined", "near_boundary"):
             setattr(whole, name, getattr(whole, name) + getattr(part.own, name))
         ends = [end for end in (whole.first_ns, part.own.first_ns) if end is not None]
@@ -239,6 +249,10 @@ def tally(run: Run) -> Tallies:
                 whole.groups[key].add(found)
             else:
                 whole.groups[key] = found
+                open_.append(key)
+        for key in [key for key in open_ if last[key[0]] <= number]:
+            closed(key, whole.groups[key])
+            open_.remove(key)
     whole.doubled = numbers.doubled()
     return whole
 
