@@ -38,6 +38,7 @@ MISUSES = (
     ("serve.spec", "ServeError"),
 )
 READY_S = 1800
+MANY = 20_000_000
 STOP_S = 30
 
 
@@ -489,6 +490,8 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
 
     store.seal(folder)
     run = store.load(folder)
+    if (rows := len(run.tables["requests"])) > MANY:
+        click.echo(f"reading {rows:,} requests; ten million take about two seconds", err=True)
     found = summary.write(run)
     for form in forms:
         click.echo(f"{form}: {summary.export(run, found, form)}")

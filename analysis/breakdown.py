@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from analysis.tally import Tally
 
 LEAST = 30
-"""Requests that a row rests on, at least, where there are so many."""
+"""Requests that a row rests on, at least, where so many are as slow."""
 STAGES = {
     "client_ms": "waiting in the load generator",
     "network_ms": "the way to the server and back, a proxy included",
@@ -125,7 +125,7 @@ def _band(tally: Tally, percent: float) -> tuple[int, int]:
     below = np.cumsum(counts)
     place = int(np.searchsorted(below, math.ceil((tally.n - 1) * percent / 100), side="right"))
     first = last = min(place, len(counts) - 1)
-    enough = min(LEAST, float(below[-1]))
+    enough = min(LEAST, max(5, 2 * tally.n * (1 - percent / 100)), float(below[-1]))
     while counts[first : last + 1].sum() < enough:
         first, last = max(0, first - 1), min(len(counts) - 1, last + 1)
     return first, last

@@ -32,6 +32,10 @@ def _met(value: Any) -> str:
     return {"True": "met", "False": "missed", "None": ABSENT}.get(str(value), str(value))
 
 
+def _yes(value: Any) -> str:
+    return {True: "yes", False: "no"}.get(value, ABSENT)
+
+
 STEP_COLUMNS = (
     Column("endpoint", "endpoint", "step", _text, "Model and variant under load", brief=True),
     Column("index", "step", "step", count, "Number of the step in the scenario"),
@@ -91,10 +95,16 @@ STEP_COLUMNS = (
     Column("temp_c", "°C", "device", significant, "Device temperature"),
     Column("sm_mhz", "SM, MHz", "device", significant, "Clock of the processors"),
     Column("throttled_pct", "throttled, %", "device", significant, "Share of samples with a lowered clock"),
+    Column("seen_util_pct", "use, %", "device as requests saw it", significant, "At each request's time, their mean"),
+    Column("seen_power_w", "power, W", "device as requests saw it", significant, "At each request's time, their mean"),
+    Column("seen_sm_mhz", "SM, MHz", "device as requests saw it", significant, "At each request's time, their mean"),
+    Column("seen_throttled_pct", "throttled, %", "device as requests saw it", significant, "Share of the requests"),
+    Column("settled_s", "settled, s", "steadiness", significant, "When latency had settled, since the step began"),
+    Column("drift_pct", "drift, %", "steadiness", significant, "Change of mean latency over the window, if no chance"),
+    Column("steady", "steady", "steadiness", _yes, "Whether latency had settled before the window and stayed"),
+    Column("three_windows", "3 windows", "steadiness", _yes, "Whether perf_analyzer's rule would call it stable"),
     Column("slo", "objective", "judged", _met, "Whether the step met the objective", brief=True),
-    Column(
-        "trusted", "trusted", "judged", lambda v: "yes" if v else "no", "Whether the step's numbers can be believed"
-    ),
+    Column("trusted", "trusted", "judged", _yes, "Whether the step's numbers can be believed"),
 )
 
 

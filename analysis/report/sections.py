@@ -11,20 +11,11 @@ from itertools import groupby
 from typing import Any
 
 from analysis import words
+from analysis.breakdown import STAGES
 from analysis.report import charts, columns, facts
 from analysis.report.markup import Child, Html, join, tag
 from analysis.report.timeline import device_slices
-from analysis.report.view import Stages, View
-from analysis.steps import STAGES
-
-_STAGE_MEANING = {
-    "queue": "waiting in the replica's queue",
-    "batch": "waiting for and building the batch",
-    "h2d": "copying from host to device",
-    "compute": "running the model",
-    "d2h": "copying from device to host",
-    "rest": "network, ingress and everything else outside the replica",
-}
+from analysis.report.view import STAGE_NAMES, Stages, View
 
 
 def _table(
@@ -115,18 +106,23 @@ def _pairs(view: View) -> Html | None:
     rows = view.report["pairs"]
     if not rows:
         return None
-    heads = ("pair", "at", "in words", "P50 ratio", "P99 ratio", "interval", "smallest visible", "rounds")
+    heads = (
+        "pair", "at", "in words", "P50 ratio", "interval", "P99 ratio", "interval", "smallest visible", "J/request",
+        "rounds",
+    )  # fmt: skip
     cells = [
         (
             f"{pair['a']} against {pair['b']}",
             words.load(pair["rate"], pair["concurrency"]),
             words.pair_sentence(pair),
             words.significant(pair["p50_ratio"]),
+            words.interval(pair["p50_low"], pair["p50_high"]),
             words.significant(pair["p99_ratio"]),
             words.interval(pair["ratio_low"], pair["ratio_high"]),
             words.ABSENT
             if pair["smallest_visible"] is None
             else f"{words.significant(100 * pair['smallest_visible'])} %",
+            words.significant(pair["joules_ratio"]),
             words.count(pair["rounds"]),
         )
         for pair in rows
@@ -176,7 +172,7 @@ def _stages(view: View) -> Html | None:
         return None
     # One overloaded step would leave the others no width: its bar is cut.
     longest = min(max(s.total for s in found), 4 * sorted(s.total for s in found)[(len(found) - 1) // 2])
-    names = [name for name in (*STAGES, "rest") if any(name in stages.parts for stages in found)]
+    names = [name for name in STAGE_NAMES if any(name in stages.parts for stages in found)]
 
     def bar(stages: Stages) -> Html:
         widths = ((name, 100 * ms / longest) for name, ms in stages.parts.items())
@@ -185,18 +181,19 @@ def _stages(view: View) -> Html | None:
 
     rows = [
         (
-            f"{stages.endpoint} at {stages.asked}",
+            f"{stages.endpoint} at {stages.asked}, P{stages.percentile:g}",
             bar(stages),
             *(words.significant(stages.parts.get(name)) for name in names),
             words.significant(stages.total),
+            stages.grew or words.ABSENT,
         )
         for stages in found
     ]
-    key = (tag("li", tag("i", class_=f"chip {name}"), tag("b", name), f" {_STAGE_MEANING[name]}") for name in names)
-    caption = "Mean service time of successes by stage, in milliseconds"
+    key = (tag("li", tag("i", class_=f"chip {name}"), tag("b", name), f" {STAGES[f'{name}_ms']}") for name in names)
+    caption = "Mean times, in milliseconds, of the requests that took as long as the percentile says"
     if any(stages.total > longest for stages in found):
         caption += "; a bar that fades out is longer than its row"
-    heads = ("step", "drawn", *names, "total")
+    heads = ("requests", "drawn", *names, "total", "grew most since the lower rate")
     return join([tag("ul", key, class_="stages"), _table(heads, rows, caption, numbers_from=2, class_="stagetable")])
 
 
@@ -232,7 +229,7 @@ def _again(view: View) -> Html:
                 "Every request is a row: ",
                 tag("code", f"headroom rows {run_id}"),
                 " prints them as CSV, and in a notebook ",
-                tag("code", f'analysis.load("runs/{run_id}").requests'),
+                tag("code", f'analysis.load("runs/{run_id}").requests()'),
                 " is a pandas frame. ",
                 tag("code", "report.json"),
                 " and ",

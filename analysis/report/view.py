@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from analysis.breakdown import STAGES
 from analysis.report.timeline import Timeline, latencies, notable
-from analysis.steps import STAGES
+from analysis.words import significant
 
 if TYPE_CHECKING:
     from analysis.devices import Track
     from analysis.store import Run
+
+STAGE_NAMES = tuple(name.removesuffix("_ms") for name in STAGES)
 
 _OVER_ALL = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms", "service_p99_ms")
 """Percentiles over all arrivals, in which failures are infinite."""
@@ -27,11 +30,14 @@ _OVER_ALL = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms", "service_p99_ms"
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Where a step's mean service time went, in ms; `rest` is the network and the server's way in and out."""
+    """Where the time of the requests around a percentile of a step went, in ms."""
 
     endpoint: str
     asked: str
+    percentile: float
     parts: dict[str, float]
+    grew: str
+    """What grew most since the next lower rate, in words."""
 
     @property
     def total(self) -> float:
@@ -123,15 +129,14 @@ class View:
         return notable(self.run.events)
 
     def stages(self) -> list[Stages]:
-        """Mean stages of each step's successes that carry them, and the rest of their service time."""
+        """The breakdown of steps whose server tells its stages: the usual requests, and the slow ones."""
+        asked = {row["index"]: row["asked"] for row in self.steps}
         found = []
-        for measured in self.run.measured:
-            means = {stage: measured.tally.mean(f"{stage}_ms") for stage in STAGES}
-            parts = {stage: mean for stage, mean in means.items() if mean is not None}
-            service = measured.tally.mean("service_ms")
-            if measured.tally.known("server_ms") and service is not None:
-                parts["rest"] = max(0.0, service - sum(parts.values()))
-                found.append(Stages(measured.summary.endpoint, measured.asked, parts))
+        for row in self.report["breakdown"]:
+            known = {name: row[f"{name}_ms"] for name in STAGE_NAMES if row[f"{name}_ms"] is not None}
+            if row["percentile"] in (50, 99) and row["compute_ms"] is not None:
+                grew = f"{row['grew']} +{significant(row['grew_by_ms'])}" if row["grew"] else ""
+                found.append(Stages(row["endpoint"], str(asked[row["index"]]), row["percentile"], known, grew))
         return found
 
 

@@ -1,0 +1,76 @@
+"""`headroom report` and `headroom rows` on folders that are there already."""
+
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from folders import Load, Waveform, lognormal, make_run
+
+import analysis
+from headroom import main
+
+LOADS = [Load("m/eager", 200, lognormal(20), seconds=20), Load("m/compiled", 200, lognormal(12), seconds=20)]
+
+
+def _folder(folder: Path, sealed: bool = True) -> Path:
+    return make_run(folder, LOADS, slo=["p99<100ms,errors<1%"], devices=[Waveform()], sealed=sealed).folder
+
+
+def test_figures_without_a_page(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run", sealed=False)
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page"])
+    assert found.exit_code == 0
+    assert found.output.rstrip().endswith(f"report: {folder / 'report.json'}")
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"run.json", "events.jsonl", "requests.parquet", "devices.parquet", "report.json", "steps.csv"}
+
+
+def test_every_form_is_written_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    (tmp_path / "step.md").write_text("before\n")
+    folder = _folder(tmp_path / "run")
+    forms = ("junit", "github", "openmetrics", "loadgen", "parquet")
+    words = [word for form in forms for word in ("--export", form)]
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page", *words])
+    assert found.exit_code == 0
+    for form, name in zip(
+        forms, ("junit.xml", "summary.md", "metrics.txt", "summary.txt", "steps.parquet"), strict=True
+    ):
+        assert f"{form}: {folder / name}" in found.output
+        assert (folder / name).stat().st_size > 0
+    assert (tmp_path / "step.md").read_text() == "before\n" + (folder / "summary.md").read_text()
+    table = pd.read_parquet(folder / "steps.parquet")
+    assert table[["run", "endpoint", "rate"]].values.tolist() == [["run", "m/eager", 200], ["run", "m/compiled", 200]]
+    assert table["p99_ms"].tolist() == analysis.load(folder).steps["p99_ms"].tolist()
+
+
+def test_a_form_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    found = CliRunner().invoke(main, ["report", str(tmp_path / "none"), "--export", "pdf"])
+    assert found.exit_code == 2
+    assert found.output == "headroom: --export pdf: the forms are junit, github, openmetrics, loadgen, parquet\n"
+
+
+def test_rows_of_any_table_are_csv_whether_sealed_or_not(tmp_path: Path) -> None:
+    for sealed in (True, False):
+        folder = _folder(tmp_path / str(sealed), sealed)
+        for table, count in (("requests", 8000), ("devices", 452)):
+            said = CliRunner().invoke(main, ["rows", str(folder), "--table", table]).output
+            rows = list(csv.DictReader(io.StringIO(said)))
+            assert len(rows) == len(analysis.load(folder).tables[table]) == count
+    assert {row["device"] for row in rows} == {Waveform().device}
+
+
+def test_a_report_without_a_page_does_not_wait_for_pandas(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run")
+    code = (
+        "import sys, headroom\n"
+        f"try: headroom.main(['report', {str(folder)!r}, '--no-page'])\n"
+        "except SystemExit as ended: assert ended.code == 0\n"
+        "assert not {'pandas', 'gevent', 'locust', 'torch', 'ray'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[1])
