@@ -20,7 +20,7 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev  ## the benchmarks: a table, then one JSON line each
+bench: $(VENV)/.bench  ## the benchmarks: a table, then one JSON line each
 	@for file in tests/bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean:  ## removes the virtual environment and caches, not your runs
@@ -39,3 +39,7 @@ $(VENV)/.serve: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml | $(VENV)/.serve
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,dev]'
 	touch $@ $(VENV)/.serve
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,dev,bench]'
+	touch $@ $(VENV)/.dev $(VENV)/.serve

@@ -22,6 +22,7 @@ LEAST_N_EFF, LEAST_BEYOND = 200, 2
 """Below so many effective samples, in all and beyond the percentile, an interval would be too narrow: there is none."""
 
 WAVES = 30
+BY_CHANCE = 0.15
 PRIOR = 0.25
 """Cosines that a variance is taken from: fewer see longer correlation, more leave less to chance."""
 
@@ -106,8 +107,10 @@ def effective_size(sketch: Sketch, percent: float) -> float | None:
     if not n:
         return None
     measured = n / _inflation(sketch, percent)
-    # a variance from so few waves is uncertain: Student's t for the normal
-    direct = measured / float(special.stdtrit(WAVES, 0.975) / special.ndtri(0.975)) ** 2
+    # a variance from so few waves is uncertain: Student's t for the normal; but independent samples, whose variance
+    # comes out above its truth by chance as often as below, are not to be thought correlated for that
+    allowance = float(special.stdtrit(WAVES, 0.975) / special.ndtri(0.975)) ** 2
+    direct = n / max(1.0, allowance * _inflation(sketch, percent) - BY_CHANCE)
     if percent <= 50:
         return max(1.0, direct)
     # in queues the excess at P75 is 1.4 times that at P50

@@ -115,7 +115,7 @@ def test_the_interval_of_p99_holds_the_truth_as_often_as_it_says(
             given += 1
             held += row["p99_low_ms"] <= truth <= (row["p99_high_ms"] or math.inf)
     assert given >= 0.95 * SEEDS
-    assert 0.91 <= held / given <= 0.985
+    assert 0.91 <= held / given <= 0.98
 
 
 def test_correlated_latencies_are_not_taken_for_independent_ones(tmp_path: Path) -> None:
