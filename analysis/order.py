@@ -107,7 +107,7 @@ def _kept(tally: Tally, percents: Sequence[float]) -> Order:
         {percent: _ms(latency[rank(tally.ok, percent)]) for percent in percents} if tally.ok else {},
         times,
         picked(service, (99.0,), tally.n) if len(service) == tally.ok else {},
-        picked(late, LATE, len(late)),
+        picked(late, (99.0,), len(late)),
         picked(late_whole, LATE, len(late_whole)),
         int(np.count_nonzero(late > limit * 1e6)),
         limit,
@@ -199,7 +199,7 @@ def _passed(run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[
     edges: dict[Key, Floats] = {}
     for key in keys:
         whole, mine = tallies.groups[key], selects[key]
-        asked = {"latency": percents, "service": (50.0, 99.0), "late": LATE, "late_whole": LATE}
+        asked = {"latency": percents, "service": (50.0, 99.0), "late": (99.0,), "late_whole": LATE}
         for name, wanted in asked.items():
             places_of[key, name] = {percent: rank(mine[name].n, percent) for percent in wanted if mine[name].n}
         places_of[key, "ok"] = {percent: rank(whole.ok, percent) for percent in percents if whole.ok}
