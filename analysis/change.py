@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from analysis.capacity import Capacity, capacities
 from analysis.compare import LEVEL, Level, Ratio, Rounds, at, fault, level_of, pairs, percentile_ratio, plain_ratio
+from analysis.records import LEAST_FOR_P999
 from analysis.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
 from analysis.words import load, significant
 
@@ -229,6 +230,8 @@ def _at_level(
         yield Change(run, endpoint, where, "p99", None, None, note=why, worse=broke)
         return
     for metric, percentile in PERCENTILES.items():
+        if metric == "p999" and not all(step.summary.n >= LEAST_FOR_P999 for both in usable for step in both):
+            continue
         old, now = (_mean([step.order.latency_ms.get(percentile) for step in side]) for side in _sides(usable))
         if old is None or now is None:
             continue

@@ -16,7 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from analysis import words
-from analysis.records import Manifest
+from analysis.records import LEAST_FOR_P999, Manifest
 
 Report = Mapping[str, Any]
 
@@ -59,6 +59,8 @@ def _steps(report: Report, manifest: Manifest) -> Iterator[_Step]:
 def _restored(row: Report) -> dict[str, Any]:
     """A percentile that is null although there were arrivals was infinite."""
     infinite = [key for key, value in row.items() if value is None and row["n"] and re.fullmatch(r"p\d+_ms", key)]
+    if row["n"] < LEAST_FOR_P999 and "p999_ms" in infinite:
+        infinite.remove("p999_ms")
     # where no time of sending is known, service is unknown and not infinite
     if row["service_p99_ms"] is None and row["errors"] and row["late_p99_ms"] is not None:
         infinite.append("service_p99_ms")

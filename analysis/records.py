@@ -33,6 +33,9 @@ MOST_CPU_PCT, MOST_UNSENT = 85.0, 0.001
 """The load generator stood in the way where it sent later (P99) than a millisecond or a twentieth of the median service
 time, was busier than this, or dropped a larger share of the arrivals although the endpoint kept up."""
 
+LEAST_FOR_P999 = 4603
+"""Arrivals that P99.9 takes at least, by MLPerf's rule; of fewer there is none, so that its absence says nothing."""
+
 LOST = "lost"
 """Status of an arrival that was sent but whose answer the run did not live to see."""
 

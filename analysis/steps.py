@@ -22,7 +22,7 @@ import numpy as np
 from analysis import sketch, stats, steady, verdict, words
 from analysis.devices import Track, over
 from analysis.order import Order
-from analysis.records import LOST
+from analysis.records import LEAST_FOR_P999, LOST
 from analysis.stats import Growth
 from analysis.tally import Key, Tally
 from analysis.verdict import Sample
@@ -56,6 +56,7 @@ class StepSummary:
     p95_ms: float | None = None
     p99_ms: float | None = None
     p999_ms: float | None = None
+    """Only where there are enough arrivals for it."""
     p99_low_ms: float | None = None
     p99_high_ms: float | None = None
     ok_p99_ms: float | None = None
@@ -289,7 +290,7 @@ class _Log:
             p90_ms=order.latency_ms[90.0],
             p95_ms=order.latency_ms[95.0],
             p99_ms=order.latency_ms[99.0],
-            p999_ms=order.latency_ms[99.9],
+            p999_ms=order.latency_ms[99.9] if n >= LEAST_FOR_P999 else None,
             p99_low_ms=interval[0] if interval else None,
             p99_high_ms=interval[1] if interval else None,
             ok_p99_ms=order.ok_ms.get(99.0),

@@ -328,7 +328,7 @@ def test_openmetrics_has_the_figures_of_the_report_in_base_units(tmp_path: Path)
         truth = {
             ("step_latency_seconds", "quantile", "0.5"): row["p50_ms"] / 1e3,
             ("step_latency_seconds", "quantile", "0.99"): row["p99_ms"] / 1e3,
-            ("step_latency_seconds", "quantile", "0.999"): row["p999_ms"] / 1e3,
+            ("step_latency_seconds", "quantile", "0.95"): row["p95_ms"] / 1e3,
             ("step_service_seconds", "quantile", "0.99"): row["service_p99_ms"] / 1e3,
             ("step_requests", "outcome", "ok"): row["ok"],
             ("step_requests_per_second", "kind", "achieved"): row["achieved_rps"],
@@ -462,3 +462,12 @@ def test_loadgen_shows_the_latencies_that_the_report_has(tmp_path: Path) -> None
     assert summary["Min latency (ns)"] == "9500000"
     assert summary["Max latency (ns)"] == "12000000"
     assert summary["97.00 percentile latency (ns)"] == "infinite"
+
+
+def test_a_p999_that_the_sample_does_not_carry_is_absent_and_not_infinite(tmp_path: Path) -> None:
+    few = [Load("m/a", 100, FAST, failed=0.01)]
+    many = [Load("m/a", 500, FAST, failed=0.01)]
+    for name, loads, given in (("few", few, 0), ("many", many, 1)):
+        run = analysis.load(make_run(tmp_path / name, loads).folder)
+        text = export.openmetrics(report_of(run), run.manifest)
+        assert len(re.findall(r'step_latency_seconds\{[^}]*quantile="0.999"\} \+Inf', text)) == given

@@ -5,6 +5,7 @@ import pytest
 from folders import queue
 from scipy import stats
 
+from analysis.records import LEAST_FOR_P999
 from analysis.stats import (
     Floats,
     Growth,
@@ -41,6 +42,10 @@ def test_failures_are_the_slowest() -> None:
 )
 def test_early_stopping_counts_are_mlperfs(percent: float, counts: tuple[int, ...]) -> None:
     assert tuple(early_stop_n(percent, over) for over in (0, 1, 5, 10)) == counts
+
+
+def test_the_least_for_p999_is_mlperfs() -> None:
+    assert early_stop_n(99.9) == LEAST_FOR_P999
 
 
 @pytest.mark.parametrize("percent", [90, 99, 99.9])

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.breakdown import STAGES
+from analysis.records import LEAST_FOR_P999
 from analysis.report.timeline import Timeline, latencies, notable
 from analysis.words import significant
 
@@ -144,7 +145,7 @@ def _restored(row: Mapping[str, Any]) -> dict[str, Any]:
     whole = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
     if whole.get("errors"):
         for key in _OVER_ALL:
-            if key in whole and whole[key] is None:
+            if key in whole and whole[key] is None and (key != "p999_ms" or (whole["n"] or 0) >= LEAST_FOR_P999):
                 whole[key] = math.inf
         if whole.get("p99_low_ms") is not None and whole.get("p99_high_ms") is None:
             whole["p99_high_ms"] = math.inf

@@ -1,13 +1,14 @@
 """`headroom report` over ten million requests on eight GPUs, beside hand-written queries for a part of its figures.
 
-Every row of the table is a whole process, from its start to its end: `headroom report --no-page` on a sealed folder;
-DuckDB and Polars with the same join (each request and the sample of its device) and the same summary (counts, five
-percentiles of latency, two more, means of stages and of what the devices did, by step and endpoint); and Arrow that
-only decodes the columns that the report reads, on all cores. They take turns, round by round; the best of each counts,
-and the ratios are of one round each. `report` does more than the queries: intervals, steadiness, queue growth, ledger,
-comparison, breakdown, verdict. `--rows 1e8` is for the memory: the queries are left out there.
+Each row of the table is a process of its own: `headroom report --no-page` on a sealed folder; DuckDB and Polars with
+the same join (each request and the sample of its device) and the same summary (counts, five percentiles of latency, two
+more, means of stages and of what the devices did, by step and endpoint); and Arrow that only decodes the columns that
+the report reads, on all cores and on one. They take turns, round by round; the best of each counts, and the ratios are
+of one round each, their median. `whole` is from the start of the process to its end, `imported` from when it has its
+modules. `report` does more than the queries: intervals, steadiness, queue growth, ledger, comparison, breakdown,
+verdict. `--rows 1e8` is for the memory: the queries are left out there.
 
-    python tests/bench/ten_million.py [--rows 1e7] [--rounds 3] [--keep FOLDER]
+    python tests/bench/ten_million.py [--rows 1e7] [--rates 20] [--rounds 3] [--keep FOLDER]
 """
 
 from __future__ import annotations
@@ -27,17 +28,33 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+OURS = "headroom report --no-page"
+
+REPORT = """
+import sys, time
+from pathlib import Path
+import analysis.kernel, analysis.order, analysis.steps, analysis.store, analysis.summary, headroom, rich.table
+from scipy import special
+began = time.perf_counter()
+code = headroom.make_report(Path(sys.argv[1]), page=False)
+print(time.perf_counter() - began)
+"""
+
 DECODE = """
-import sys
+import sys, time
 import pyarrow.parquet as pq
+began = time.perf_counter()
 source = pq.ParquetFile(sys.argv[1] + "/requests.parquet", read_dictionary=["endpoint", "status", "error", "device"])
-columns = sys.argv[2].split(",")
-print(sum(len(source.read_row_group(g, columns=columns)) for g in range(source.num_row_groups)))
+columns, threads = sys.argv[2].split(","), sys.argv[3] == "all"
+for group in range(source.num_row_groups):
+    source.read_row_group(group, columns=columns, use_threads=threads)
+print(time.perf_counter() - began)
 """
 
 DUCKDB = """
-import sys
+import sys, time
 import duckdb
+began = time.perf_counter()
 folder = sys.argv[1]
 print(len(duckdb.sql(f'''
 WITH r AS (
@@ -53,11 +70,13 @@ SELECT step, endpoint, count(*), sum(ok::int), quantile_disc(latency, [.5, .9, .
   quantile_disc(service, .99), quantile_disc(late, .99), avg(handled_ms), avg(queue_ms), avg(batch_ms), avg(h2d_ms),
   avg(compute_ms), avg(d2h_ms), avg(server_ms), avg(batch_rows), avg(util_pct), avg(power_w), avg(sm_mhz)
 FROM j GROUP BY step, endpoint ORDER BY step''').fetchall()))
+print(time.perf_counter() - began)
 """
 
 POLARS = """
-import sys, warnings
+import sys, time, warnings
 import polars as pl
+began = time.perf_counter()
 warnings.simplefilter("ignore")
 folder = sys.argv[1]
 ok = (pl.col("status") == "200") & pl.col("error").is_null()
@@ -83,20 +102,22 @@ print(joined.group_by("step", "endpoint").agg(
     pl.col("service").quantile(0.99, "higher"), pl.col("late").quantile(0.99, "higher"),
     pl.col(*stages, "util_pct", "power_w", "sm_mhz").mean(),
 ).sort("step").collect(engine="streaming").height)
+print(time.perf_counter() - began)
 """
 
 
-def measured(command: list[str]) -> tuple[float, float]:
-    """Seconds and peak megabytes of a process."""
+def measured(command: list[str]) -> tuple[float, float, float]:
+    """Seconds of a process, of these the ones that it counted itself, and its peak megabytes."""
     began = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ) as it:
+    where = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=where) as it:
+        assert it.stdout is not None
+        said = it.stdout.read()
         _, status, used = os.wait4(it.pid, 0)
         it.returncode = os.waitstatus_to_exitcode(status)
-    if it.returncode not in (0, 1, 3):  # verdicts
-        raise SystemExit(f"{' '.join(command[:3])} … ended with {it.returncode}")
-    return time.perf_counter() - began, used.ru_maxrss / 1e3
+    if it.returncode:
+        raise SystemExit(f"{' '.join(command[:2])} … ended with {it.returncode}")
+    return time.perf_counter() - began, float(said.splitlines()[-1]), used.ru_maxrss / 1e3
 
 
 def main() -> None:
@@ -116,30 +137,41 @@ def main() -> None:
         if not folder.exists():
             print(f"writing {asked.rows:,.0f} requests", file=sys.stderr)
             wide.write(folder, int(asked.rows), asked.rates)
-        python = sys.executable
+        names = ",".join(COLUMNS)
+        scripts = {
+            OURS: [REPORT],
+            "decoding alone, all cores": [DECODE, names, "all"],
+            "decoding alone, one core": [DECODE, names, "one"],
+            "DuckDB": [DUCKDB],
+            "Polars": [POLARS],
+        }
         commands = {
-            "headroom report --no-page": [python, str(ROOT / "headroom.py"), "report", str(folder), "--no-page"],
-            "decoding alone (Arrow)": [python, "-c", DECODE, str(folder), ",".join(COLUMNS)],
-            "DuckDB": [python, "-c", DUCKDB, str(folder)],
-            "Polars": [python, "-c", POLARS, str(folder)],
+            name: [sys.executable, "-c", script, str(folder), *more] for name, (script, *more) in scripts.items()
         }
         for name in ("DuckDB", "Polars"):
             if asked.rows > 2e7 or find_spec(name.lower()) is None:
                 print(f"{name} is left out: {'too many rows' if asked.rows > 2e7 else 'it is not installed'}")
                 commands.pop(name)
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-        measured(commands["headroom report --no-page"])  # the compiled loop, and the file in memory
+        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+        measured(commands[OURS])  # the compiled loop, and the file in memory
         for _ in range(asked.rounds):
             for name, command in commands.items():
                 found[name].append(measured(command))
-        ours = [seconds for seconds, _ in found["headroom report --no-page"]]
-        print(f"{'':28} {'best s':>8} {'peak MB':>8} {'report ÷ it':>12}")
+        print(f"{'best of each, seconds':28}   whole  imported  peak MB  report ÷ it  imported")
         result: dict[str, dict[str, float]] = {}
         for name, runs in found.items():
-            ratio = statistics.median(own / other for own, (other, _) in zip(ours, runs, strict=True))
-            best, peak = min(seconds for seconds, _ in runs), max(megabytes for _, megabytes in runs)
-            print(f"{name:28} {best:8.2f} {peak:8,.0f} {ratio:12.2f}")
-            result[name] = {"s": round(best, 3), "mb": round(peak), "ratio": round(ratio, 3)}
+            whole, inside, peak = min(r[0] for r in runs), min(r[1] for r in runs), max(r[2] for r in runs)
+            both = list(zip(found[OURS], runs, strict=True))
+            ratios = [statistics.median(ours[k] / other[k] for ours, other in both) for k in (0, 1)]
+            print(f"{name:28} {whole:7.2f} {inside:9.2f} {peak:8,.0f} {ratios[0]:12.2f} {ratios[1]:9.2f}")
+            figures = {
+                "whole_s": whole,
+                "imported_s": inside,
+                "mb": peak,
+                "ratio": ratios[0],
+                "ratio_imported": ratios[1],
+            }
+            result[name] = {key: round(value, 3) for key, value in figures.items()}
         print(json.dumps({"bench": "ten_million", "rows": asked.rows, "steps": 2 * asked.rates, "found": result}))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
