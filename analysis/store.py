@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from analysis.order import Order
     from analysis.steps import MeasuredStep
     from analysis.tally import Key, Tallies
+
+Made = TypeVar("Made")
 
 _QUIET_S = 30.0
 _DERIVED = {
@@ -60,7 +62,11 @@ class Run:
         (answered 2xx without an error), `late_ms` (sent − intended), `service_ms` (done − sent) and `latency_ms`
         (done − intended), NaN where either end is missing. A run of many millions is best asked for what is needed.
         """
-        stored = self.tables[REQUESTS]
+        return self._reading(REQUESTS, lambda stored: self._requests(stored, step, columns))
+
+    def _requests(
+        self, stored: Stored, step: int | Sequence[int] | None, columns: Sequence[str] | None
+    ) -> pd.DataFrame:
         asked = (*stored.names, *_DERIVED) if columns is None else tuple(columns)
         if unknown := [name for name in asked if name not in stored.names and name not in _DERIVED]:
             raise KeyError(f"requests have no column '{unknown[0]}'; there are {', '.join((*stored.names, *_DERIVED))}")
@@ -96,20 +102,29 @@ class Run:
 
     @cached_property
     def devices(self) -> pd.DataFrame:
-        return _frame(self.tables[DEVICES].whole(), DEVICES)
+        return self._reading(DEVICES, lambda stored: _frame(stored.whole(), DEVICES))
 
     @cached_property
     def tracks(self) -> dict[str, Track]:
         """Each device's samples on the load generator's clock, by device."""
         from analysis.devices import tracks
 
-        return tracks(self.tables[DEVICES].whole(), self.manifest.clock, self.manifest.started_ns)
+        samples = self._reading(DEVICES, lambda stored: stored.whole())
+        return tracks(samples, self.manifest.clock, self.manifest.started_ns)
 
     @cached_property
     def _gathered(self) -> tuple[Tallies, dict[Key, Order]]:
         from analysis.order import gather
 
-        return gather(self)
+        return self._reading(REQUESTS, lambda _: gather(self))
+
+    def _reading(self, table: str, read: Callable[[Stored], Made]) -> Made:
+        """What is read of a table; another program may seal it meanwhile, and then its rows lie elsewhere."""
+        try:
+            return read(self.tables[table])
+        except VanishedError:
+            self.tables[table] = find(self.folder, table)
+            return read(self.tables[table])
 
     @property
     def tallies(self) -> Tallies:

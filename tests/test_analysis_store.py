@@ -113,6 +113,15 @@ def test_a_sealed_run_needs_nothing_but_three_files(tmp_path: Path) -> None:
     _same_rows(analysis.load(written.folder), written)
 
 
+def test_a_run_that_is_sealed_after_it_was_loaded_can_still_be_read(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    runs = [analysis.load(written.folder) for _ in range(3)]
+    seal(written.folder)
+    _same_rows(runs[0], written)
+    assert len(runs[1].steps) == 2
+    assert len(runs[2].joined()) == len(written.requests)
+
+
 def test_a_segment_written_after_sealing_is_added(tmp_path: Path) -> None:
     written = _segments(tmp_path / "run")
     seal(written.folder)

@@ -116,8 +116,8 @@ def test_the_join_is_the_same_as_without_the_offset(skewed, tmp_path):
         pair = pd.DataFrame({"a": one[column], "b": other[column]}).astype("float64")
         same &= ((pair["a"] == pair["b"]) | (pair["a"].isna() & pair["b"].isna())).to_numpy()
     # but for those so near to a boundary that the error could have mistaken them, which are counted
-    assert (~same).sum() <= run.join_counts.near_boundary
-    assert run.join_counts.joined == len(one)
+    assert (~same).sum() <= run.tallies.near_boundary
+    assert run.tallies.joined == len(one)
 
 
 def test_throttling_a_lost_gpu_and_a_missing_field_reach_the_report(library, tmp_path):
