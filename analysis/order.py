@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.layout import FAILED, SLICE_BITS
+from analysis.passes import pieces, tally
 from analysis.records import LATE_MS, LATE_SHARE
 from analysis.scan import Floats, Ints
 from analysis.sketch import Sketch, effective_size, interval, probabilities, ranks
 from analysis.stats import rank
-from analysis.tally import Key, Tallies, Tally, pieces, tally
+from analysis.tally import Key, Tallies, Tally
 
 if TYPE_CHECKING:
     from analysis.store import Run

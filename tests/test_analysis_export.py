@@ -411,10 +411,7 @@ def test_loadgen_of_a_ramp(tmp_path: Path) -> None:
         "Run can be trusted": "Yes",
         "* 1": report["steps"][0]["reasons"][0],
         "Mean (of successes) latency (ns)": "10000000",
-        **{
-            f"{percent} percentile latency (ns)": "10000000"
-            for percent in ("50.00", "90.00", "95.00", "99.00")
-        },
+        **{f"{percent} percentile latency (ns)": "10000000" for percent in ("50.00", "90.00", "95.00", "99.00")},
         "99.90 percentile latency (ns)": "unknown",  # a thousand do not carry it
         "target_latency (ns)": "50000000 (P99)",
         "seed": "1",

@@ -123,7 +123,7 @@ def measured(command: list[str]) -> tuple[float, float, float]:
 def main() -> None:
     import wide
 
-    from analysis.tally import COLUMNS
+    from analysis.passes import COLUMNS
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=float, default=1e7)
