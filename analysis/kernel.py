@@ -38,7 +38,15 @@ _SUMS = tuple(
 _SIGNATURE = types.void(*_ROWS, *_MEANING, *_DEVICES, *_SUMS)
 
 
-@numba.njit(_SIGNATURE, nogil=True, cache=True, error_model="numpy")
+def _compiled(function: Any) -> Any:
+    """As machine code, kept for the next process where there is a place to keep it."""
+    try:
+        return numba.njit(_SIGNATURE, nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # neither beside this file nor in a folder of the user's own
+        return numba.njit(_SIGNATURE, nogil=True, error_model="numpy")(function)
+
+
+@_compiled
 def gather(
     # rows; those without a text have −1 there
     step: Any, endpoint: Any, intended: Any, sent: Any, done: Any, status: Any, error: Any, device: Any,

@@ -42,7 +42,10 @@ def sentence(done):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["srve"], "unknown command 'srve'; known are demo, doctor, report, rows, run, serve; did you mean serve?"),
+        (
+            ["srve"],
+            "unknown command 'srve'; known are compare, demo, doctor, report, rows, run, serve; did you mean serve?",
+        ),
         (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, mlp, null"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
         (["run", "bert", "--rates", "5:1:1"], "--rates '5:1:1' is not understood"),
