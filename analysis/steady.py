@@ -40,6 +40,12 @@ class Steadiness:
     drift_pct: float | None = None
     steady: bool | None = None
     three_windows: bool | None = None
+    flatters: bool | None = None
+    """Of an unsteady step: whether its latencies are lower than what lasts, or else higher."""
+
+    def holds(self, answer: bool | None) -> bool | None:
+        """An answer to an objective, but for the one that only unsteadiness may have brought about."""
+        return None if answer is not None and self.flatters is answer else answer
 
     def sentence(self, tally: Tally) -> str | None:
         if self.steady is not False:
@@ -72,7 +78,9 @@ def steadiness(tally: Tally, growth: Growth) -> Steadiness:
     first = begin if settled else cut
     drift = _drift(means[first:], counts[first:])
     drift_pct = 100 * drift if drift is not None and abs(drift) > MATTERS and not growth.rising else None
-    return Steadiness(settled_s, settled, drift_pct, settled and drift_pct is None, _three_windows(tally))
+    flatters = early < rest if not settled else drift_pct > 0 if drift_pct is not None else None
+    steady = settled and drift_pct is None
+    return Steadiness(settled_s, settled, drift_pct, steady, _three_windows(tally), flatters)
 
 
 def _mean(means: stats.Floats, counts: stats.Floats, first: int, last: int) -> float:

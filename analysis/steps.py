@@ -268,9 +268,13 @@ class _Log:
             remarks.append(f"its device's clocks were held down: {by} of the time")
         if not overloaded and (unsteady := state.sentence(tally)):
             why = steady.causes(self.run, group.endpoint, by is not None, bool(doubts))
-            remarks.append(f"not steady: {unsteady}{why}")
+            # first where it is why an objective has no answer
+            remarks.insert(0 if state.flatters is not None else len(remarks), f"not steady: {unsteady}{why}")
 
-        met = tuple(answer for answer, _ in answers)
+        met = tuple(
+            answer if overloaded or slo.latency_ms is None else state.holds(answer)
+            for slo, (answer, _) in zip(self.slos, answers, strict=True)
+        )
         # of the objective with the highest percentile: the others' limits are lower
         goodput = (n - sample.over[max(self.bounds)]) / seconds if self.bounds else None
         row = StepSummary(

@@ -2,7 +2,8 @@
 
 Trust comes first. A step is not trusted where the load generator stood in the way: sent late, dropped
 arrivals although the endpoint kept up, had no CPU left, or recorded nothing. An overloaded endpoint is no
-reason for distrust: the step tells the truth, which is that it misses every objective.
+reason for distrust: the step tells the truth, which is that it misses every objective. An unsteady step has no answer
+where unsteadiness alone may have brought it about: it met the objective while latency rose, or missed it while it fell.
 
 The run cannot say (`inconclusive`) when it did not end by itself, its ledger is broken, or what was served
 is not what it claims to be (`testimony`). Otherwise:

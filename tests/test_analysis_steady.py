@@ -7,6 +7,7 @@ from folders import Floats, Latency, Load, Waveform, lognormal, make_run, queue
 import analysis
 from analysis.stats import segments, settled_after, slope, three_windows
 from analysis.steps import MeasuredStep
+from analysis.verdict import judge
 
 
 def _settling(after_s: float, factor: float = 2.0, noise: float = 0.2) -> Latency:
@@ -120,3 +121,24 @@ def test_segments_and_slope() -> None:
     weights = np.where(values % 2 == 0, 1.0, 3.0)
     assert segments(values, 10, weights).tolist() == [0.75 + 2 * k for k in range(10)]
     assert slope(np.array([1.0, 3.0, 5.0, 7.0, 100.0]), 0.5) == 4
+
+
+@pytest.mark.parametrize(
+    ("latency", "slo", "answer"),
+    [
+        (_settling(8), "p90<30ms", True),  # met in spite of the slow start
+        (_settling(8), "p90<18ms", None),  # missed, perhaps for the start alone
+        (_drifting(0.5), "p90<30ms", None),  # met, but who knows for how long
+        (_drifting(0.5), "p90<12ms", False),  # missed although it was faster at first
+    ],
+)
+def test_an_unsteady_step_has_no_answer_that_unsteadiness_may_have_made(
+    tmp_path: Path, latency: Latency, slo: str, answer: bool | None
+) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 100, latency, seconds=40)], slo=[slo], mode="hold", poisson=True)
+    run = analysis.load(written.folder)
+    assert run.measured[0].summary.slo is answer
+    found = judge(run)
+    assert found.verdict == {True: "pass", False: "fail", None: "inconclusive"}[answer]
+    if answer is None:
+        assert "not steady" in found.reasons[0]
