@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ IDLE_MOVED = 0.1
 """Share by which idle power after the load may differ from that before it, without being said."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Track:
     """One device's samples in order of time."""
 
@@ -62,12 +63,11 @@ class Track:
 
     def joules(self, start_ns: int, end_ns: int) -> float | None:
         """Energy over the window: the counter's difference, or the integral of power where there is no counter."""
-        counter = self._known("energy_j")
-        if counter is not None and (np.diff(counter[1]) >= 0).all():  # a driver that restarts counts from zero
-            edges = self._covered(counter[0], start_ns, end_ns)
+        if self.counter is not None:
+            edges = self._covered(self.counter[0], start_ns, end_ns)
             if edges is None:
                 return None
-            used = float(np.diff(np.interp(edges, *counter))[0])
+            used = float(np.diff(np.interp(edges, *self.counter))[0])
             return used * (end_ns - start_ns) / float(edges[1] - edges[0])
         power = self._known("power_w")
         edges = None if power is None else self._covered(power[0], start_ns, end_ns)
@@ -77,6 +77,12 @@ class Track:
         at = np.concatenate([edges[:1], power[0][inside], edges[1:]])
         mean_w = np.trapezoid(np.interp(at, *power), at) / (at[-1] - at[0])
         return float(mean_w) * (end_ns - start_ns) / 1e9
+
+    @cached_property
+    def counter(self) -> tuple[Floats, Floats] | None:
+        """The energy counter; None where it ever fell, as that of a driver that was started anew."""
+        found = self._known("energy_j")
+        return found if found is not None and (np.diff(found[1]) >= 0).all() else None
 
     def _known(self, column: str) -> tuple[Floats, Floats] | None:
         """Times since the first sample and values, where there are values; two make an interval."""

@@ -97,9 +97,17 @@ def _kept(tally: Tally, percents: Sequence[float]) -> Order:
     sketch.counts[...] = np.bincount(cells, minlength=sketch.counts.size).reshape(sketch.counts.shape)
 
     def picked(values: Ints, wanted: Iterable[float], n: int) -> dict[float, float]:
-        """By partition: one rank at a time is an order of magnitude faster than a sort, and than all at once."""
-        at = {percent: rank(n, percent) for percent in wanted} if n else {}
-        return {p: _ms(float(np.partition(values, r)[r])) if r < len(values) else math.inf for p, r in at.items()}
+        """In rising order, by partition of what is left: one rank at a time takes less than a sort, or all at once."""
+        found, below = {}, 0
+        for percent in wanted if n else ():
+            place = rank(n, percent) - below
+            if place >= len(values):  # a failure
+                found[percent] = math.inf
+                continue
+            values = np.partition(values, place)[place:] if place < len(values) - 1 else values.max(keepdims=True)
+            below += place
+            found[percent] = _ms(float(values[0]))
+        return found
 
     times = picked(service, (50.0, 99.0), len(service))
     limit = late_limit_ms(times)
