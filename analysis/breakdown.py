@@ -25,8 +25,8 @@ LEAST = 30
 """Requests that a row rests on, at least, where so many are as slow."""
 STAGES = {
     "client_ms": "waiting in the load generator",
-    "network_ms": "the way to the server and back, a proxy included",
-    "ingress_ms": "taken in and answered by the server, outside of its queue",
+    "network_ms": "the way to the server and back, with the proxy before it",
+    "ingress_ms": "inside the server before and after its stages",
     "queue_ms": "waiting in the replica's queue",
     "batch_ms": "waiting for and building the batch",
     "h2d_ms": "copying from host to device",

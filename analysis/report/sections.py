@@ -172,7 +172,7 @@ def _stages(view: View) -> Html | None:
         return None
     # One overloaded step would leave the others no width: its bar is cut.
     longest = min(max(s.total for s in found), 4 * sorted(s.total for s in found)[(len(found) - 1) // 2])
-    names = [name for name in STAGE_NAMES if any(name in stages.parts for stages in found)]
+    names = [name for name in STAGE_NAMES if any(stages.parts.get(name) for stages in found)]
 
     def bar(stages: Stages) -> Html:
         widths = ((name, 100 * ms / longest) for name, ms in stages.parts.items())
