@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,12 +61,13 @@ class Breakdown:
 
 def breakdown(steps: Iterable[MeasuredStep]) -> list[Breakdown]:
     """A row for the usual percentiles of every step that has successes there."""
-    known = list(steps)
-    found = []
-    for step in known:
-        lower = [other for other in known if other.summary.endpoint == step.summary.endpoint and other.rate < step.rate]
-        before = {row.percentile: row for row in _rows(max(lower, key=lambda other: other.rate))} if lower else {}
-        found += [replace(row, **_grown(before.get(row.percentile), row)) for row in _rows(step)]
+    known = [(step, {row.percentile: row for row in _rows(step)}) for step in steps]
+    found: list[Breakdown] = []
+    for step, rows in known:
+        same = [(other.rate, its) for other, its in known if other.summary.endpoint == step.summary.endpoint]
+        lower = [(rate, its) for rate, its in same if rate < step.rate]
+        _, before = max(lower, key=itemgetter(0), default=(0.0, dict[float, Breakdown]()))
+        found += [replace(row, **_grown(before.get(percent), row)) for percent, row in rows.items()]
     return found
 
 

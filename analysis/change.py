@@ -11,12 +11,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from analysis.capacity import Capacity, capacities
-from analysis.compare import LEVEL, Level, Ratio, Rounds, at, fault, level_of, pairs, percentile_ratio, plain_ratio
+from analysis.compare import Level, Ratio, Rounds, at, fault, level_of, pairs, percentile_ratio, plain_ratio, twins
 from analysis.records import LEAST_FOR_P999
+from analysis.sketch import holm
 from analysis.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
 from analysis.words import load, significant
 
@@ -127,8 +127,7 @@ def changes(base: Run, new: Run) -> list[Change]:
 def _called(found: Sequence[Change]) -> list[Change]:
     """With `differs` told, which is wrong about any of them in at most 5 of 100 comparisons (Holm's procedure)."""
     tested = sorted((one for one in found if one.p_value is not None), key=lambda one: one.p_value or 0.0)
-    clear = list(takewhile(lambda k: (tested[k].p_value or 0.0) < LEVEL / (len(tested) - k), range(len(tested))))
-    called = {id(tested[k]) for k in clear}
+    called = {id(one) for one in tested[: holm([one.p_value or 0.0 for one in tested], of=len(tested))]}
 
     def told(one: Change) -> bool | None:
         if one.p_value is not None:
@@ -211,7 +210,7 @@ def _same_arrivals(base: Run, new: Run) -> bool:
 def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
     """By endpoint and load: the largest relative difference of P99 between equal steps."""
     found: dict[tuple[str, Level], float] = {}
-    for pair in (pair for run in runs for pair in pairs(run) if pair.a == pair.b and pair.p99_ratio):
+    for pair in (pair for run in runs for pair in twins(run) if pair.p99_ratio):
         key = (pair.a, (pair.concurrency, 0.0 if pair.concurrency else pair.rate))
         apart = math.expm1(abs(math.log(pair.p99_ratio or 1.0)))
         found[key] = max(apart, found.get(key, 0.0))

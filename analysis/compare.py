@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import sketch
-from analysis.sketch import Doubt
+from analysis.sketch import LEVEL, Doubt, holm
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep
     from analysis.store import Run
 
-LEVEL = 0.05
 Rounds = list[tuple["MeasuredStep", "MeasuredStep"]]
 
 
@@ -41,8 +40,7 @@ class Ratio:
     @classmethod
     def of(cls, log: float, doubt: Doubt) -> Ratio:
         value, low, high = (math.exp(log + by) for by in (0.0, -doubt.reach, doubt.reach))
-        score = abs(log) / max(doubt.error, 1e-12)
-        return cls(value, low, high, doubt.smallest_visible, math.erfc(score / math.sqrt(2)))
+        return cls(value, low, high, doubt.smallest_visible, doubt.p_value(log))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +71,31 @@ class Pair:
 
 
 def pairs(run: Run) -> list[Pair]:
-    by_endpoint: dict[str, list[MeasuredStep]] = {}
-    for step in run.measured:
-        by_endpoint.setdefault(step.summary.endpoint, []).append(step)
+    by_endpoint = _by_endpoint(run)
     found = []
     for a, b in _partners(run, by_endpoint):
         for level in sorted(set(map(level_of, by_endpoint[a])) & set(map(level_of, by_endpoint[b]))):
             rounds = list(zip(at(by_endpoint[a], level), at(by_endpoint[b], level), strict=False))
             found.append(_pair(a, b, level, rounds))
-    return found + list(_noise(by_endpoint))
+    return found + list(twins(run))
 
 
-def _noise(endpoints: dict[str, list[MeasuredStep]]) -> Iterator[Pair]:
+def _by_endpoint(run: Run) -> dict[str, list[MeasuredStep]]:
+    found: dict[str, list[MeasuredStep]] = {}
+    for step in run.measured:
+        found.setdefault(step.summary.endpoint, []).append(step)
+    return found
+
+
+def twins(run: Run) -> Iterator[Pair]:
     """Each endpoint against itself, where it was driven twice in a row on the same arrivals."""
-    for endpoint, steps in endpoints.items():
+    for endpoint, steps in _by_endpoint(run).items():
         levels = {level_of(step) for step in steps if step.twin}
         for level in sorted(levels):
             mine = {step.summary.index: step for step in steps if level_of(step) == level}
-            twins = [(mine[index - 1], step) for index, step in mine.items() if step.twin and index - 1 in mine]
-            if twins:
-                yield _pair(endpoint, endpoint, level, twins)
+            rounds = [(mine[index - 1], step) for index, step in mine.items() if step.twin and index - 1 in mine]
+            if rounds:
+                yield _pair(endpoint, endpoint, level, rounds)
 
 
 Level = tuple[int, float]
@@ -183,9 +186,9 @@ def plain_ratio(values: Iterable[tuple[float | None, float | None]]) -> Ratio:
 
 
 def any_differs(ratios: Sequence[Ratio]) -> bool | None:
-    """Whether the clearest of several differences stands at a level divided by their number (Holm's first step)."""
-    found = [ratio.p_value for ratio in ratios if ratio.p_value is not None]
-    return min(found) < LEVEL / len(found) if found else None
+    """Whether any of several is called a difference; None where none can be."""
+    found = sorted(ratio.p_value for ratio in ratios if ratio.p_value is not None)
+    return holm(found, of=len(found)) > 0 if found else None
 
 
 def fault(step: MeasuredStep) -> str | None:

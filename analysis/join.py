@@ -1,15 +1,13 @@
 """Each request with the state of *its* device at *its* time.
 
 Nearest sample within one sampling period, else empty, as `pandas.merge_asof(by="device",
-direction="nearest", tolerance=period)` does it. `join` does so row by row, for who wants the rows; `nearest` only
-counts how many requests each sample is for, which takes a sort of the requests and no search, and also tells how many
-the clock error could have given the wrong one. Clocks are aligned in `devices`.
+direction="nearest", tolerance=period)` does it, for who wants the rows; the sums over all of them are `kernel`'s, by
+the same rule. Clocks are aligned in `devices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,48 +17,6 @@ from analysis.devices import STATE, Instants, Track
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(slots=True, eq=False)
-class Nearest:
-    """How many requests each sample of a device is for."""
-
-    first: int = 0
-    """Number of the first sample that is counted here."""
-    counts: Instants = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    joined: int = 0
-    """Requests that have a sample within one period."""
-    near_boundary: int = 0
-    """Of these, requests so near to the next sample's realm that the clock error could have mistaken it."""
-
-
-def nearest(track: Track, at_ns: Instants) -> Nearest:
-    """The requests that were served at these instants, by sample."""
-    if track.period_ns is None or not len(at_ns):
-        return Nearest()
-    at = np.sort(at_ns)
-    first = max(0, int(np.searchsorted(track.time_ns, at[0])) - 2)
-    times = track.time_ns[first : int(np.searchsorted(track.time_ns, at[-1])) + 2]
-    ends = np.array([at[0] - 1]), np.array([at[-1] + 1])
-    # up to halfway to the next sample, but no further than a period
-    halfway = (times[1:] + times[:-1]) >> 1
-    low = np.maximum(np.concatenate([ends[0], halfway]) + 1, times - track.period_ns)
-    high = np.minimum(np.concatenate([halfway, ends[1]]), times + track.period_ns)
-    counts = _between(at, low, high)
-    # in doubt: within the clock's error of halfway, on either side, and between these two samples
-    error = track.error_ns or 0
-    twice = times[1:] + times[:-1]
-    below = np.maximum((twice - 2 * error) // 2, np.concatenate([ends[0], times[1:-1]])) + 1
-    above = np.minimum(-((-twice - 2 * error) // 2), np.concatenate([times[1:-1] + 1, ends[1] + 1])) - 1
-    doubtful = _between(at, np.maximum(below, low[:-1]), np.minimum(np.minimum(above, halfway), high[:-1]))
-    doubtful += _between(at, np.maximum(np.maximum(below, halfway + 1), low[1:]), np.minimum(above, high[1:]))
-    return Nearest(first, counts, int(counts.sum()), int(doubtful.sum()))
-
-
-def _between(ordered: Instants, low: Instants, high: Instants) -> Instants:
-    """How many lie in each [low, high]."""
-    found: Instants = np.searchsorted(ordered, high, side="right") - np.searchsorted(ordered, low)
-    return np.maximum(found, 0)
 
 
 def join(requests: pd.DataFrame, devices: pd.DataFrame, tracks: Mapping[str, Track]) -> pd.DataFrame:

@@ -49,12 +49,14 @@ class Order:
     """Arrivals of the window sent later than `late_limit_ms`."""
     late_limit_ms: float
     sketch: Sketch
+    n_eff: float | None
+    """Independent arrivals that those of the window are worth for P99."""
     p99_interval_ms: tuple[float, float] | None
     """The order statistics between which P99 lies; None where the sample cannot say."""
 
     @classmethod
     def empty(cls) -> Order:
-        return cls({}, {}, {}, {}, {}, {}, 0, LATE_MS, Sketch.empty(np.zeros(0)), None)
+        return cls({}, {}, {}, {}, {}, {}, 0, LATE_MS, Sketch.empty(np.zeros(0)), None, None)
 
 
 def gather(run: Run) -> tuple[Tallies, dict[Key, Order]]:
@@ -111,6 +113,8 @@ def _kept(tally: Tally, percents: Sequence[float]) -> Order:
 
     times = picked(service, (50.0, 99.0), len(service))
     limit = late_limit_ms(times)
+    n_eff = effective_size(sketch, 99)
+    ends = ranks(tally.n, 99, n_eff)
     return Order(
         {percent: _ms(latency[rank(tally.n, percent)]) for percent in percents} if tally.n else {},
         {percent: _ms(latency[rank(tally.ok, percent)]) for percent in percents} if tally.ok else {},
@@ -121,13 +125,9 @@ def _kept(tally: Tally, percents: Sequence[float]) -> Order:
         int(np.count_nonzero(late > limit * 1e6)),
         limit,
         sketch,
-        _between(sketch, latency),
+        n_eff,
+        ends and (_ms(latency[ends[0]]), _ms(latency[ends[1]])),
     )
-
-
-def _between(sketch: Sketch, latency: Ints) -> tuple[float, float] | None:
-    ends = ranks(sketch.n, 99, effective_size(sketch, 99))
-    return ends and (_ms(latency[ends[0]]), _ms(latency[ends[1]]))
 
 
 def _whole(pieces: list[Ints]) -> Ints:
@@ -252,7 +252,7 @@ def _passed(run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[
         key: Order(
             found[key]["latency"], found[key]["ok"], found[key]["service"], found[key]["service_all"],
             found[key]["late"], found[key]["late_whole"], late[key], limits[key], sketches[key],
-            interval(sketches[key], 99),
+            effective_size(sketches[key], 99), interval(sketches[key], 99),
         )
         for key in keys
     }  # fmt: skip

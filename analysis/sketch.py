@@ -21,6 +21,7 @@ SLICES = 200
 LEAST_N_EFF, LEAST_BEYOND = 200, 2
 """Below so many effective samples, in all and beyond the percentile, an interval would be too narrow: there is none."""
 
+LEVEL = 0.05
 WAVES = 30
 BY_CHANCE = 0.15
 PRIOR = 0.25
@@ -191,6 +192,18 @@ class Doubt:
         """The relative change that would be seen in 80 of 100 runs (0.05: five percent)."""
         return math.expm1(2.8 * self.error)
 
+    def p_value(self, log: float) -> float:
+        """How often chance shows so much where the ratio is 1."""
+        return math.erfc(abs(log) / max(self.error, 1e-12) / math.sqrt(2))
+
+
+def holm(p_values: Sequence[float], of: int) -> int:
+    """How many of these, in rising order, are called differences, wrong about any in at most 5 of 100 cases.
+
+    Holm's procedure: the clearest of so many must stand at the level divided by their number, the next by one less.
+    """
+    return next((k for k, p_value in enumerate(p_values) if p_value >= LEVEL / (of - k)), len(p_values))
+
 
 def ratio(a: Sketch, b: Sketch, percent: float, paired: bool) -> Doubt | None:
     """Of a percentile of a over that of b; None where either has no finite interval.
@@ -248,21 +261,13 @@ def over_rounds(logs: Sequence[float], doubts: Sequence[Doubt]) -> tuple[float, 
     return centre, Doubt(high / 1.96)
 
 
-def differs(
-    a: Sketch, b: Sketch, paired: bool, percents: Sequence[float] = (50, 99), confidence: float = 0.95
-) -> tuple[float, ...] | None:
-    """Which of these percentiles differ, wrong about any in at most 5 of 100 cases; None if none can be compared.
-
-    Holm's procedure: the clearest difference must stand at the level divided by their number, the next by one less.
-    """
-    scores = []
+def differs(a: Sketch, b: Sketch, paired: bool, percents: Sequence[float] = (50, 99)) -> tuple[float, ...] | None:
+    """Which of these percentiles differ, by Holm's procedure; None if none can be compared."""
+    found = []
     for percent in percents:
         if doubt := ratio(a, b, percent, paired):
             change = math.log(quantile(a, percent / 100) / quantile(b, percent / 100))
-            scores.append((abs(change) / max(doubt.error, 1e-12), percent))
-    called: list[float] = []
-    for score, percent in sorted(scores, reverse=True):
-        if math.erfc(score / math.sqrt(2)) > (1 - confidence) / (len(percents) - len(called)):
-            break
-        called.append(percent)
-    return tuple(sorted(called)) if scores else None
+            found.append((doubt.p_value(change), percent))
+    found.sort()
+    called = holm([p_value for p_value, _ in found], of=len(percents))
+    return tuple(sorted(percent for _, percent in found[:called])) if found else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import sketch, stats, steady, verdict, words
+from analysis import stats, steady, verdict, words
 from analysis.devices import Track, over
 from analysis.order import Order
 from analysis.records import LEAST_FOR_P999, LOST
@@ -240,7 +240,6 @@ class _Log:
             n, n - successes, order.latency_ms, dict(zip(self.bounds, tally.over.tolist(), strict=True)), overloaded
         )
         answers = [verdict.meets(slo, sample, successes / seconds, rate, at_rate=not self.rising) for slo in self.slos]
-        n_eff = sketch.effective_size(order.sketch, 99)
         interval = None if overloaded else order.p99_interval_ms
         needed = max((sample.needed(*bound) for bound in self.bounds), default=stats.early_stop_n(99))
         device: dict[str, Any] = asdict(over(group.tracks, start, end, self.idle))
@@ -260,7 +259,7 @@ class _Log:
         if not self.bounds and n < needed:
             remarks.append(f"{n} arrivals are too few for P99; MLPerf's rule asks for {needed}")
         elif interval is None and not overloaded:
-            remarks.append(f"P99 has no interval: {_sample(n_eff, n)} are too few")
+            remarks.append(f"P99 has no interval: {_sample(order.n_eff, n)} are too few")
         if joules is not None and (others := group.beside(groups)):
             joules, net_joules, remark = _part_of(joules, net_joules, group, others)
             remarks.append(remark)
@@ -300,7 +299,7 @@ class _Log:
             ok_p99_ms=order.ok_ms.get(99.0),
             service_p99_ms=order.service_all_ms.get(99.0),
             late_p99_ms=late_ms,
-            n_eff=n_eff,
+            n_eff=order.n_eff,
             early_stop_n=needed,
             batch_rows_mean=tally.mean("batch_rows"),
             joules=joules,

@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from analysis.layout import BINS, PARTS
 from analysis.scan import Floats, Ints
 from analysis.sketch import SLICES
-
-if TYPE_CHECKING:
-    pass
 
 SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")
 """Of the device at the time of each request; the last is 100 while its clocks were held down, else 0."""
