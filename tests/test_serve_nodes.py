@@ -35,7 +35,6 @@ cluster.wait_for_nodes()
 print("ready", flush=True)
 for line in sys.stdin:
     cluster.remove_node(others[0], allow_graceful=False)
-    print("removed", flush=True)
 ray.shutdown()
 cluster.shutdown()
 """
@@ -60,7 +59,7 @@ def cluster(tmp_path_factory):
         )  # fmt: skip
         try:
             lines = iter(process.stdout.readline, "")
-            assert any(line == "ready\n" for line in lines), log.seek(0) or log.read()
+            assert any(line.startswith("ready") for line in lines), log.seek(0) or log.read()
             yield f"http://127.0.0.1:{port}", process
         finally:
             process.stdin.close()
@@ -101,7 +100,6 @@ def test_every_node_is_sampled_and_one_that_dies_is_an_event(cluster):
         assert abs(clock["recv_ns"] - time.time_ns()) < 5e9
     process.stdin.write("go\n")
     process.stdin.flush()
-    assert process.stdout.readline() == "removed\n"
 
     def left():
         return [event for event in read()["events"] if event["event"] == "the host left the cluster"]
