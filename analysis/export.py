@@ -16,7 +16,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from analysis import words
-from analysis.records import LEAST_FOR_P999, Manifest
+from analysis.records import Manifest
+from analysis.restored import restored
 
 Report = Mapping[str, Any]
 
@@ -53,20 +54,7 @@ def _steps(report: Report, manifest: Manifest) -> Iterator[_Step]:
         begin, end = plan.get("start_ns", 0), plan.get("end_ns", 0)
         seconds = max(0, min(end, stopped_ns or end) - begin) / 1e9
         rate = float(plan.get("rate") or row["offered_rps"] or 0.0)
-        yield _Step(_restored(row), rate, int(plan.get("concurrency") or 0), seconds)
-
-
-def _restored(row: Report) -> dict[str, Any]:
-    """A percentile that is null although there were arrivals was infinite."""
-    infinite = [key for key, value in row.items() if value is None and row["n"] and re.fullmatch(r"p\d+_ms", key)]
-    if row["n"] < LEAST_FOR_P999 and "p999_ms" in infinite:
-        infinite.remove("p999_ms")
-    # where no time of sending is known, service is unknown and not infinite
-    if row["service_p99_ms"] is None and row["errors"] and row["late_p99_ms"] is not None:
-        infinite.append("service_p99_ms")
-    if row["p99_low_ms"] is not None and row["p99_high_ms"] is None:
-        infinite.append("p99_high_ms")
-    return {**row, **dict.fromkeys(infinite, math.inf)}
+        yield _Step(restored(row), rate, int(plan.get("concurrency") or 0), seconds)
 
 
 def _line(text: object) -> str:

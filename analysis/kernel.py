@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
-from analysis.layout import BATCH, BINS, COMPUTE, FAILED, FIGURES, LOWEST, NEVER, SLICE_BITS, SPLIT
+from analysis.layout import BATCH, BINS, COMPUTE, FAILED, FIGURES, LOWEST, MOST_ROWS, NEVER, SLICE_BITS, SPLIT
 
 
 def _array(kind: Any, dimensions: int = 1, readonly: bool = True) -> Any:
@@ -24,18 +24,20 @@ _int, _long, _float, _flag = (_array(kind) for kind in (types.int32, types.int64
 _figures: Any = types.UniTuple  # untyped
 _ROWS = (_int, _int, _long, _long, _long, _int, _int, _int, _figures(_float, len(FIGURES)), _float)
 _MEANING = (_flag, _flag, _array(types.int32, 2), types.int64, _array(types.int64, 2), types.int64, _long)
+_LINE = (types.int64, types.int64)
 _DEVICES = (_long, _long, _long, _long, _array(types.int64, 2), _array(types.float64, 2))
 _SUMS = tuple(
     _array(kind, dimensions, readonly=False)
     for kind, dimensions in [
         (types.int64, 3), (types.int64, 2), (types.int64, 2), (types.int64, 2), (types.float64, 3), (types.float64, 3),
+        (types.float64, 3), (types.int32, 2), (types.int32, 2),
         (types.float64, 2), (types.boolean, 2), (types.int64, 1), (types.int64, 2),
         (types.int64, 1), (types.int64, 1), (types.int64, 1), (types.int64, 1),
     ]
 )  # fmt: skip
 
 
-_SIGNATURE = types.void(*_ROWS, *_MEANING, *_DEVICES, *_SUMS)
+_SIGNATURE = types.void(*_ROWS, *_MEANING, *_LINE, *_DEVICES, *_SUMS)
 
 
 def _compiled(function: Any) -> Any:
@@ -52,14 +54,17 @@ def gather(
     step: Any, endpoint: Any, intended: Any, sent: Any, done: Any, status: Any, error: Any, device: Any,
     figures: Any, own_rows: Any,
     # what they mean: which status is a success and which error none; the group of a step and an endpoint (−1: none) and
-    # each group's window: start, end, start of the first slice, length of a slice, slices before the window
+    # each group's window: start, end, start of the first slice, length of a slice, slices before the window; its
+    # rows of the time line: where they begin, the first slice, how many
     good: Any, clean: Any, table: Any, lowest: int, grids: Any, window: int, limits_ns: Any,
+    # the run's time line
+    zero_ns: int, line_ns: int,
     # devices: the track of each, where a track's samples are, where to start looking, its period and clock error
     track_of: Any, starts: Any, looking: Any, times: Any, reach: Any, state: Any,
     # sums by group: statuses (whole, inside), counts, figures that are missing, over the limits, by slice, by latency,
-    # states seen, devices used; joins
-    statuses: Any, counts: Any, missing: Any, over: Any, by_slice: Any, by_latency: Any, seen: Any, used: Any,
-    joins: Any,
+    # by rows of the batch, by time and latency, answered by time, states seen, devices used; joins
+    statuses: Any, counts: Any, missing: Any, over: Any, by_slice: Any, by_latency: Any, by_batch: Any,
+    by_time: Any, answered_by_time: Any, seen: Any, used: Any, joins: Any,
     # where the kept figures of each group end, and these
     kept: Any, packed: Any, service: Any, late: Any, late_outside: Any,
 ) -> None:  # fmt: skip
@@ -77,7 +82,8 @@ def gather(
         room += mine
 
     at_sample = looking.copy()
-    has_own = own_rows.shape[0] > 0
+    has_own, has_batch, has_compute = own_rows.shape[0] > 0, figures[BATCH].shape[0] > 0, figures[COMPUTE].shape[0] > 0
+    per_line = 1.0 / line_ns
     for i in range(step.shape[0]):
         if step[i] != of_step or endpoint[i] != of_endpoint:
             of_step, of_endpoint = step[i], endpoint[i]
@@ -94,6 +100,14 @@ def gather(
         counts[g, 0] += ok
         counts[g, 1] += was_sent
         latency_ms = (done_ns - begun) * 1e-6
+        b = BINS
+        if ok:
+            b = (int(np.float64(latency_ms).view(np.int64)) >> (52 - SPLIT)) - LOWEST
+            b = min(max(b, 0), BINS - 1)
+            at_line = int((done_ns - zero_ns) * per_line)
+            answered_by_time[g, min(max(at_line, 0), answered_by_time.shape[1] - 1)] += 1
+        at_line = int((begun - zero_ns) * per_line) - grids[g, 6]
+        by_time[grids[g, 5] + min(max(at_line, 0), grids[g, 7] - 1), b] += 1
 
         # by slice of time
         last, per_slice = before + window, 1.0 / slice_ns
@@ -136,8 +150,6 @@ def gather(
             for limit in range(limits_ns.shape[0]):
                 over[g, limit] += (not ok) or done_ns - begun > limits_ns[limit]
         if within and ok:
-            b = (int(np.float64(latency_ms).view(np.int64)) >> (52 - SPLIT)) - LOWEST
-            b = min(max(b, 0), BINS - 1)
             by_latency[g, b, 0] += 1
             by_latency[g, b, 1] += latency_ms
             if was_sent:
@@ -146,6 +158,12 @@ def gather(
                 by_latency[g, b, 2] += service_ns * 1e-6
             else:
                 missing[g, 1] += 1
+            if has_batch and not math.isnan(figures[BATCH][i]):
+                of = min(max(int(figures[BATCH][i]), 0), MOST_ROWS)
+                by_batch[g, of, 0] += 1
+                if has_compute and not math.isnan(figures[COMPUTE][i]):
+                    by_batch[g, of, 1] += 1
+                    by_batch[g, of, 2] += figures[COMPUTE][i]
             for f in range(len(figures)):
                 if figures[f].shape[0] > 0:
                     value = figures[f][i]

@@ -15,5 +15,9 @@ LOWEST = (1023 + FIRST_OCTAVE) << SPLIT
 
 FIGURES = ("handled_ms", "server_ms", "queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms", "batch_rows")
 COMPUTE, BATCH = FIGURES.index("compute_ms"), FIGURES.index("batch_rows")
+MOST_ROWS = 1024
+"""Rows of a batch; larger ones count as this."""
+BY_BATCH = 3
+"""Sums by rows of the batch: requests, requests whose computing time is known, and that time."""
 PARTS = ("latency_ms", "service_ms", *FIGURES)
 """What is summed by latency."""

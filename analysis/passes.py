@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.devices import THROTTLED
-from analysis.layout import BINS, FIGURES, NEVER, PARTS
+from analysis.layout import BINS, BY_BATCH, FIGURES, MOST_ROWS, NEVER, PARTS
 from analysis.records import REQUESTS
 from analysis.scan import Chunk, Floats, Ints, scan
 from analysis.sketch import SLICES
 from analysis.store import is_success
 from analysis.tally import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
+from analysis.timeline import Timeline
 
 if TYPE_CHECKING:
     from analysis.devices import Track
@@ -124,6 +125,8 @@ class _Plan:
         steps = run.manifest.scenario["steps"]
         self.planned = {int(step["index"]): str(step["endpoint"]) for step in steps}
         self.grids = {int(step["index"]): Grid.of(step, run.ended_ns) for step in steps}
+        self.line = Timeline.of(run)
+        self.spans = {int(step["index"]): self.line.span(step) for step in steps}
         limits = [slo.latency_ms for slo in run.manifest.slos if slo.percentile and slo.latency_ms]
         self.limits = _fixed([math.floor(limit * 1e6) for limit in limits], np.int64)
         tracks = [track for track in run.tracks.values() if track.period_ns is not None]
@@ -164,6 +167,10 @@ class _Plan:
         counts, missing = np.zeros((groups, 4), dtype=np.int64), np.zeros((groups, len(PARTS)), dtype=np.int64)
         over = np.zeros((groups, len(self.limits)), dtype=np.int64)
         by_slice, by_latency = np.zeros((groups, slices, BY_SLICE)), np.zeros((groups, BINS, 1 + len(PARTS)))
+        spans = [self.spans[key[0]] for key in keys]
+        rows_of = np.cumsum([0, *(count for _, count in spans)]).tolist()
+        by_batch, by_time = np.zeros((groups, MOST_ROWS + 1, BY_BATCH)), np.zeros((rows_of[-1], BINS + 1), np.int32)
+        answered_by_time = np.zeros((groups, self.line.slices), np.int32)
         seen, used = np.zeros((groups, 2 * len(SEEN))), np.zeros((groups, len(devices) + 1), dtype=np.bool_)
         joins, kept = np.zeros(2, dtype=np.int64), np.zeros((groups, 4), dtype=np.int64)
         packed, service, late, outside = (np.empty(n, dtype=np.int64) for _ in range(4))
@@ -175,7 +182,9 @@ class _Plan:
         figures = tuple(_number(chunk, name) for name in FIGURES)
         good = _fixed([*map(is_success, words), False], np.bool_)
         clean = _fixed([*(not text for text in errors), True], np.bool_)
-        windows = _fixed([_numbers_of(grid) for grid in grids], np.int64).reshape(-1, 5)
+        windows = _fixed(
+            [(*_numbers_of(grid), row, *span) for grid, row, span in zip(grids, rows_of, spans, strict=False)], np.int64
+        ).reshape(-1, 8)
         compiled: Any = kernel.gather
         compiled(
             *(_fixed(codes, np.int32) for codes in (places, endpoint)),
@@ -183,9 +192,10 @@ class _Plan:
             *(_fixed(codes, np.int32) for codes in (status, error, device)),
             figures, _number(chunk, "rows"),
             good, clean, table, lowest, windows, SLICES, self.limits,
+            self.line.zero_ns, self.line.slice_ns,
             track_of, self.starts, _fixed(looking, np.int64), self.times, self.reach, self.state,
-            statuses, counts, missing, over, by_slice, by_latency, seen, used, joins,
-            kept, packed, service, late, outside,
+            statuses, counts, missing, over, by_slice, by_latency, by_batch, by_time, answered_by_time, seen, used,
+            joins, kept, packed, service, late, outside,
         )  # fmt: skip
         own.joined, own.near_boundary = joins.tolist()
         for part_number, values in enumerate(figures, start=len(PARTS) - len(FIGURES)):
@@ -200,7 +210,8 @@ class _Plan:
                 held: Any = [[values[begins[g] : end]] if end > begins[g] else [] for values, end in each]
                 own.groups[key] = Tally(
                     grid, whole, inside, {name for name, was in zip(devices, used[g, 1:], strict=True) if was},
-                    counts[g], missing[g], over[g], by_slice[g, : grid.before + SLICES + 1], by_latency[g], seen[g],
+                    counts[g], missing[g], over[g], by_slice[g, : grid.before + SLICES + 1], by_latency[g],
+                    by_batch[g], by_time[rows_of[g] : rows_of[g + 1]], spans[g][0], answered_by_time[g], seen[g],
                     *held,
                 )  # fmt: skip
         own.strangers = n - int(rows.sum())

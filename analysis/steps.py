@@ -25,6 +25,7 @@ from analysis.order import Order
 from analysis.records import LEAST_FOR_P999, LOST
 from analysis.stats import Growth
 from analysis.tally import Key, Tally
+from analysis.timeline import Timeline
 from analysis.verdict import Sample
 
 if TYPE_CHECKING:
@@ -191,12 +192,12 @@ class _Log:
         self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
 
     def groups(self) -> list[_Group]:
-        found = []
+        found, line = [], Timeline.of(self.run)
         for step in self.run.manifest.scenario["steps"]:
             tallies = self.run.tallies.of(int(step["index"]))
             planned = str(step["endpoint"])
             for endpoint in tallies or [planned]:
-                tally = tallies.get(endpoint) or Tally.empty(step, self.run.ended_ns, len(self.bounds))
+                tally = tallies.get(endpoint) or Tally.empty(step, self.run.ended_ns, len(self.bounds), line)
                 found.append(_Group(step, endpoint, tally, self._tracks(endpoint, tally)))
         return found
 

@@ -23,6 +23,7 @@ from analysis import verdict, words
 from analysis.breakdown import breakdown
 from analysis.capacity import Capacity, capacities
 from analysis.compare import Pair, pairs
+from analysis.curves import batches, curves
 from analysis.export import EXPORTS
 from analysis.ledger import ledger
 from analysis.records import LOST, SCHEMA, write_atomically
@@ -49,6 +50,8 @@ def report_of(run: Run) -> dict[str, Any]:
         "pairs": [asdict(pair) for pair in compared],
         "capacity": [asdict(row) for row in limits],
         "breakdown": [asdict(row) for row in breakdown(run.measured)],
+        "curves": [asdict(row) for row in curves(run.measured)],
+        "batches": [asdict(row) for row in batches(run.measured)],
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "trust": trust(run),
     }

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layout import BINS, PARTS
+from analysis.layout import BINS, BY_BATCH, MOST_ROWS, PARTS
 from analysis.scan import Floats, Ints
 from analysis.sketch import SLICES
+from analysis.timeline import Timeline
 
 SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")
 """Of the device at the time of each request; the last is 100 while its clocks were held down, else 0."""
@@ -78,6 +79,13 @@ class Tally:
     """Arrivals of the window over the latency of each objective."""
     by_slice: Floats
     by_latency: Floats
+    by_batch: Floats
+    """By rows of the batch: sums over the successes of the window."""
+    by_time: Ints
+    """Arrivals of the whole step by slice of the run's time line, from `first` on, and by latency; failures last."""
+    first: int
+    answered_by_time: Ints
+    """Successes by the slice of the whole time line in which their answer came."""
     seen: Floats
     """Sums of `SEEN` over the requests of the window, then how many have each."""
     packed: list[Ints]
@@ -91,19 +99,25 @@ class Tally:
     """These four hold every row."""
 
     @classmethod
-    def empty(cls, step: Mapping[str, Any], stop_ns: int | None, limits: int) -> Tally:
+    def empty(cls, step: Mapping[str, Any], stop_ns: int | None, limits: int, line: Timeline) -> Tally:
         """Of a step that had no arrivals."""
         grid = Grid.of(step, stop_ns)
         counts, missing, over = (np.zeros(size, dtype=np.int64) for size in (4, len(PARTS), limits))
         by_slice, by_latency = np.zeros((grid.before + SLICES + 1, BY_SLICE)), np.zeros((BINS, 1 + len(PARTS)))
-        seen = np.zeros(2 * len(SEEN))
-        return cls(grid, Counter(), Counter(), set(), counts, missing, over, by_slice, by_latency, seen, [], [], [], [])
+        first, slices = line.span(step)
+        return cls(
+            grid, Counter(), Counter(), set(), counts, missing, over, by_slice, by_latency,
+            np.zeros((MOST_ROWS + 1, BY_BATCH)), np.zeros((slices, BINS + 1), dtype=np.int32), first,
+            np.zeros(line.slices, dtype=np.int32), np.zeros(2 * len(SEEN)), [], [], [], [],
+        )  # fmt: skip
 
     def add(self, other: Tally) -> None:
         self.statuses += other.statuses
         self.inside += other.inside
         self.devices |= other.devices
-        for name in ("counts", "missing", "over", "by_slice", "by_latency", "seen"):
+        for name in (
+            "counts", "missing", "over", "by_slice", "by_latency", "by_batch", "by_time", "answered_by_time", "seen",
+        ):  # fmt: skip
             mine = getattr(self, name)
             mine += getattr(other, name)
         self.kept = self.kept and self.n <= MOST_KEPT

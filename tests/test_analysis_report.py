@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import zlib
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -20,6 +22,7 @@ import analysis
 from analysis import summary, words
 from analysis.records import append_event
 from analysis.report import axes, markup, timeline, write
+from analysis.timeline import Timeline
 
 S = 10**9
 CPU = Waveform("cpu", power=False, counter=False, util_pct=50.0)
@@ -182,7 +185,7 @@ def test_what_is_absent_in_the_run_is_absent_in_the_page(tmp_path: Path) -> None
 def test_a_gpu_run_shows_power_and_the_utilisation_pitfall(tmp_path: Path) -> None:
     _, page, _ = shown(run_of(tmp_path / "run", two_variants([20]), devices=[Waveform()]))
     slices = readout(page, "timeline")
-    assert slices["0:03–0:04"]["GPU use"] == "90 % (peak 90)"
+    assert slices["0:03–0:04"]["GPU use"] == "90 %"
     assert slices["0:03–0:04"]["GPU memory"] == "0.931 GiB"
     power_w = Waveform().power_w(np.arange(3.0, 4.0, 0.1)).mean()
     assert float(slices["0:03–0:04"]["power"].removesuffix(" W")) == pytest.approx(power_w, rel=0.02)
@@ -191,19 +194,44 @@ def test_a_gpu_run_shows_power_and_the_utilisation_pitfall(tmp_path: Path) -> No
 
 def test_the_time_line_counts_every_arrival_once(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
-    latency = np.where(run.requests()["ok"], run.requests()["latency_ms"], np.inf)
-    line = timeline.Timeline.over(START_NS, START_NS + 60 * S)
-    slices = timeline.latencies(line, run.requests()["intended_ns"], latency, run.requests()["endpoint"])
-    assert slices["n"].sum() == len(run.requests())
-    assert slices["failed"].sum() == (~run.requests()["ok"]).sum()
-    first = run.requests()[(run.requests()["step"] == 0) & (run.requests()["intended_ns"] < START_NS + S)]
-    expected = np.quantile(np.where(first["ok"], first["latency_ms"], np.inf), 0.99, method="higher")
-    assert slices["p99_ms"].iloc[(slices["endpoint"] == "custom_cnn/eager").argmax()] == expected
+    rows = run.requests()
+    found = timeline.slices(run, Timeline.of(run))
+    assert list(found) == ["custom_cnn/eager", "custom_cnn/compiled"]
+    assert sum(each.n.sum() for each in found.values()) == len(rows)
+    assert sum(each.failed.sum() for each in found.values()) == (~rows["ok"]).sum()
+    assert sum(each.answered.sum() for each in found.values()) == rows["ok"].sum()
+    for second in (0, 3, 7):
+        inside = rows["intended_ns"].between(START_NS + second * S, START_NS + (second + 1) * S, inclusive="left")
+        latency = np.where(rows["ok"], rows["latency_ms"], np.inf)[inside]
+        for q, mine in ((0.5, found["custom_cnn/eager"].p50_ms), (0.99, found["custom_cnn/eager"].p99_ms)):
+            assert mine[second] == pytest.approx(np.quantile(latency, q, method="higher"), rel=0.03)
+
+
+def unpacked(png: bytes) -> np.ndarray[Any, Any]:
+    """The shades of a grey picture of four bits."""
+    width, height = struct.unpack(">II", png[16:24])
+    start = png.index(b"IDAT") + 4
+    lines = np.frombuffer(zlib.decompress(png[start:]), dtype=np.uint8).reshape(height, -1)[:, 1:]
+    return np.stack([lines >> 4, lines & 15], axis=2).reshape(height, -1)[:, :width]
+
+
+def test_the_heat_map_shows_where_the_successes_of_each_slice_lie(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    found = timeline.slices(run, Timeline.of(run))["custom_cnn/compiled"]
+    first, last = found.rows() or (0, 0)
+    picture = unpacked(timeline.heat(found.counts, first, last))[::-1].T  # by slice, low latencies first
+    rows = found.counts[:, first:last].reshape(len(found.counts), -1, 4).sum(axis=2)
+    assert picture.shape == rows.shape
+    assert ((picture > 0) == (rows > 0)).all()
+    busy = rows.any(axis=1)
+    assert (picture[busy].max(axis=1) == 15).all()
+    assert (rows[busy, picture[busy].argmax(axis=1)] == rows[busy].max(axis=1)).all()
+    assert rows.sum() == found.n.sum() - found.failed.sum()
 
 
 @pytest.mark.parametrize("seconds", [1, 999, 1001, 90_000, 10_000_000])
 def test_a_long_run_has_at_most_a_thousand_slices(seconds: int) -> None:
-    line = timeline.Timeline.over(0, seconds * S)
+    line = Timeline.over(0, seconds * S)
     assert line.seconds / line.slice_s <= 1000
 
 
@@ -270,8 +298,8 @@ def test_the_page_asks_for_nothing_outside_itself(tmp_path: Path) -> None:
     _, page, _ = shown(run_of(tmp_path / "run", two_variants([20])))
     for tag, found in Page(page).tags:
         assert not found.get("src"), tag
-        assert str(found.get("href") or "#").startswith(("#", "data:,"))
-    assert "url(" not in page
+        assert str(found.get("href") or "#").startswith(("#", "data:,", "data:image/png;base64,"))
+    assert "url(" not in page.replace("url(#heat", "")
     assert "@import" not in page
 
 

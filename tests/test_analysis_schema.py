@@ -14,6 +14,7 @@ import analysis
 from analysis.breakdown import Breakdown
 from analysis.capacity import Capacity
 from analysis.compare import Pair
+from analysis.curves import Batches, Curve
 from analysis.ledger import LedgerRow
 from analysis.steps import StepSummary
 from analysis.summary import report_of
@@ -21,7 +22,7 @@ from analysis.verdict import EXIT_CODES
 from analysis.words import VERDICTS
 
 SCHEMA: dict[str, Any] = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
-ROWS = {"step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow}
+ROWS = {"step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow, "curve": Curve, "batches": Batches}
 SLO = ["p99<50ms, errors<1%"]
 TWO = [Load("m/eager", 100), Load("m/eager", 200, queue(8)), Load("m/compiled", 100), Load("m/compiled", 200)]
 

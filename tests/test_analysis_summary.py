@@ -25,8 +25,8 @@ def test_the_report_has_the_keys_of_the_contract_and_is_plain_json(tmp_path: Pat
     loads = [Load("m/eager", 100, lognormal(20), failed=0.02), Load("m/compiled", 100, lognormal(10))]
     report = _report(tmp_path / "run", loads, slo=SLO, devices=[Waveform()])
     assert list(report) == [
-        "schema", "run", "verdict", "reasons", "conclusion", "steps", "pairs", "capacity", "breakdown", "ledger",
-        "trust",
+        "schema", "run", "verdict", "reasons", "conclusion", "steps", "pairs", "capacity", "breakdown",
+        "curves", "batches", "ledger", "trust",
     ]  # fmt: skip
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert (report["schema"], report["run"]) == (1, "run")

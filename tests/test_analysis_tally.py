@@ -11,11 +11,13 @@ from folders import GPU, START_NS, Load, Waveform, Written, lognormal, make_run,
 
 import analysis
 from analysis import order, tally
-from analysis.layout import FAILED, PARTS
+from analysis.curves import EDGES_MS, batches, curves, in_bins, percentiles
+from analysis.layout import BINS, FAILED, PARTS
 from analysis.order import Select
 from analysis.records import DEVICES, REQUESTS, sealed_path
 from analysis.store import Run
 from analysis.tables import PART_ROWS
+from analysis.timeline import Timeline
 
 LOADS = [
     Load("m/a", 300, lognormal(20), seconds=12, settle_s=2, failed=0.02, dropped=0.01, timed_out=0.01),
@@ -95,6 +97,58 @@ def test_the_slices_are_what_pandas_says(run: Run, step: int) -> None:
         at = np.linspace(edges[k], edges[k + 1], 4001)
         under_way = np.searchsorted(np.sort(sent), at, side="right") - np.searchsorted(np.sort(done), at, side="right")
         assert found.in_flight()[k] == pytest.approx(np.trapezoid(under_way, at) / (edges[k + 1] - edges[k]), abs=0.02)
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_the_time_line_and_the_batches_are_what_pandas_says(run: Run, step: int) -> None:
+    found, line = run.measured[step].tally, Timeline.of(run)
+    rows = run.requests(step=step)
+    edges = line.zero_ns + (found.first + np.arange(len(found.by_time) + 1)) * line.slice_ns
+    ok = rows["ok"].to_numpy()
+    good = rows[ok]
+    wanted, _, _ = np.histogram2d(good["intended_ns"], good["latency_ms"], [edges.astype(float), EDGES_MS])
+    assert (found.by_time[:, :BINS] == wanted).all()
+    failed, _ = np.histogram(rows["intended_ns"][~ok], edges)
+    assert found.by_time[:, BINS].tolist() == failed.tolist()
+    all_edges = line.zero_ns + np.arange(line.slices + 1) * line.slice_ns
+    all_edges[-1] = 2**62  # what comes after the end belongs to the last slice
+    answered, _ = np.histogram(good["done_ns"].astype("int64"), all_edges)
+    assert found.answered_by_time.tolist() == answered.tolist()
+    inside = _window(run, step, run.measured[step].summary.endpoint).query("ok")
+    each = inside.groupby("batch_rows")["compute_ms"].agg(["size", "mean"])
+    mine = batches([run.measured[step]])
+    assert [row.batch_rows for row in mine] == list(range(1, 8))
+    assert [row.requests for row in mine] == each["size"].tolist()
+    assert [row.compute_ms for row in mine] == pytest.approx(each["mean"].tolist())
+    assert [row.rows_per_second for row in mine] == pytest.approx((1000 * each.index / each["mean"]).tolist())
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_curve_is_the_order_statistics_to_one_per_cent(run: Run, step: int) -> None:
+    measured = run.measured[step]
+    rows = _window(run, step, measured.summary.endpoint)
+    (curve,) = curves([measured])
+    latency = np.where(rows["ok"], rows["latency_ms"], np.inf)
+    exact = [np.quantile(latency, p / 100, method="higher") for p in curve.percentile]
+    assert (np.diff(curve.percentile) > 0).all()
+    assert (np.diff(np.nan_to_num(curve.latency_ms, posinf=1e9)) >= 0).all()
+    assert {50.0, 90.0, 95.0, 99.0} <= set(curve.percentile)
+    finite = np.isfinite(exact)
+    assert np.isfinite(curve.latency_ms)[finite].all()
+    busy = finite & (np.array(curve.percentile) > 10) & (np.array(curve.percentile) < 95)
+    assert np.array(curve.latency_ms)[busy] == pytest.approx(np.array(exact)[busy], rel=0.015)
+    assert dict(zip(curve.percentile, curve.latency_ms, strict=True))[99.0] == measured.summary.p99_ms
+    assert len(rows) * (1 - curve.percentile[-1] / 100) >= 2.99
+
+
+def test_a_curve_of_a_lognormal_is_the_lognormal() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.lognormal(3, 0.5, 400_000)
+    counts, _ = np.histogram(values, EDGES_MS)
+    for p in percentiles(len(values)):
+        if 0 < p < 99.99:
+            truth = np.quantile(values, p / 100)
+            assert in_bins(counts.astype(float), p / 100 * len(values)) == pytest.approx(truth, rel=0.01), p
 
 
 @pytest.mark.parametrize("step", range(4))

@@ -7,6 +7,7 @@ without its text, marks or line widths ever being scaled. Colours, dashes and fo
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ Point = tuple[float, float | None]
 
 _WIDTH = 1000  # of the stretched inner drawing that holds lines and areas
 _TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+"""As in `zoom.js`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,20 @@ def _cut(label: str, most: int = 24) -> str:
 
 @dataclass(slots=True)
 class Panel:
-    """A plot area; marks are added in the order in which they are painted."""
+    """A plot area; marks are added in the order in which they are painted.
+
+    Where it `zooms`, all that has a place on x lies over the rest, in a drawing of its own that can be widened.
+    """
 
     x: Scale
     y: Scale
     height: int
+    zooms: bool = False
     marks: list[Html] = field(default_factory=list)
+    placed: list[Html] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.placed = [] if self.zooms else self.marks
 
     def _y(self, value: float) -> float:
         return round(self.height * (1 - self.y(value)), 1) if math.isfinite(value) else 0.0
@@ -104,11 +114,13 @@ class Panel:
     def x_ticks(self, ticks: Sequence[tuple[float, str]]) -> None:
         """Labels under the axis; on a narrow page every second one is hidden (class `odd`)."""
         self.marks.append(tag("line", x1="0", x2="100%", y1=self.height, y2=self.height, class_="axis"))
+        drawn = []
         for number, (value, label) in enumerate(ticks):
             odd = "odd" if number % 2 and len(ticks) > 5 else None
             x = _at(self.x(value))
-            self.marks.append(tag("line", x1=x, x2=x, y1=self.height, y2=self.height + 4, class_="axis"))
-            self.marks.append(tag("text", label, x=x, y=self.height + 18, text_anchor="middle", class_=odd))
+            drawn.append(tag("line", x1=x, x2=x, y1=self.height, y2=self.height + 4, class_="axis"))
+            drawn.append(tag("text", label, x=x, y=self.height + 18, text_anchor="middle", class_=odd))
+        self.marks.append(tag("g", drawn, class_="ticks", data_y=self.height))
 
     def rule(self, value: float, class_: str) -> None:
         """A horizontal reference line."""
@@ -117,17 +129,27 @@ class Panel:
 
     def upright(self, x: float, class_: str) -> None:
         at = _at(self.x(x))
-        self.marks.append(tag("line", x1=at, x2=at, y1=0, y2=self.height, class_=class_))
+        self.placed.append(tag("line", x1=at, x2=at, y1=0, y2=self.height, class_=class_))
 
     def stripe(self, start: float, end: float, y: float, height: float, class_: str) -> None:
         left, right = self.x(start), self.x(end)
-        self.marks.append(
+        self.placed.append(
             tag("rect", x=_at(left), width=_at(max(0.0, right - left)), y=y, height=height, class_=class_)
         )
 
+    def image(self, png: bytes, end: float, low: float, high: float, class_: str, series: int) -> None:
+        """A picture from 0 to `end` on x and from `low` to `high` on y; its grey is how much colour there is."""
+        top, bottom, width = self._y(high), self._y(low), _at(self.x(end))
+        place: dict[str, Attribute] = {"x": 0, "y": top, "width": width, "height": bottom - top}
+        address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        picture = tag("image", href=address, preserveAspectRatio="none", **place)
+        name = f"heat{series}"
+        self.placed.append(tag("mask", picture, id=name, maskUnits="userSpaceOnUse", **place))
+        self.placed.append(tag("rect", mask=f"url(#{name})", class_=class_, data_series=series, **place))
+
     def text(self, x: float, y: float, label: str, class_: str) -> None:
         """Text at pixel height `y`, centred on the value `x`."""
-        self.marks.append(tag("text", label, x=_at(self.x(x)), y=y, text_anchor="middle", class_=class_))
+        self.placed.append(tag("text", label, x=_at(self.x(x)), y=y, text_anchor="middle", class_=class_))
 
     def _path(self, d: str, class_: str, series: int | None) -> None:
         inner = tag("path", d=d, class_=class_)
@@ -138,7 +160,7 @@ class Panel:
             "viewBox": box,
             "preserveAspectRatio": "none",
         }
-        self.marks.append(tag("svg", inner, class_="stretched", data_series=series, **size))
+        self.placed.append(tag("svg", inner, class_="stretched", data_series=series, **size))
 
     def _place(self, x: float, y: float) -> str:
         return f"{_WIDTH * self.x(x):.1f} {self._y(y):g}"
@@ -167,20 +189,20 @@ class Panel:
         """A circle; where y is infinite an arrow that leaves at the top."""
         at = _at(self.x(x))
         if math.isfinite(y):
-            self.marks.append(tag("circle", cx=at, cy=self._y(y), r=radius, class_=class_, data_series=series))
+            self.placed.append(tag("circle", cx=at, cy=self._y(y), r=radius, class_=class_, data_series=series))
         else:
             self.glyph(x, 0, "M-5 0L0-9L5 0Z", class_, series)
 
     def glyph(self, x: float, y: float, d: str, class_: str, series: int | None = None) -> None:
         """A small shape around the value `x` and pixel height `y`."""
         shape = tag("path", d=d, class_=class_)
-        self.marks.append(tag("svg", shape, x=_at(self.x(x)), y=y, data_series=series, class_="mark"))
+        self.placed.append(tag("svg", shape, x=_at(self.x(x)), y=y, data_series=series, class_="mark"))
 
     def whisker(self, x: float, low: float, high: float, class_: str, series: int | None = None) -> None:
         """A vertical bar from low to high; an infinite end lies at the top."""
         at = _at(self.x(x))
         line: dict[str, Attribute] = {"x1": at, "x2": at, "y1": self._y(low), "y2": self._y(high)}
-        self.marks.append(tag("line", class_=class_, data_series=series, **line))
+        self.placed.append(tag("line", class_=class_, data_series=series, **line))
 
     def end_labels(self, labels: Sequence[tuple[float, str, str, int | None]]) -> None:
         """Names (y, text, class, series) at the right end of lines, pushed apart where they would overlap."""
@@ -192,6 +214,10 @@ class Panel:
 
     def svg(self, label: str | None, *, below: int = 4, above: int = 0) -> Html:
         """The drawing; `label` is its text alternative, None where the figure has one already."""
-        inner = tag("svg", self.marks, y=above, class_="mark")
+        marks = self.marks
+        if self.zooms:
+            moving = tag("svg", self.placed, x=0, y=above, width="100%", class_="mark moving")
+            marks = [*marks, tag("svg", moving, y=-above, width="100%", height=above + self.height, class_="cut")]
+        inner = tag("svg", marks, y=above, class_="mark")
         role: dict[str, Attribute] = {"role": "img", "aria_label": label} if label else {"aria_hidden": "true"}
         return tag("svg", inner, width="100%", height=above + self.height + below, class_="plot", **role)

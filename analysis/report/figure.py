@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from analysis.report.markup import Child, Html, embedded, tag
+from analysis.report.markup import Attribute, Child, Html, embedded, tag
 
 
 @dataclass(slots=True)
@@ -39,7 +39,10 @@ def legend(names: Mapping[str, int], keys: Iterable[tuple[str, str]] = ()) -> Ht
     return tag("div", buttons, notes, class_="legend", role="group", aria_label="Show or hide variants")
 
 
-def figure(id_: str, title: str, note: Child, key: Html, panels: Child, readout: Readout, *, room: int = 0) -> Html:
+def figure(
+    id_: str, title: str, note: Child, key: Html, panels: Child, readout: Readout, *, room: int = 0, **known: Attribute
+) -> Html:
+    """`known` becomes `data-…` of the figure, for what scripts have to know of it."""
     probe = tag(
         "div",
         class_="probe",
@@ -59,4 +62,5 @@ def figure(id_: str, title: str, note: Child, key: Html, panels: Child, readout:
         embedded({"labels": readout.labels, "places": readout.places}),
         class_="chart",
         id=id_,
+        **{f"data-{name}": value for name, value in known.items()},
     )

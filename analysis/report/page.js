@@ -49,7 +49,8 @@
     let at = -1;
     const show = (index, top) => {
       at = index;
-      const [x, title, values] = places[at];
+      const [whole, title, values] = places[at];
+      const [from, to] = figure.zoomed?.() ?? [0, 1], x = (whole - 100 * from) / (to - from);
       const shown = labels.map((label, k) => [label, values[k]]).filter(([[s], v]) => v != null && !off.has(String(s)));
       const table = make("table");
       for (const [[series, text], value] of shown) {
@@ -66,10 +67,12 @@
     const leave = () => { cross.hidden = true; hide(); };
     probe.addEventListener("pointermove", (event) => {
       const box = probe.getBoundingClientRect();
-      const x = (100 * (event.clientX - box.left)) / box.width;
+      const [from, to] = figure.zoomed?.() ?? [0, 1];
+      const x = 100 * (from + ((to - from) * (event.clientX - box.left)) / box.width);
       const near = places.reduce((best, place, k) => (Math.abs(place[0] - x) < Math.abs(places[best][0] - x) ? k : best), 0);
       show(near, event.clientY + 16);
     });
+    figure.addEventListener("zoom", leave);
     probe.addEventListener("pointerleave", leave);
     probe.addEventListener("blur", leave);
     probe.addEventListener("focus", () => { if (probe.matches(":focus-visible")) show(Math.max(at, 0)); });

@@ -1,7 +1,7 @@
 """`report.html`: one self-contained page from a run's report, from the conclusion downwards.
 
-Style and script are put into the page, so it opens from disk with no network. What the sections hold is
-`sections`' business, looks and behaviour are `page.css` and `page.js`.
+Styles and scripts are put into the page, so it opens from disk with no network. What the sections hold is
+`sections`' business; looks and behaviour are the CSS and JavaScript files beside this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from analysis.report.view import View
 
 def html(view: View) -> str:
     """The whole page."""
-    script, style = (files(__package__).joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+    script, style = (_parts(kind) for kind in ("js", "css"))
     # Only this very script may run, and nothing may be fetched, whatever text came into the page.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -49,6 +49,13 @@ def html(view: View) -> str:
         tag("script", Html(script)),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _parts(kind: str) -> str:
+    """The page's scripts or styles, `page.js` first, each part ignorant of the others."""
+    found = [part for part in files(__package__).iterdir() if part.name.endswith(f".{kind}")]
+    ordered = sorted(found, key=lambda part: (not part.name.startswith("page."), part.name))
+    return "\n".join(part.read_text(encoding="utf-8") for part in ordered)
 
 
 def _section(id_: str, title: str, body: Child) -> Html:

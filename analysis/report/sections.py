@@ -14,7 +14,8 @@ from analysis import words
 from analysis.breakdown import STAGES
 from analysis.report import charts, columns, facts
 from analysis.report.markup import Child, Html, join, tag
-from analysis.report.timeline import device_slices
+from analysis.report.timechart import moment, time_line
+from analysis.report.timeline import device_slices, slices
 from analysis.report.view import STAGE_NAMES, Stages, View
 
 
@@ -88,15 +89,14 @@ def _time(view: View) -> Html | None:
     line = view.line()
     if line is None:
         return None
-    slices, devices = view.latencies(line), device_slices(line, view.tracks())
+    devices = device_slices(line, view.tracks())
     kind, events = "GPU" if view.has_gpu() else "CPU", view.events()
-    drawn = [charts.time_line(line, slices, devices, kind, view.begun(line), events, view.series)]
+    drawn = [time_line(line, slices(view.run, line), devices, kind, view.begun(line), events, view.series)]
     if devices.empty:
         drawn.append(tag("p", "The server sent no device samples, so utilisation, memory and power are not shown."))
     if events:
         said = (
-            tag("li", tag("b", charts.moment(line.at(event["time_ns"]))), f" {facts.event_text(event)}")
-            for event in events
+            tag("li", tag("b", moment(line.at(event["time_ns"]))), f" {facts.event_text(event)}") for event in events
         )
         drawn.append(tag("ol", said, class_="events"))
     return join(drawn)

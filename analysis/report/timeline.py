@@ -1,104 +1,126 @@
-"""What happened when: requests and device samples gathered into equal slices of time.
+"""What happened when: latencies and device samples in the slices of the run's time line, ready to be drawn.
 
-A run of ten million requests becomes at most a thousand slices before any of it is drawn. Owns the
-gathering, in pandas and numpy; draws nothing. Times are seconds since the start of the run on the load
-generator's clock.
+Nothing here looks at a row: arrivals were counted while the report was made, in bins 3 % wide. Draws nothing.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.devices import Track
+from analysis.curves import EDGES_MS
+from analysis.devices import THROTTLED, Track
+from analysis.layout import BINS, SPLIT
+from analysis.timeline import Timeline
 
-DEVICE_LINES = ("util_pct", "mem_bytes", "power_w")
+if TYPE_CHECKING:
+    from analysis.store import Run
 
-_SLICES = 1000
-_ROUND_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
+DEVICE_LINES = ("util_pct", "mem_bytes", "power_w", "sm_mhz", "temp_c", "throttled_pct")
+_TOGETHER = ("mem_bytes", "power_w")
+"""Summed over the devices; the others are a mean, with the largest and the smallest beside it."""
 _ROUTINE = ("step", "row", "segment", "seal", "start", "finish", "clock", "idle", "load_cpu", "run")
+_HEAT = 1 << (SPLIT - 3)
+"""Bins to one row of the heat map, which is an eighth of an octave."""
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Equal slices of a run."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Slices:
+    """One endpoint over the time line; percentiles are over every arrival, failures infinitely late."""
 
-    zero_ns: int
-    seconds: float
-    slice_s: int
+    n: Counts
+    failed: Counts
+    answered: Counts
+    """Successes by when their answer came."""
+    p50_ms: Floats
+    p99_ms: Floats
+    """NaN where nothing arrived; good to 3 %."""
+    counts: Counts
+    """Successes by slice and bin of latency."""
 
-    @classmethod
-    def over(cls, first_ns: int, last_ns: int) -> Timeline:
-        seconds = max(1.0, (last_ns - first_ns) / 1e9)
-        least = seconds / _SLICES
-        return cls(first_ns, seconds, next((s for s in _ROUND_S if s >= least), int(least) + 1))
-
-    def at(self, time_ns: float) -> float:
-        return (time_ns - self.zero_ns) / 1e9
-
-    def slices(self, times_s: Floats) -> npt.NDArray[np.int64]:
-        return np.floor_divide(times_s, self.slice_s).astype(np.int64)
-
-    def middle(self, number: int) -> float:
-        return min((number + 0.5) * self.slice_s, self.seconds)
+    def rows(self) -> tuple[int, int] | None:
+        """The bins between which its successes lie, as whole rows of a heat map."""
+        used = np.flatnonzero(self.counts.sum(axis=0))
+        return (int(used[0]) // _HEAT * _HEAT, -(-int(used[-1] + 1) // _HEAT) * _HEAT) if len(used) else None
 
 
-def latencies(
-    line: Timeline, intended_ns: pd.Series[Any], latency_ms: Floats, endpoint: pd.Series[Any]
-) -> pd.DataFrame:
-    """Per slice and endpoint: `n`, `failed`, `p50_ms`, `p99_ms` over every arrival, failures as infinity."""
-    names = endpoint.astype("category")
-    code = names.cat.codes.to_numpy()
-    part = line.slices((intended_ns.to_numpy(dtype=np.int64) - line.zero_ns) / 1e9)
-    order = np.lexsort((latency_ms, part, code))
-    code, part, value = code[order], part[order], latency_ms[order]
-    changes = np.flatnonzero((np.diff(code) != 0) | (np.diff(part) != 0)) + 1
-    first = np.concatenate([[0], changes]) if len(value) else np.empty(0, dtype=np.int64)
-    n = np.diff(np.append(first, len(value)))
+def slices(run: Run, line: Timeline) -> dict[str, Slices]:
+    """By endpoint."""
+    found: dict[str, Slices] = {}
+    tallies = run.tallies.groups
+    for endpoint in dict.fromkeys(name for _, name in tallies):
+        counts = np.zeros((line.slices, BINS + 1), dtype=np.int64)
+        answered = np.zeros(line.slices, dtype=np.int64)
+        for (_, name), tally in tallies.items():
+            if name == endpoint:
+                counts[tally.first : tally.first + len(tally.by_time)] += tally.by_time
+                answered += tally.answered_by_time
+        reached = np.cumsum(counts, axis=1)
+        middles = np.append(np.sqrt(EDGES_MS[1:] * EDGES_MS[:-1]), np.inf)
+        p50, p99 = (_quantiles(reached, middles, q) for q in (0.5, 0.99))
+        found[endpoint] = Slices(reached[:, -1], counts[:, BINS], answered, p50, p99, counts[:, :BINS])
+    return found
 
-    def quantile(q: float) -> Floats:
-        found: Floats = value[first + np.ceil(q * (n - 1)).astype(np.int64)]
-        return found
 
-    failed = np.add.reduceat(np.isinf(value), first, dtype=np.int64) if len(value) else n
-    return pd.DataFrame(
-        {
-            "endpoint": [str(names.cat.categories[k]) for k in code[first]],
-            "slice": part[first],
-            "n": n,
-            "failed": failed,
-            "p50_ms": quantile(0.50),
-            "p99_ms": quantile(0.99),
-        }
+def _quantiles(reached: Counts, values: Floats, q: float) -> Floats:
+    """Of each row of running counts, the value at the order statistic that the report would take."""
+    n = reached[:, -1]
+    place = np.ceil(q * (n - 1)).astype(np.int64)
+    found = values[np.argmax(reached > place[:, None], axis=1)]
+    return np.where(n > 0, found, np.nan)
+
+
+def heat(counts: Counts, first: int, last: int) -> bytes:
+    """A grey PNG of these bins over time, upside up: how many of a slice's successes took how long, 15 is all.
+
+    Each slice is held against its own fullest bin, so that a low rate shows its distribution as a high one does; the
+    square root lets the few slow ones be seen.
+    """
+    rows = counts[:, first:last].reshape(len(counts), -1, _HEAT).sum(axis=2)
+    most = np.maximum(rows.max(axis=1, keepdims=True), 1)
+    shades = np.where(rows > 0, np.maximum(2, np.round(15 * np.sqrt(rows / most))), 0).astype(np.uint8).T[::-1]
+    if shades.shape[1] % 2:
+        shades = np.pad(shades, ((0, 0), (0, 1)))
+    packed = (shades[:, ::2] << 4) | shades[:, 1::2]
+    lines = np.pad(packed, ((0, 0), (1, 0))).tobytes()  # each begins with its filter: none
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", len(counts), len(shades), 4, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines, 9, 15)) + chunk(b"IEND", b"")
     )
 
 
 def device_slices(line: Timeline, tracks: Sequence[Track]) -> pd.DataFrame:
-    """Per slice over these devices: mean and largest `util_pct`, summed `mem_bytes` and `power_w`."""
-    pieces = [
-        pd.DataFrame({"slice": line.slices((track.time_ns - line.zero_ns) / 1e9), "device": track.device}).assign(
-            **{column: track.state[column] for column in DEVICE_LINES}
-        )
-        for track in tracks
-    ]
+    """Per slice over these devices: each of `DEVICE_LINES`, and the largest and smallest of what is not summed."""
+    columns = [name for name in DEVICE_LINES if name != "throttled_pct"]
+    pieces = []
+    for track in tracks:
+        bits = track.state["throttle_bits"]
+        held = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
+        known = {name: track.state[name] for name in columns} | {"throttled_pct": held}
+        pieces.append(pd.DataFrame({"slice": line.numbers(track.time_ns), "device": track.device, **known}))
     frame = pd.concat(pieces) if pieces else pd.DataFrame(columns=["slice", "device", *DEVICE_LINES], dtype="float64")
-    frame = frame[(frame["slice"] >= 0) & (frame["slice"] * line.slice_s < line.seconds)]
+    frame = frame[(frame["slice"] >= 0) & (frame["slice"] < line.slices)]
+    by_slice = frame.groupby("slice")
     each = frame.groupby(["slice", "device"])[list(DEVICE_LINES)].mean().groupby("slice")
-    return pd.DataFrame(
-        {
-            "util_pct": each["util_pct"].mean(),
-            "util_max_pct": frame.groupby("slice")["util_pct"].max(),
-            "mem_bytes": each["mem_bytes"].sum(min_count=1),
-            "power_w": each["power_w"].sum(min_count=1),
-        }
-    ).reset_index()
+    found = {name: each[name].sum(min_count=1) if name in _TOGETHER else each[name].mean() for name in DEVICE_LINES}
+    for name in DEVICE_LINES:
+        if name not in _TOGETHER:
+            found |= {f"{name}_most": by_slice[name].max(), f"{name}_least": by_slice[name].min()}
+    return pd.DataFrame(found).reset_index()
 
 
 def notable(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -1,22 +1,18 @@
 """A run and its report, ready to be shown: rows with their infinities back, and the frames of the time line.
 
-`report.json` has null where a percentile is infinite, and null where something is unknown; here they are
-told apart again. Owns that and the colour (series number) of each endpoint; writes no markup.
+Owns the colour (series number) of each endpoint; writes no markup.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-
 from analysis.breakdown import STAGES
-from analysis.records import LEAST_FOR_P999
-from analysis.report.timeline import Timeline, latencies, notable
+from analysis.report.timeline import notable
+from analysis.restored import restored
+from analysis.timeline import Timeline
 from analysis.words import significant
 
 if TYPE_CHECKING:
@@ -24,9 +20,6 @@ if TYPE_CHECKING:
     from analysis.store import Run
 
 STAGE_NAMES = tuple(name.removesuffix("_ms") for name in STAGES)
-
-_OVER_ALL = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms", "service_p99_ms")
-"""Percentiles over all arrivals, in which failures are infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class View:
         steps = []
         for row in report["steps"]:
             step = measured[row["index"], row["endpoint"]]
-            steps.append(_restored(row) | {"rate": step.rate, "asked": step.asked, "overloaded": step.overloaded})
+            steps.append(restored(row) | {"rate": step.rate, "asked": step.asked, "overloaded": step.overloaded})
         known = [f"{entry.get('model')}/{entry.get('variant')}" for entry in run.manifest.endpoints]
         used = {str(row["endpoint"]) for row in steps}
         order = [name for name in known if name in used] + sorted(used - set(known))
@@ -90,20 +83,8 @@ class View:
         return line.seconds if line else None
 
     def line(self) -> Timeline | None:
-        """The time axis, from the start of the run to the last known instant of any arrival."""
-        first, last, started = self.run.tallies.first_ns, self.run.tallies.last_ns, self.run.manifest.started_ns
-        if first is None or last is None:
-            return None
-        return Timeline.over(started if 0 < started < first else first, last)
-
-    def latencies(self, line: Timeline) -> pd.DataFrame:
-        requests = self.run.requests(columns=("step", "endpoint", "intended_ns", "latency_ms", "ok"))
-        latency_ms = np.where(requests["ok"], requests["latency_ms"], np.inf)
-        endpoint: pd.Series[Any] = requests["endpoint"]
-        if endpoint.isna().any():  # a foreign source may leave the endpoint to the step
-            planned = {step["index"]: str(step["endpoint"]) for step in self.run.manifest.scenario["steps"]}
-            endpoint = endpoint.astype(object).fillna(requests["step"].map(planned)).fillna("?")
-        return latencies(line, requests["intended_ns"], latency_ms, endpoint)
+        """The time axis; None for a run in which nothing was sent."""
+        return Timeline.of(self.run) if self.run.tallies.rows else None
 
     def begun(self, line: Timeline) -> list[dict[str, Any]]:
         """The scenario's steps that lie on the time axis; an aborted run never came to the others."""
@@ -139,14 +120,3 @@ class View:
                 grew = f"{row['grew']} +{significant(row['grew_by_ms'])}" if row["grew"] else ""
                 found.append(Stages(row["endpoint"], str(asked[row["index"]]), row["percentile"], known, grew))
         return found
-
-
-def _restored(row: Mapping[str, Any]) -> dict[str, Any]:
-    whole = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
-    if whole.get("errors"):
-        for key in _OVER_ALL:
-            if key in whole and whole[key] is None and (key != "p999_ms" or (whole["n"] or 0) >= LEAST_FOR_P999):
-                whole[key] = math.inf
-        if whole.get("p99_low_ms") is not None and whole.get("p99_high_ms") is None:
-            whole["p99_high_ms"] = math.inf
-    return whole
