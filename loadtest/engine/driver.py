@@ -108,7 +108,8 @@ class Driver:
                 self._pace(order)
                 self._in_flight.join()
         finally:
-            # whoever is still waiting is recorded as lost by its own greenlet
+            # whoever is still waiting is recorded as lost by its own greenlet, which has to have begun for that
+            gevent.sleep(0)
             self._in_flight.kill()
             flusher.kill()
             self._flush()
