@@ -318,7 +318,8 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
     try:
         follow(folder, child)
     except KeyboardInterrupt:
-        click.echo("stopping: what there is will be kept and reported", err=True)
+        if not (sys.stdout.isatty() or sys.stderr.isatty()):  # there the table says so
+            click.echo("stopping: what there is will be kept and reported", err=True)
         child.send_signal(signal.SIGINT)
     for stop in (signal.SIGINT, signal.SIGTERM):  # from here on it is a matter of seconds
         signal.signal(stop, signal.SIG_IGN)
@@ -345,55 +346,21 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
 
 
 def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:
-    """Shows `events.jsonl` as it grows: a bar while a step runs on a terminal, one line when it ends."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    """Prints `events.jsonl` as it grows, a line for each step; on a terminal the load process shows more than that."""
+    from loadtest.engine.board import warning
+    from loadtest.engine.terminal import line
 
+    if sys.stdout.isatty():
+        child.wait()
+        return
     console = _console()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bars: dict[int, Any] = {}
-        for event in tail_events(folder, child):
-            kind, step = event["event"], event.get("step", -1)
-            if kind == "step_start":
-                of = f" of {event['of']}" if event["of"] else ""
-                label = f"step {step + 1}{of}  {event['endpoint']}  {_asked(event)}"
-                bars[step] = progress.add_task(label, total=event["seconds"], start_ns=event["time_ns"])
-            elif kind == "step_end":
-                if step in bars:
-                    progress.remove_task(bars.pop(step))
-                console.print(_step_line(event))
-            elif kind == "self_check":
-                console.print(f"[dim]self-check: {event['sentence']}[/dim]")
-            elif kind == "knee":
-                console.print(_knee_line(event))
-            elif kind in ("warning", "step_cut", "worker_lost", "telemetry_lost", "aborted", "samples_overwritten"):
-                console.print(f"[yellow]{kind}[/yellow] {event.get('sentence', '')}")
-            for task in progress.tasks:
-                progress.update(task.id, completed=(time.time_ns() - task.fields["start_ns"]) / 1e9)
-
-
-def _asked(event: dict[str, Any]) -> str:
-    return f"{event['concurrency']} under way" if event.get("concurrency") else f"{event['rate']:.4g}/s"
-
-
-def _knee_line(event: dict[str, Any]) -> str:
-    ends = [f"{event[key]:.4g}" if event[key] else "?" for key in ("low_rps", "high_rps")]
-    why = f", unresolved: {event['reason']}" if event["reason"] else ""
-    return f"[bold]{event['endpoint']}[/bold] keeps the objective up to between {ends[0]} and {ends[1]}/s{why}"
-
-
-def _step_line(event: dict[str, Any]) -> str:
-    def ms(key: str) -> str:
-        return f"{event[key]:8.1f} ms" if event.get(key) is not None else "       ∞   "
-
-    return (
-        f"{event['endpoint']:<24} offered {_asked(event):>9}  answered {event['achieved_rps']:>8.1f}/s  "
-        f"P50 {ms('p50_ms')}  P99 {ms('p99_ms')}  late P99 {ms('late_p99_ms')}  errors {event['errors']}"
-    )
+    for event in tail_events(folder, child):
+        if (told := line(event | {"warning": warning(event)})) is not None:
+            console.print(told)
 
 
 def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """Events as they are written, until the child ends; a `tick` in between keeps the bar moving."""
+    """Events as they are written, until the child ends."""
     from analysis.records import EVENTS
 
     at, path = 0, folder / EVENTS
@@ -406,7 +373,6 @@ def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[s
                 whole, newline, _ = lines.read().rpartition(b"\n")
                 at += len(whole) + len(newline)
             yield from (json.loads(line) for line in whole.splitlines() if line)
-        yield {"event": "tick"}
         time.sleep(0.1)
 
 
@@ -468,24 +434,42 @@ def demo(run_dir: str) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--page/--no-page", default=True, help="write report.html and report.md, or only the figures")
 @click.option(
     "--export", "forms", multiple=True, metavar="FORM",
-    help="write the figures in another form too: junit, github, openmetrics, loadgen or parquet; may be repeated",
+    help="write the report in another form too: junit, github, openmetrics, loadgen, parquet or pdf; may be repeated",
 )  # fmt: skip
-def report(folder: Path, page: bool, forms: tuple[str, ...]) -> None:
+@click.option(
+    "--index", "runs", type=click.Path(path_type=Path), metavar="RUNS",
+    help="write index.html over all runs of this folder instead, to look through, compare and follow them over time",
+)  # fmt: skip
+def report(folder: Path | None, page: bool, forms: tuple[str, ...], runs: Path | None) -> None:
     """Seals a run FOLDER and writes report.json, steps.csv, report.md and report.html into it."""
-    from analysis.export import EXPORTS
+    from analysis.forms import FORMS
+
+    if runs is not None:
+        if folder or forms:
+            refuse("--index takes the folder that holds the runs, and neither a run nor --export beside it")
+        from analysis import gallery
+
+        path, count = gallery.write(runs)
+        click.echo(f"{count} {'run' if count == 1 else 'runs'}: {path.resolve()}")
+        return
+    if folder is None:
+        refuse("report what? give a run folder, or --index with the folder that holds the runs")
 
     for form in forms:
-        if form not in (*EXPORTS, "parquet"):
-            refuse(f"--export {form}: the forms are {', '.join((*EXPORTS, 'parquet'))}")
+        if form not in FORMS:
+            refuse(f"--export {form}: the forms are {', '.join(FORMS)}")
+    if "pdf" in forms and not page:
+        refuse("--export pdf prints the page, which --no-page leaves out")
     raise SystemExit(make_report(folder, page=page, forms=forms))
 
 
 def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -> int:
     from analysis import store, summary
+    from analysis.forms import FORMS
     from analysis.verdict import EXIT_CODES
 
     store.seal(folder)
@@ -493,14 +477,24 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
     if (rows := len(run.tables["requests"])) > MANY:
         click.echo(f"reading {rows:,} requests; ten million take about two seconds", err=True)
     found = summary.write(run)
-    for form in forms:
-        click.echo(f"{form}: {summary.export(run, found, form)}")
     if page:
         from analysis import report as pages
 
         pages.write(run, found)
+        refresh_gallery(folder)
+    for form in forms:
+        click.echo(f"{form}: {FORMS[form](run, found)}")
     _print_report(found, folder / ("report.html" if page else summary.REPORT))
     return EXIT_CODES[found["verdict"]]
+
+
+def refresh_gallery(folder: Path) -> None:
+    """The index over a run's neighbours follows along, where somebody has made one."""
+    from analysis import gallery
+
+    runs = Path(os.path.relpath(folder.resolve().parent))
+    if gallery.is_ours(runs / gallery.INDEX):
+        gallery.write(runs)
 
 
 def _console() -> Any:

@@ -234,7 +234,7 @@ def test_github_begins_with_the_verdict_and_has_every_step(tmp_path: Path, kind:
 def test_github_in_full(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
     text = export.github(report, manifest)
-    assert text.splitlines()[2].startswith("m/eager sustains 100 requests/s at p99&lt;50ms and misses it at 200")
+    assert text.splitlines()[2].startswith("On one GPU, m/compiled sustains at least 100 requests/s at P99 ≤ 50 ms")
     tables = _tables(text)
     assert tables["Steps"] == [
         ["step", "endpoint", "rate", "achieved, /s", "P50, ms", "P99, ms", "errors", "objective", "trusted"],

@@ -63,7 +63,7 @@ def test_closed_loops_are_compared_at_equal_concurrency(tmp_path: Path) -> None:
     assert capacities(run) == []
     text = shown(run)
     assert "8 under way" in text
-    assert "For m at 8 under way, b is" in report_of(run)["conclusion"]
+    assert "At 8 under way, b is" in report_of(run)["conclusion"]
 
 
 def knee(run: Run, **what: Any) -> Run:

@@ -60,7 +60,7 @@ def test_opens_without_errors_requests_or_overflow(
     # text that overflows to the right of its figure would be cut off
     ends = page.evaluate("[...document.querySelectorAll('.plot text')].map(t => t.getBoundingClientRect().right)")
     assert max(ends) <= width
-    assert page.locator("main section").count() == 10
+    assert page.locator("main section").count() == 13
     page.close()
     assert wrong == []
 
@@ -142,12 +142,12 @@ def test_hover_and_arrow_keys_show_the_values_of_the_report(
 def test_the_table_sorts_by_click_and_by_key(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
     report, path = normal
     page, _ = opened(browser, path)
-    head = page.locator(".sortable thead tr").nth(1).locator("th")
+    head = page.locator(".steps.sortable thead tr").nth(1).locator("th")
     column = head.all_inner_texts().index("P50")
     button = head.nth(column).locator("button")
 
     def order() -> list[str]:
-        return page.locator(f".sortable tbody tr > :nth-child({column + 1})").all_inner_texts()
+        return page.locator(f".steps.sortable tbody tr > :nth-child({column + 1})").all_inner_texts()
 
     expected = [words.significant(value) for value in sorted(step["p50_ms"] for step in report["steps"])]
     button.click()
@@ -158,6 +158,70 @@ def test_the_table_sorts_by_click_and_by_key(browser: Browser, normal: tuple[dic
     assert page.locator("[aria-sort]").count() == 1
     button.focus()
     assert "half of all arrivals" in page.locator(".tip").inner_text().lower()
+    page.close()
+
+
+def test_any_table_of_more_than_a_few_rows_sorts_by_its_numbers(
+    browser: Browser, normal: tuple[dict[str, Any], Path]
+) -> None:
+    report, path = normal
+    page, _ = opened(browser, path)
+    table = page.locator("#trust table.sortable")
+    heads = table.locator("thead th")
+    column = heads.all_inner_texts().index("scheduled")
+    heads.nth(column).locator("button").click()
+    shown = table.locator(f"tbody tr > :nth-child({column + 1})").all_inner_texts()
+    assert shown == [words.count(n) for n in sorted(row["scheduled"] for row in report["ledger"])]
+    assert page.locator("#capacity table.sortable").count() == 0  # it has two rows
+    page.close()
+
+
+@pytest.mark.parametrize("clipboard", ["as it is", "refused", "absent"])
+def test_a_table_is_copied_as_text_with_tabs(
+    browser: Browser, normal: tuple[dict[str, Any], Path], clipboard: str
+) -> None:
+    report, path = normal
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    if clipboard == "refused":
+        page.add_init_script("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+    elif clipboard == "absent":
+        page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.goto(path.as_uri())
+    button = page.locator("#steps .copy")
+    button.click()
+    page.locator("#steps .copying [role=status]", has_text=f"{len(report['steps'])} rows copied").wait_for()
+    page.evaluate("document.querySelector('.top').append(document.createElement('textarea'))")
+    page.locator(".top textarea").press("ControlOrMeta+v")
+    groups, heads, *rows = page.locator(".top textarea").input_value().removesuffix("\n").split("\n")
+    cells = [row.split("\t") for row in rows]
+    column = heads.split("\t").index("P50")
+    assert [row[column] for row in cells] == [words.significant(step["p50_ms"]) for step in report["steps"]]
+    assert len({len(row) for row in [groups.split("\t"), heads.split("\t"), *cells]}) == 1
+    assert page.locator("textarea").count() == 1  # the one for copying is gone
+    context.close()
+
+
+def test_a_rate_is_chosen_by_click_and_by_key(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
+    page, _ = opened(browser, normal[1])
+    buttons, figures = page.locator("#percentiles [data-choose]"), page.locator("#percentiles figure:visible")
+    assert buttons.all_inner_texts() == ["20/s", "40/s", "60/s"]
+    assert figures.count() == 1
+    buttons.nth(0).click()
+    assert "at 20/s" in figures.inner_text()
+    buttons.nth(0).press("ArrowRight")
+    assert "at 40/s" in figures.inner_text()
+    assert page.locator("#percentiles [aria-pressed=true][data-choose]").inner_text() == "40/s"
+    page.close()
+
+
+def test_without_script_the_page_shows_one_rate_and_no_button(
+    browser: Browser, normal: tuple[dict[str, Any], Path]
+) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(normal[1].as_uri())
+    assert page.locator("#percentiles figure:visible").count() == 1
+    assert page.locator(".copy, [data-choose]:visible").count() == 0
     page.close()
 
 

@@ -16,13 +16,17 @@ from analysis.capacity import Capacity
 from analysis.compare import Pair
 from analysis.curves import Batches, Curve
 from analysis.ledger import LedgerRow
+from analysis.risks import Risk
 from analysis.steps import StepSummary
 from analysis.summary import report_of
 from analysis.verdict import EXIT_CODES
 from analysis.words import VERDICTS
 
 SCHEMA: dict[str, Any] = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
-ROWS = {"step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow, "curve": Curve, "batches": Batches}
+ROWS = {
+    "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow, "curve": Curve,
+    "batches": Batches, "risk": Risk,
+}  # fmt: skip
 SLO = ["p99<50ms, errors<1%"]
 TWO = [Load("m/eager", 100), Load("m/eager", 200, queue(8)), Load("m/compiled", 100), Load("m/compiled", 200)]
 
@@ -155,7 +159,7 @@ def _broken(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         return name, other
 
     yield changed("an undescribed key", lambda r: r.update(more=1))
-    for table in ("steps", "pairs", "capacity", "breakdown", "ledger"):
+    for table in ("steps", "pairs", "capacity", "breakdown", "ledger", "risks"):
         yield changed(f"an undescribed column of {table}", lambda r, t=table: r[t][0].update(more=1))
         yield changed(f"a column less in {table}", lambda r, t=table: r[t][0].popitem())
     for key in report:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from chromium import CHROMIUM
 from click.testing import CliRunner
 from folders import Load, Waveform, lognormal, make_run
 
@@ -50,9 +51,34 @@ def test_every_form_is_written_and_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_form_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    found = CliRunner().invoke(main, ["report", str(tmp_path / "none"), "--export", "pdf"])
+    found = CliRunner().invoke(main, ["report", str(tmp_path / "none"), "--export", "word"])
     assert found.exit_code == 2
-    assert found.output == "headroom: --export pdf: the forms are junit, github, openmetrics, loadgen, parquet\n"
+    assert found.output == "headroom: --export word: the forms are junit, github, openmetrics, loadgen, parquet, pdf\n"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
+def test_the_page_is_printed_whole_and_light(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run")
+    found = CliRunner().invoke(main, ["report", str(folder), "--export", "pdf"])
+    assert found.exit_code == 0, found.output
+    assert f"pdf: {folder / 'report.pdf'}" in found.output
+    content = (folder / "report.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+    pages = content.count(b"/Type /Page\n") or content.count(b"/Type/Page/") or content.count(b"/Type /Page")
+    assert 3 <= pages <= 20
+    assert not list(folder.glob("*.part"))
+
+
+def test_a_pdf_takes_the_page_and_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _folder(tmp_path / "run")
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page", "--export", "pdf"])
+    assert found.exit_code == 2
+    assert found.output == "headroom: --export pdf prints the page, which --no-page leaves out\n"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = CliRunner().invoke(main, ["report", str(folder), "--export", "pdf"])
+    assert found.exit_code == 2
+    assert "headroom: a PDF takes chromium or Chrome, and there is none; print " in found.output
+    assert (folder / "report.html").exists()
 
 
 def test_rows_of_any_table_are_csv_whether_sealed_or_not(tmp_path: Path) -> None:

@@ -137,6 +137,12 @@ class Panel:
             tag("rect", x=_at(left), width=_at(max(0.0, right - left)), y=y, height=height, class_=class_)
         )
 
+    def column(self, start: float, end: float, low: float, high: float, class_: str, series: int | None = None) -> None:
+        """A bar from `low` to `high`."""
+        left, top, bottom = self.x(start), self._y(high), self._y(low)
+        place: dict[str, Attribute] = {"x": _at(left), "width": _at(self.x(end) - left), "y": top}
+        self.placed.append(tag("rect", height=round(bottom - top, 1), class_=class_, data_series=series, **place))
+
     def image(self, png: bytes, end: float, low: float, high: float, class_: str, series: int) -> None:
         """A picture from 0 to `end` on x and from `low` to `high` on y; its grey is how much colour there is."""
         top, bottom, width = self._y(high), self._y(low), _at(self.x(end))

@@ -26,20 +26,34 @@ def doubts(row: Row) -> list[str]:
     return [str(reason) for reason in row["reasons"]] or ["overloaded" if row["overloaded"] else "not trusted"]
 
 
-def _by_rate(rows: Sequence[Row]) -> dict[float, list[Row]]:
+def by_rate(rows: Sequence[Row]) -> dict[float, list[Row]]:
     found: dict[float, list[Row]] = {}
     for row in sorted(rows, key=lambda r: float(r["rate"])):
         found.setdefault(float(row["rate"]), []).append(row)
     return found
 
 
-def _middle(rows: Sequence[Row], key: str) -> tuple[float, float | None]:
-    """The median step of one rate, where rounds have repeated it; infinity counts as large."""
+def asked_for(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """What was asked for, as `200/s` or `16 under way`, and the steps that were; the lowest first."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda r: float(r["rate"])):
+        found.setdefault(str(row["asked"]), []).append(row)
+    return found
+
+
+def middle(rows: Sequence[Row], key: str) -> Row | None:
+    """The median step of those in which this is known, as rounds repeat a rate; infinity counts as large."""
     known = sorted((row for row in rows if row[key] is not None), key=lambda r: float(r[key]))
-    if not known:
-        return float(rows[0]["offered_rps"]), None
-    row = known[len(known) // 2]
-    return float(row["offered_rps"]), float(row[key])
+    return known[len(known) // 2] if known else None
+
+
+def middles(rows: Sequence[Row], key: str) -> list[tuple[float, float | None]]:
+    """A point for each rate."""
+    found = []
+    for same in by_rate(rows).values():
+        row = middle(same, key)
+        found.append((float((row or same[0])["offered_rps"]), float(row[key]) if row else None))
+    return found
 
 
 def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence[Slo]) -> Html:
@@ -59,22 +73,24 @@ def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence
         ends.append((slo.latency_ms or 0.0, "objective", "slo", None))
     for endpoint, n in series.items():
         mine = [row for row in steps if row["endpoint"] == endpoint]
-        rates = _by_rate(mine)
+        banded = bands(panel, mine, n)
         for key, kind in (("p50_ms", "p50"), ("p99_ms", "p99")):
-            points = [_middle(rows, key) for rows in rates.values()]
+            points = middles(mine, key)
             panel.line(points, f"{kind} s{n}", n)
             if known := [y for _, y in points if y is not None]:
                 ends.append((known[-1], f"{short[endpoint]} {kind.upper()}", f"s{n}", n))
         for row in mine:
             x, hollow = float(row["offered_rps"]), " hollow" if doubts(row) else ""
-            if row["p99_low_ms"] is not None and row["p99_high_ms"] is not None:
+            if _has_interval(row) and row["rate"] not in banded:
                 panel.whisker(x, row["p99_low_ms"], row["p99_high_ms"], f"whisker s{n}", n)
             if row["p50_ms"] is not None:
                 panel.dot(x, row["p50_ms"], f"dot s{n}{hollow}", n, radius=2.5)
             if row["p99_ms"] is not None:
                 panel.dot(x, row["p99_ms"], f"dot s{n}{hollow}", n)
     panel.end_labels(ends)
-    keys = [("p99", "P99, bar: its interval"), ("p50", "P50")]
+    keys = [("p99", "P99"), ("p50", "P50")]
+    if any(map(_has_interval, steps)):
+        keys.append(("band", "interval of P99"))
     keys += [("slo", f"objective: {slo}") for slo in limits]
     if any(doubts(row) for row in steps):
         keys.append(("hollow", "overloaded or not trusted"))
@@ -92,6 +108,26 @@ def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence
     )
 
 
+def _has_interval(row: Row) -> bool:
+    return row["p99_low_ms"] is not None and row["p99_high_ms"] is not None
+
+
+def bands(panel: Panel, rows: Sequence[Row], n: int) -> set[float]:
+    """The interval of P99 as an area where neighbouring rates have one; returns these rates."""
+    runs: list[list[Row]] = [[]]
+    for same in by_rate(rows).values():
+        row = middle(same, "p99_ms")
+        if row and _has_interval(row) and math.isfinite(row["p99_high_ms"]):
+            runs[-1].append(row)
+        elif runs[-1]:
+            runs.append([])
+    long = [run for run in runs if len(run) > 1]
+    for run in long:
+        area = [(float(row["offered_rps"]), row["p99_low_ms"], row["p99_high_ms"]) for row in run]
+        panel.area(area, f"band s{n}", n)
+    return {row["rate"] for run in long for row in run}
+
+
 def latency_grid(panel: Panel, most: int) -> None:
     panel.grid(
         (v, f"{words.tick(v)}\u00a0ms" if v < 1000 else f"{words.tick(v / 1000)}\u00a0s") for v in panel.y.ticks(most)
@@ -102,8 +138,9 @@ def _in_words(steps: Sequence[Row], series: Mapping[str, int]) -> str:
     """The text alternative of the hockey stick."""
     parts = []
     for endpoint in series:
-        rates = _by_rate([row for row in steps if row["endpoint"] == endpoint])
-        said = [f"{words.ms(_middle(rows, 'p99_ms')[1])} at {words.rate(rate)}" for rate, rows in rates.items()]
+        mine = [row for row in steps if row["endpoint"] == endpoint]
+        points = zip(by_rate(mine), middles(mine, "p99_ms"), strict=True)
+        said = [f"{words.ms(p99)} at {words.rate(rate)}" for rate, (_, p99) in points]
         if said:
             parts.append(f"P99 of {endpoint}: {', '.join(said)}")
     return "Chart. " + ". ".join(parts) + "."
@@ -111,8 +148,7 @@ def _in_words(steps: Sequence[Row], series: Mapping[str, int]) -> str:
 
 def _cell(row: Row, key: str) -> str:
     if key == "p99_ms":
-        known = row["p99_low_ms"] is not None and row["p99_high_ms"] is not None
-        span = f" ({words.interval(row['p99_low_ms'], row['p99_high_ms'])})" if known else ""
+        span = f" ({words.interval(row['p99_low_ms'], row['p99_high_ms'])})" if _has_interval(row) else ""
         return words.ms(row[key]) + span
     if key == "errors":
         return f"{words.count(row['errors'])} of {words.count(row['n'])}"
@@ -127,7 +163,7 @@ def _readout(
 ) -> Readout:
     readout = Readout()
     labels = {(n, key): readout.row(n, f"{short[name]} {_SAID[key]}") for name, n in series.items() for key in keys}
-    for rate, rows in _by_rate(steps).items():
+    for rate, rows in by_rate(steps).items():
         values: dict[int, str] = {}
         for endpoint, n in series.items():
             mine = [row for row in rows if row["endpoint"] == endpoint]
@@ -148,7 +184,7 @@ def achieved(steps: Sequence[Row], series: Mapping[str, int]) -> Html:
     panel.line([(0, 0), (scale.high, scale.high)], "diagonal")
     for endpoint, n in series.items():
         mine = [row for row in steps if row["endpoint"] == endpoint]
-        panel.line([_middle(rows, "achieved_rps") for rows in _by_rate(mine).values()], f"p99 s{n}", n)
+        panel.line(middles(mine, "achieved_rps"), f"p99 s{n}", n)
         for row in mine:
             hollow = " hollow" if doubts(row) else ""
             panel.dot(float(row["offered_rps"]), float(row["achieved_rps"]), f"dot s{n}{hollow}", n, radius=3.5)

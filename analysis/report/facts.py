@@ -7,6 +7,7 @@ text, taken from the manifest and the report; the page and `report.md` only lay 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analysis import words
@@ -143,6 +144,27 @@ def _self_check(found: Mapping[str, Any]) -> str:
         f"(P50 {words.ms(found.get('p50_ms'))}, P99 {words.ms(found.get('p99_ms'))}, late P99 "
         f"{words.ms(found.get('late_p99_ms'))}, CPU {words.significant(found.get('cpu_pct'))} %)"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Severity:
+    mark: str
+    word: str
+    meaning: str
+
+
+SEVERITIES = {
+    "wrong": Severity("✕", "Wrong", "Figures that do not say what they seem to"),
+    "doubt": Severity("?", "In doubt", "What may be otherwise than it looks"),
+    "limit": Severity("!", "Limit", "What holds for this run and not beyond it"),
+}
+"""How much a risk weighs, the heaviest first."""
+
+
+def risks(view: View) -> list[tuple[str, str]]:
+    """Severity and sentence of each, the heaviest first."""
+    known = [(str(risk["severity"]), str(risk["sentence"])) for risk in view.report.get("risks") or ()]
+    return sorted(known, key=lambda risk: list(SEVERITIES).index(risk[0]))
 
 
 _TRUST = {

@@ -7,10 +7,13 @@ Markdown nor HTML in it takes effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from analysis import words
 from analysis.report import columns, facts
+from analysis.report.batches import HEADS, batch_rows
+from analysis.report.sameness import sameness
 from analysis.report.view import View
 
 
@@ -25,6 +28,23 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from:
     rule = ["---" if k < numbers_from else "---:" for k in range(len(heads))]
     lines = [[text(head) for head in heads], rule, *([text(cell) for cell in row] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in lines] + [""]
+
+
+def _batches(batches: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """None where all are of one size, in which there is nothing to compare."""
+    most: dict[str, int] = {}
+    for row in batches:
+        most[row["endpoint"]] = max(row["batch_rows"], most.get(row["endpoint"], 0))
+    if len({row["batch_rows"] for row in batches}) < 2:
+        return []
+    return batch_rows(
+        [row for row in batches if row["batch_rows"] in (most[row["endpoint"]], _power(row["batch_rows"]))]
+    )
+
+
+def _power(rows: int) -> int:
+    """The next power of two."""
+    return 1 << (rows - 1).bit_length()
 
 
 def _bullets(lines: Iterable[str]) -> list[str]:
@@ -63,6 +83,16 @@ def markdown(view: View) -> str:
         ]
     if rates := facts.capacity_rows(view):
         out += ["## How much it can take", "", *_table(facts.CAPACITY_HEADS, rates, numbers_from=9)]
+    if sizes := _batches(report["batches"]):
+        out += ["## Batches", "", "Over all steps: sizes that are powers of two, and the largest.", ""]
+        out += _table(HEADS, sizes)
+    same = sameness(view)
+    if same.rows:
+        rows = [[cell.shown for cell in row] for row in same.rows]
+        out += ["## Is it still the same model?", "", *_table(same.heads, rows, numbers_from=same.numbers_from)]
+    if risks := facts.risks(view):
+        lines = (f"- **{facts.SEVERITIES[severity].word}**: {text(sentence)}" for severity, sentence in risks)
+        out += ["## Risks and limits", "", *lines, ""]
     out += ["## What ran", "", *_bullets(f"{name}: {value}" for name, value in facts.environment(view))]
     out += ["## Can this be trusted?", "", *_bullets(f"{name}: {value}" for name, value in facts.trust_facts(view))]
     if why := facts.exceptions(view):

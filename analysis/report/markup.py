@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any, TypeAlias
 
-_VOID = frozenset({"br", "link", "meta"})
+_VOID = frozenset({"br", "input", "link", "meta"})
 
 
 class Html(str):

@@ -1,5 +1,5 @@
 "use strict";
-// Behaviour of report.html: theme, variants on and off, values under the pointer or the arrow keys, sorting.
+// Behaviour of report.html: theme, variants on and off, values under the pointer or the arrow keys.
 // Every value shown here was written by the report; this only chooses which ones to show.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -27,8 +27,10 @@
     return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   };
   const name = () => { theme.textContent = dark() ? "Light" : "Dark"; };
-  theme.addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; name(); });
-  name();
+  if (theme) { // a chart by itself has none
+    theme.addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; name(); });
+    name();
+  }
 
   // variants
   const off = new Set();
@@ -97,24 +99,4 @@
     for (const kind of ["pointerleave", "blur"]) button.addEventListener(kind, hide);
   }
   for (const box of all(".box")) box.addEventListener("scroll", hide, { passive: true });
-
-  // sorting
-  const compare = (a, b) => {
-    const [x, y] = [Number(a), Number(b)];
-    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x === y ? 0 : x < y ? -1 : 1;
-  };
-  for (const button of all(".sortable th button")) {
-    button.addEventListener("click", () => {
-      const head = button.closest("th"), body = head.closest("table").tBodies[0], column = head.cellIndex;
-      const up = head.getAttribute("aria-sort") !== "ascending";
-      for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => row.cells[column].dataset.value;
-      const rows = [...body.rows].sort((a, b) => {
-        if (value(a) === "" || value(b) === "") return (value(a) === "") - (value(b) === ""); // absent ones last
-        return (up ? 1 : -1) * compare(value(a), value(b));
-      });
-      body.append(...rows);
-    });
-  }
 })();

@@ -11,46 +11,17 @@ from itertools import groupby
 from typing import Any
 
 from analysis import words
-from analysis.breakdown import STAGES
 from analysis.report import charts, columns, facts
+from analysis.report.batches import HEADS, batch_charts, batch_rows
+from analysis.report.energy import energy_charts
 from analysis.report.markup import Child, Html, join, tag
+from analysis.report.percentiles import percentile_charts
+from analysis.report.sameness import sameness
+from analysis.report.stages import stage_charts
+from analysis.report.table import boxed, folded, table
 from analysis.report.timechart import moment, time_line
 from analysis.report.timeline import device_slices, slices
-from analysis.report.view import STAGE_NAMES, Stages, View
-
-
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[Child]], caption: str, *, numbers_from: int = 1, class_: str = ""
-) -> Html:
-    """A plain table in its own scrolling box; the first cell of a row is its header."""
-
-    def cell(number: int, child: Child) -> Html:
-        kind = "num" if number >= numbers_from else None
-        return tag("td", child, class_=kind) if number else tag("th", child, scope="row")
-
-    return _boxed(
-        caption,
-        tag(
-            "table",
-            tag("caption", caption),
-            tag(
-                "thead",
-                tag(
-                    "tr",
-                    (
-                        tag("th", h, scope="col", class_="num" if k >= numbers_from else None)
-                        for k, h in enumerate(heads)
-                    ),
-                ),
-            ),
-            tag("tbody", (tag("tr", (cell(k, child) for k, child in enumerate(row))) for row in rows)),
-            class_=class_ or None,
-        ),
-    )
-
-
-def _boxed(label: str, table: Html) -> Html:
-    return tag("div", table, class_="box", tabindex=0, role="group", aria_label=label)
+from analysis.report.view import View
 
 
 def _facts(pairs: Sequence[tuple[str, Child]]) -> Html:
@@ -82,14 +53,14 @@ def _rates(view: View) -> Html | None:
 def _capacity(view: View) -> Html | None:
     rows = facts.capacity_rows(view)
     caption = "The limit lies between the two rates"
-    return _table(facts.CAPACITY_HEADS, rows, caption, numbers_from=9, class_="narrow") if rows else None
+    return table(facts.CAPACITY_HEADS, rows, caption, numbers_from=9, class_="narrow") if rows else None
 
 
 def _time(view: View) -> Html | None:
     line = view.line()
     if line is None:
         return None
-    devices = device_slices(line, view.tracks())
+    devices = device_slices(line, ((track.device, track.time_ns, track.state) for track in view.tracks()))
     kind, events = "GPU" if view.has_gpu() else "CPU", view.events()
     drawn = [time_line(line, slices(view.run, line), devices, kind, view.begun(line), events, view.series)]
     if devices.empty:
@@ -128,9 +99,7 @@ def _pairs(view: View) -> Html | None:
         for pair in rows
     ]
     note = "Ratios are the first one's latency over the second one's: above 1 the second is faster."
-    return join(
-        [tag("p", note), _table(heads, cells, "Pairs at the same offered rate", numbers_from=3, class_="pairs")]
-    )
+    return join([tag("p", note), table(heads, cells, "Pairs at the same offered rate", numbers_from=3, class_="pairs")])
 
 
 def _steps(view: View) -> Html | None:
@@ -145,7 +114,7 @@ def _steps(view: View) -> Html | None:
     )
     body = tag("tbody", (tag("tr", (_step_cell(row, *one) for one in shown)) for row in view.steps))
     caption = tag("caption", "A heading sorts by its column and says what it means")
-    return _boxed("Every step", tag("table", caption, head, body, class_="steps sortable"))
+    return boxed("Every step", tag("table", caption, head, body, class_="steps sortable"))
 
 
 def _sorting_head(column: columns.Column, first: bool) -> Html:
@@ -166,40 +135,45 @@ def _step_cell(row: dict[str, Any], column: columns.Column, first: bool) -> Html
     )
 
 
-def _stages(view: View) -> Html | None:
-    found = view.stages()
-    if not found:
-        return None
-    # One overloaded step would leave the others no width: its bar is cut.
-    longest = min(max(s.total for s in found), 4 * sorted(s.total for s in found)[(len(found) - 1) // 2])
-    names = [name for name in STAGE_NAMES if any(stages.parts.get(name) for stages in found)]
+def _batches(view: View) -> Html | None:
+    drawn = batch_charts(view.drawn, view.report["batches"], view.series)
+    rows = batch_rows(view.report["batches"])
+    if drawn is None or len(rows) <= len(view.series):
+        return drawn
+    return join([drawn, folded(rows, "These sizes as a table", table(HEADS, rows, "Over all steps"), most=10)])
 
-    def bar(stages: Stages) -> Html:
-        widths = ((name, 100 * ms / longest) for name, ms in stages.parts.items())
-        parts = (tag("i", class_=name, style=f"width:{width:.2f}%") for name, width in widths)
-        return tag("div", parts, class_="bar cut" if stages.total > longest else "bar", aria_hidden="true")
 
-    rows = [
-        (
-            f"{stages.endpoint} at {stages.asked}, P{stages.percentile:g}",
-            bar(stages),
-            *(words.significant(stages.parts.get(name)) for name in names),
-            words.significant(stages.total),
-            stages.grew or words.ABSENT,
-        )
-        for stages in found
-    ]
-    key = (tag("li", tag("i", class_=f"chip {name}"), tag("b", name), f" {STAGES[f'{name}_ms']}") for name in names)
-    caption = "Mean times, in milliseconds, of the requests that took as long as the percentile says"
-    if any(stages.total > longest for stages in found):
-        caption += "; a bar that fades out is longer than its row"
-    heads = ("requests", "drawn", *names, "total", "grew most since the lower rate")
-    return join([tag("ul", key, class_="stages"), _table(heads, rows, caption, numbers_from=2, class_="stagetable")])
+def _energy(view: View) -> Html | None:
+    return energy_charts(view.drawn, view.series)
+
+
+def _percentiles(view: View) -> Html | None:
+    return percentile_charts(view.drawn, view.report["curves"], view.series, view.run.manifest.slos)
 
 
 def _endpoints(view: View) -> Html | None:
-    names, rows = facts.endpoint_facts(view)
-    return _table(("said of", *names), rows, "As the server describes itself", class_="narrow") if rows else None
+    names, said = facts.endpoint_facts(view)
+    if not said:
+        return None
+    whole = table(("said of", *names), said, "As the server describes itself", class_="narrow", sorts=False)
+    same = sameness(view)
+    if not same.rows:
+        return whole
+    caption = "As the server says; warm-up includes compiling; an arrow leads from before the run to after it"
+    summary = tag("summary", "Everything that the server says")
+    return join([table(same.heads, same.rows, caption, numbers_from=same.numbers_from), tag("details", summary, whole)])
+
+
+def _risks(view: View) -> Html | None:
+    found = facts.risks(view)
+    if not found:
+        return None
+    lines = []
+    for severity, sentence in found:
+        known = facts.SEVERITIES[severity]
+        name = tag("b", tag("span", known.mark, aria_hidden="true"), f" {known.word}", title=known.meaning)
+        lines.append(tag("li", name, tag("span", sentence), class_=severity))
+    return tag("ul", lines, class_="risks")
 
 
 def _trust(view: View) -> Html:
@@ -212,7 +186,7 @@ def _trust(view: View) -> Html:
             tag("h3", "Steps with a reservation") if why else None,
             tag("ul", (tag("li", line) for line in why)) if why else None,
             tag("h3", "What became of every arrival") if ledger else None,
-            _table(facts.LEDGER_HEADS, ledger, "Settle time included", numbers_from=2) if ledger else None,
+            table(facts.LEDGER_HEADS, ledger, "Settle time included", numbers_from=2) if ledger else None,
             tag("h3", "How to read the numbers"),
             tag("ul", (tag("li", line) for line in facts.pitfalls(view))),
         ]
@@ -244,11 +218,15 @@ SECTIONS: tuple[tuple[str, str, Callable[[View], Html | None]], ...] = (
     ("ran", "What ran", _ran),
     ("rates", "Latency and rate", _rates),
     ("capacity", "How much it can take", _capacity),
+    ("percentiles", "Latency by percentile", _percentiles),
     ("time", "Over time", _time),
     ("pairs", "One variant against another", _pairs),
-    ("stages", "Where the time goes", _stages),
+    ("stages", "Where the time goes", stage_charts),
+    ("batches", "Batches", _batches),
+    ("energy", "Memory and energy", _energy),
+    ("endpoints", "Is it still the same model?", _endpoints),
     ("steps", "Every step", _steps),
-    ("endpoints", "What the server says", _endpoints),
+    ("risks", "Risks and limits", _risks),
     ("trust", "Can this be trusted?", _trust),
     ("again", "How to repeat it", _again),
 )

@@ -88,7 +88,7 @@ def time_line(
     keys = [
         ("p99", f"P99 of each {line.slice_s} s"),
         ("p50", "P50"),
-        ("heat", "where the successes of a slice lie, darkest where most do"),
+        ("heat", "successes of a slice by latency: the fuller, the more"),
     ]
     if any(found.failed.any() for found in shown.values()):
         keys.append(("failure", "failed requests"))
@@ -208,11 +208,13 @@ def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[
 
 
 def _held_down(chart: _Chart, panel: Panel, devices: pd.DataFrame) -> None:
-    """Stripes where clocks were throttled."""
+    """Stripes where clocks were throttled, the higher the larger the share of the time."""
     held = devices[devices["throttled_pct"] > 0]
     for part, share in zip(held["slice"].astype(int).tolist(), held["throttled_pct"].tolist(), strict=True):
         begin = part * chart.line.slice_s
-        panel.stripe(begin, min(chart.line.seconds, begin + chart.line.slice_s), panel.height - 5, 5, "held")
+        height = max(2.0, 0.08 * share)
+        end = min(chart.line.seconds, begin + chart.line.slice_s)
+        panel.stripe(begin, end, panel.height - height, height, "held")
         chart.say(part, None, "clocks held down", f"{words.significant(share)} % of the time")
 
 

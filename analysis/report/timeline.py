@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from analysis.curves import EDGES_MS
-from analysis.devices import THROTTLED, Track
+from analysis.devices import THROTTLED
 from analysis.layout import BINS, SPLIT
 from analysis.timeline import Timeline
 
@@ -31,6 +31,8 @@ _HEAT = 1 << (SPLIT - 3)
 """Bins to one row of the heat map, which is an eighth of an octave."""
 
 Floats = npt.NDArray[np.float64]
+Samples: TypeAlias = tuple[str, npt.NDArray[np.int64], Mapping[str, Floats]]
+"""A device, the instants of its samples, and what they say by column; NaN where a sample says nothing."""
 Counts = npt.NDArray[np.int64]
 
 
@@ -65,11 +67,30 @@ def slices(run: Run, line: Timeline) -> dict[str, Slices]:
             if name == endpoint:
                 counts[tally.first : tally.first + len(tally.by_time)] += tally.by_time
                 answered += tally.answered_by_time
-        reached = np.cumsum(counts, axis=1)
-        middles = np.append(np.sqrt(EDGES_MS[1:] * EDGES_MS[:-1]), np.inf)
-        p50, p99 = (_quantiles(reached, middles, q) for q in (0.5, 0.99))
-        found[endpoint] = Slices(reached[:, -1], counts[:, BINS], answered, p50, p99, counts[:, :BINS])
+        found[endpoint] = _slices(counts, answered)
     return found
+
+
+def from_rows(rows: pd.DataFrame, line: Timeline) -> dict[str, Slices]:
+    """The same of rows of requests, by endpoint."""
+    found: dict[str, Slices] = {}
+    for endpoint, mine in rows.groupby("endpoint", observed=True):
+        ok = mine["ok"].to_numpy(dtype=bool)
+        bins = np.searchsorted(EDGES_MS, mine["latency_ms"].to_numpy(dtype=np.float64), side="right") - 1
+        bins = np.where(ok, np.clip(bins, 0, BINS - 1), BINS)
+        places = np.clip(line.numbers(mine["intended_ns"].to_numpy(dtype=np.int64)), 0, line.slices - 1)
+        counts = np.bincount(places * (BINS + 1) + bins, minlength=line.slices * (BINS + 1))
+        done = np.clip(line.numbers(mine.loc[ok, "done_ns"].to_numpy(dtype=np.int64)), 0, line.slices - 1)
+        answered = np.bincount(done, minlength=line.slices)
+        found[str(endpoint)] = _slices(counts.reshape(line.slices, BINS + 1), answered)
+    return found
+
+
+def _slices(counts: Counts, answered: Counts) -> Slices:
+    reached = np.cumsum(counts, axis=1)
+    middles = np.append(np.sqrt(EDGES_MS[1:] * EDGES_MS[:-1]), np.inf)
+    p50, p99 = (_quantiles(reached, middles, q) for q in (0.5, 0.99))
+    return Slices(reached[:, -1], counts[:, BINS], answered, p50, p99, counts[:, :BINS])
 
 
 def _quantiles(reached: Counts, values: Floats, q: float) -> Floats:
@@ -103,15 +124,15 @@ def heat(counts: Counts, first: int, last: int) -> bytes:
     )
 
 
-def device_slices(line: Timeline, tracks: Sequence[Track]) -> pd.DataFrame:
+def device_slices(line: Timeline, devices: Iterable[Samples]) -> pd.DataFrame:
     """Per slice over these devices: each of `DEVICE_LINES`, and the largest and smallest of what is not summed."""
     columns = [name for name in DEVICE_LINES if name != "throttled_pct"]
     pieces = []
-    for track in tracks:
-        bits = track.state["throttle_bits"]
+    for device, times_ns, state in devices:
+        bits = state["throttle_bits"]
         held = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
-        known = {name: track.state[name] for name in columns} | {"throttled_pct": held}
-        pieces.append(pd.DataFrame({"slice": line.numbers(track.time_ns), "device": track.device, **known}))
+        known = {name: state[name] for name in columns} | {"throttled_pct": held}
+        pieces.append(pd.DataFrame({"slice": line.numbers(times_ns), "device": device, **known}))
     frame = pd.concat(pieces) if pieces else pd.DataFrame(columns=["slice", "device", *DEVICE_LINES], dtype="float64")
     frame = frame[(frame["slice"] >= 0) & (frame["slice"] < line.slices)]
     by_slice = frame.groupby("slice")
