@@ -74,6 +74,7 @@ def percentiles(n: int) -> list[float]:
 def in_bins(counts: Floats, below: float) -> float:
     """The latency in ms under which so many arrivals lie, by counts per bin, taken to lie evenly within each."""
     reached = np.cumsum(counts)
+    below = max(1.0, below)  # the fastest of all
     place = int(np.searchsorted(reached, below, side="left"))
     if place >= BINS:
         return math.inf

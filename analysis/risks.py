@@ -7,6 +7,7 @@ run inconclusive or must be known of its endpoints is `verdict`'s to say; its se
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,9 +191,11 @@ def _interval(run: Run) -> Iterator[Risk]:
     unsure = [index for index, share in wide.items() if share > WIDE_P99]
     if unsure:
         worst = max(unsure, key=lambda index: wide[index])
-        share = words.significant(100 * wide[worst], 2)
-        said = f"{_where(steps[worst])} P99 is known to ±{share} % only{_more(unsure)}"
-        yield Risk("wide_interval", DOUBT, said, 100 * wide[worst])
+        share = 100 * wide[worst]
+        known = f"known to ±{words.significant(share, 2)} % only"
+        open_ = "not bounded from above: its interval reaches the failures"
+        said = f"{_where(steps[worst])} P99 is {known if math.isfinite(share) else open_}{_more(unsure)}"
+        yield Risk("wide_interval", DOUBT, said, share if math.isfinite(share) else None)
 
 
 def _dependent(run: Run) -> Iterator[Risk]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from chromium import CHROMIUM, chromium
+from chromium import CHROMIUM, chromium, findings
 from folders import Load, queue
 from playwright.sync_api import Browser, Page
 from test_analysis_gallery import run_in
@@ -80,14 +80,12 @@ def test_opens_without_errors_requests_or_overflow(
     width: int,
     scheme: Any,
 ) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page, wrong = at(browser, runs[0], hash_, viewport={"width": width, "height": 900}, color_scheme=scheme)
     root = "document.documentElement"
     assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
     assert page.locator("main > section:visible").count() == (1 if hash_ else 2)
     assert page.locator("img").count() == 0
-    found = axe.Axe().run(page).response["violations"]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+    assert findings(page) == []
     page.close()
     assert wrong == []
 

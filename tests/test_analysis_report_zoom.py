@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, chromium
+from chromium import CHROMIUM, chromium, findings
 from folders import Waveform
 from playwright.sync_api import Browser, Locator, Page
 from test_analysis_report import run_of, shown, two_variants
@@ -151,3 +151,14 @@ def test_the_legend_switches_the_heat_of_a_variant(page: Page) -> None:
     assert "off" not in str(heat.get_attribute("class"))
     page.locator("#timeline [data-switch='1']").click()
     assert "off" in str(heat.get_attribute("class")).split()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_the_page_can_be_read_without_eyes_or_mouse(browser: Browser, report: Path, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(report.as_uri())
+    for folded in page.locator("details").all():
+        folded.evaluate("found => { found.open = true }")
+    assert findings(page) == []
+    page.close()

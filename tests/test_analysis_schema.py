@@ -24,8 +24,8 @@ from analysis.words import VERDICTS
 
 SCHEMA: dict[str, Any] = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
 ROWS = {
-    "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow, "curve": Curve,
-    "batches": Batches, "risk": Risk,
+    "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow,
+    "curve": Curve, "batches": Batches, "risk": Risk,
 }  # fmt: skip
 SLO = ["p99<50ms, errors<1%"]
 TWO = [Load("m/eager", 100), Load("m/eager", 200, queue(8)), Load("m/compiled", 100), Load("m/compiled", 200)]

@@ -56,10 +56,10 @@ def batch_charts(steps: Sequence[Row], batches: Sequence[Row], series: Mapping[s
 
 def together(batches: Sequence[Row]) -> list[Row]:
     """All steps of an endpoint as one row per batch size, each request counting the same."""
-    found: dict[tuple[str, int], list[Row]] = {}
+    found: dict[str, dict[int, list[Row]]] = {}
     for row in batches:
-        found.setdefault((row["endpoint"], row["batch_rows"]), []).append(row)
-    return [_sum(endpoint, rows, same) for (endpoint, rows), same in sorted(found.items())]
+        found.setdefault(row["endpoint"], {}).setdefault(row["batch_rows"], []).append(row)
+    return [_sum(endpoint, rows, same) for endpoint, sizes in found.items() for rows, same in sorted(sizes.items())]
 
 
 def _sum(endpoint: str, rows: int, same: Sequence[Row]) -> Row:

@@ -46,7 +46,6 @@ _WORDS = (
 )
 _NUMBERS = (
     _Column("parity_relative_error", "relative error", _error),
-    _Column("parity_max_abs_error", "largest error", _error),
     _Column("parity_cosine", "cosine", _likeness),
     _Column("parity_top1_agreement", "same top 1", _likeness),
     _Column("sampled_failures", "answers that differed", words.count),
@@ -59,7 +58,6 @@ _NUMBERS = (
     _Column("first_hits", "first hits", words.count),
     _Column("fallbacks", "fallbacks", words.count),
     _Column("peak_memory_bytes", "peak memory", words.size),
-    _Column("weights_bytes", "weights", words.size),
     _Column("artefact_bytes", "kept artefacts", words.size),
 )
 

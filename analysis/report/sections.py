@@ -119,7 +119,12 @@ def _steps(view: View) -> Html | None:
 
 def _sorting_head(column: columns.Column, first: bool) -> Html:
     button = tag("button", column.head, type="button", data_tip=column.meaning, aria_description=column.meaning)
-    return tag("th", button, scope="col", class_="num first" if first else "num")
+    return tag("th", button, scope="col", class_=_classes(column, first))
+
+
+def _classes(column: columns.Column, first: bool) -> str:
+    """On paper there is room for the main columns."""
+    return " ".join(["num", *(["first"] if first else []), *([] if column.brief else ["more"])])
 
 
 def _step_cell(row: dict[str, Any], column: columns.Column, first: bool) -> Html:
@@ -130,7 +135,7 @@ def _step_cell(row: dict[str, Any], column: columns.Column, first: bool) -> Html
     return tag(
         "td",
         column.show(value),
-        class_="num first" if first else "num",
+        class_=_classes(column, first),
         data_value=str(sort).replace("inf", "Infinity"),
     )
 
@@ -158,10 +163,15 @@ def _endpoints(view: View) -> Html | None:
     whole = table(("said of", *names), said, "As the server describes itself", class_="narrow", sorts=False)
     same = sameness(view)
     if not same.rows:
-        return whole
+        return join([tag("p", "The server tells nothing of likeness, start or recompiles."), whole])
     caption = "As the server says; warm-up includes compiling; an arrow leads from before the run to after it"
     summary = tag("summary", "Everything that the server says")
-    return join([table(same.heads, same.rows, caption, numbers_from=same.numbers_from), tag("details", summary, whole)])
+    return join(
+        [
+            table(same.heads, same.rows, caption, numbers_from=same.numbers_from, class_="same"),
+            tag("details", summary, whole),
+        ]
+    )
 
 
 def _risks(view: View) -> Html | None:

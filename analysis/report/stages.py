@@ -19,6 +19,9 @@ from analysis.report.view import STAGE_NAMES, Stages, View
 _CUT = 4.0
 """Times the bar in the middle: what is longer is cut."""
 _LONG = 10
+"""Rows of a table that is folded away."""
+_WIDE = 14
+"""Rates from which on a chart takes the whole width."""
 _ARROW = "M-5 0L0-8L5 0Z"
 
 
@@ -39,13 +42,13 @@ def stage_charts(view: View) -> Html | None:
         for endpoint, n in view.series.items()
         if (mine := [stages for stages in found if stages.endpoint == endpoint])
     ]
-    summary = "These times as a table"
+    wide = "multiples wide" if len({stages.asked for stages in found}) < _WIDE else None
     return join(
         [
             tag("p", note),
             tag("ul", key, class_="stages"),
-            tag("div", drawn, class_="multiples wide"),
-            folded(found, summary, _table(found, names), most=_LONG),
+            tag("div", drawn, class_=wide),
+            folded(found, "These times as a table", _table(found, names), most=_LONG),
         ]
     )
 
