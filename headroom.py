@@ -318,7 +318,7 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
     try:
         follow(folder, child)
     except KeyboardInterrupt:
-        if not (sys.stdout.isatty() or sys.stderr.isatty()):  # there the table says so
+        if not sys.stdout.isatty():  # there the table says so
             click.echo("stopping: what there is will be kept and reported", err=True)
         child.send_signal(signal.SIGINT)
     for stop in (signal.SIGINT, signal.SIGTERM):  # from here on it is a matter of seconds

@@ -29,6 +29,9 @@ TABLE = {
     "serve.nvml": (("serve",), ("pynvml", "psutil")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
+    # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
+    "loadtest.engine.web": (("loadtest.engine",), ("flask", "gevent")),
+    "loadtest.engine.terminal": ((), ("rich",)),
     # the run folder's segments are Arrow
     "loadtest.engine.recorder": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.trace": (("loadtest.engine",), ("numpy", "pyarrow")),

@@ -34,7 +34,7 @@ def batch(intended_s, latency_ms, statuses=None, late_ms=0.0):
 
 def live(rate=100.0, seconds=20.0, settle_s=5.0):
     step = LoadStep(0, "a/x", rate, seconds, settle_s, 0, 1)
-    return Live(step, START, np.arange(int(rate * seconds)) / rate)
+    return Live(step, START, np.arange(int(rate * seconds)) / rate, keep=True)
 
 
 def outcome(found, seconds=20.0, cpu_pct=10.0, cut=False):

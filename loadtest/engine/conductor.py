@@ -23,6 +23,7 @@ from gevent.event import Event
 from analysis.records import DEVICE_COLUMNS, LOST, MANIFEST, REQUEST_COLUMNS, Manifest, append_event
 from loadtest.engine import plan, selfcheck, testimony
 from loadtest.engine.arrivals import Pattern
+from loadtest.engine.board import Board
 from loadtest.engine.client import OK, Client, discover, error_sentence
 from loadtest.engine.clock import Base, Offset
 from loadtest.engine.devices import Collector
@@ -64,8 +65,9 @@ class Crew(Protocol):
 class Conductor:
     """`prepare` raises `ScenarioError` before any load; `run` blocks until the plan is done."""
 
-    def __init__(self, scenario: Scenario, host: str, folder: Path, command: str, crew: Crew) -> None:
+    def __init__(self, scenario: Scenario, host: str, folder: Path, command: str, crew: Crew, board: Board) -> None:
         self.scenario = scenario
+        self.board = board
         self.folder = folder
         self.finished = False
         self._opened = False
@@ -73,7 +75,7 @@ class Conductor:
         self._command = command
         self._crew = crew
         self._client = Client(host, scenario.timeout_s)
-        self._base = Base.here()
+        self._base = board.base
         self._offset = Offset()
         self._endpoints: list[wire.EndpointInfo] = []
         self._tally: dict[str, int] = dict.fromkeys(("ok", "failed", "timed_out", "dropped", "lost"), 0)
@@ -111,14 +113,21 @@ class Conductor:
     def run(self) -> None:
         names = [info.name for info in self._endpoints]
         knees: dict[str, Knee] = {}
+        block_s: list[float] | None = None
         if self.scenario.mode == "knee":
             blocks, of = plan.searched(self.scenario, names, knees), None
         else:
-            blocks, of = plan.fixed(self.scenario, names), sum(map(len, plan.blocks(self.scenario, names)))
+            planned = plan.blocks(self.scenario, names)
+            blocks, of = plan.fixed(self.scenario, names), sum(map(len, planned))
+            if self.scenario.mode != "offline":  # which ends with its requests
+                block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
         if self.scenario.self_check:
+            self.board.doing = "trying what the load generator can do"
             self._check_self()
         self._collector.start()
+        idle_s = self.scenario.idle_seconds if self._collector.host else 0.0
+        self.board.plan(of, block_s, idle_s, self._now() + int(idle_s * 1e9))
         self._be_idle()
         outcomes: list[Outcome] | None = None
         while not self._aborting:
@@ -139,6 +148,7 @@ class Conductor:
         """What the devices draw without load, before the first step and after the last."""
         if self._collector.host and self.scenario.idle_seconds:
             began = self._now()
+            self.board.doing = "no load, for what the devices draw when idle"
             gevent.sleep(self.scenario.idle_seconds)
             self._event("idle", start_ns=began, end_ns=self._now())
 
@@ -148,7 +158,9 @@ class Conductor:
             return
         self._aborting = True
         if not self._opened:
+            self.board.close("aborted", self._now())
             return
+        self.board.status = "stopping"
         self._event("aborted")
         if self._waiting:
             self._crew.halt()
@@ -164,7 +176,7 @@ class Conductor:
         for step in steps:
             start_ns = order.start_ns + int(step.start_s * 1e9)
             due_s = step.offsets(self.scenario.pattern) / 1e9 if not step.concurrency else np.empty(0)
-            self._live[step.index] = Live(step, start_ns, due_s)
+            self._live[step.index] = self.board.begin(step, start_ns, due_s, keep=self.scenario.mode == "knee")
             times = {"start_ns": start_ns, "end_ns": start_ns + int(step.seconds * 1e9)}
             self._manifest.scenario["steps"].append(asdict(step) | times)
             what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
@@ -222,9 +234,11 @@ class Conductor:
         self._event("step_end", step=step.index, endpoint=step.endpoint, rate=step.rate, **figures, **more)
         number = f"{step.index + 1} of {of}" if of else f"{step.index + 1}"
         say.info("step %s  %s", number, live.sentence(seconds))
-        if self.scenario.objective is None or step.concurrency:
+        if self.scenario.mode != "knee" or self.scenario.objective is None:
+            live.end(seconds)
             return Outcome(step.rate, 0, 0, seconds=seconds)
         outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(self._stopped_ns))
+        live.end(seconds)
         return replace(outcome, seconds=(self._now() - entry["start_ns"]) / 1e9)
 
     def _tell(self, knees: dict[str, Knee]) -> None:
@@ -274,6 +288,8 @@ class Conductor:
             return
         steps = [step.index for step in self._order.steps]
         self._event("worker_lost", worker=index, member=member, steps=steps)
+        for step_index in steps:
+            self._live[step_index].lose(index, self._order.count)
         say.warning("load process %s was lost; its share of this step is counted as lost", member)
         self._lost.append((self._order, index))
         self._done(member)
@@ -299,6 +315,11 @@ class Conductor:
         for index in np.unique(steps):
             if live := self._live.get(int(index)):
                 live.see(batch.filter(steps == index))
+        self.board.tick(self._now())
+
+    def _on_samples(self, batch: Any) -> None:
+        self._devices.write(batch)
+        self.board.samples(batch, self._now())
 
     def on_clock(self, windows: list[tuple[int, int, int]]) -> None:
         if self.finished:
@@ -331,7 +352,7 @@ class Conductor:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
         self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
-        self._collector = Collector(self._client, self._base, self._devices.write, self._event)
+        self._collector = Collector(self._client, self._base, self._on_samples, self._event)
         server = self._client.get_json(wire.SERVER)
         self._manifest = Manifest(
             id=self.folder.name,
@@ -356,6 +377,11 @@ class Conductor:
         testimony.before(self._client, self._manifest, server)
         self._manifest.write(self.folder)
         self._opened = True
+        facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
+        facts |= {"name": self.scenario.name, "mode": self.scenario.mode}
+        facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
+        names = [info.name for info in self._endpoints]
+        self.board.open(facts, names, self.scenario.slos, self._manifest.started_ns)
         say.info("run folder: %s", self.folder)
 
     def _close(self, status: str) -> None:
@@ -378,10 +404,13 @@ class Conductor:
             self._manifest.extra.pop(key)
         self._manifest.write(self.folder)
         self._client.close()
+        self.board.close(status, now)
         say.info("run %s: %s; read it with: headroom report %s", self.folder.name, status, self.folder)
 
     def _event(self, kind: str, **what: Any) -> None:
-        append_event(self.folder, kind, **({"time_ns": self._now()} | what))
+        what = {"time_ns": self._now()} | what
+        append_event(self.folder, kind, **what)
+        self.board.event(what | {"event": kind})
 
     def _now(self) -> int:
         return self._base.wall_ns(time.monotonic_ns())

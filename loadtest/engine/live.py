@@ -1,10 +1,13 @@
-"""A step's figures while it runs: for the progress line, and for a search that decides by them where to go next.
+"""A step's figures while it runs: for whoever watches it, and for a search that decides by them where to go next.
 
-The report computes its own from the rows.
+Figures are counts and histograms, so a step of a day takes no more memory than one of a minute; only a search keeps
+every arrival. What was answered within each second is put aside until the board takes it. The report computes its own
+figures from the rows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import numpy.typing as npt
 
 from analysis.records import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT
 from loadtest.engine.client import OK
+from loadtest.engine.histogram import Histogram
 from loadtest.engine.plan import LoadStep
 from loadtest.engine.search import Objective, Outcome
 
@@ -21,6 +25,7 @@ RISING = 27
 SURELY_RISING = 35
 BATCHES = 20
 GIVEN_UP = 0.05
+DROPPED = "dropped"
 SETTLED_S = 1.0
 """What was answered so long ago has its row here, from whichever process."""
 LEAST_S = 4.0
@@ -28,44 +33,154 @@ LEAST_S = 4.0
 Floats = npt.NDArray[np.float64]
 
 
-class Live:
-    """`see` takes the step's rows as they come; `schedule_s` is when arrivals are due, from the step's start."""
+class Second:
+    """What became of the arrivals that were answered, or given up, within one second."""
 
-    def __init__(self, step: LoadStep, start_ns: int, schedule_s: Floats) -> None:
+    def __init__(self) -> None:
+        self.latency = Histogram()
+        self.dropped = 0
+        self.late = 0
+
+    def columns(self) -> list[float | None]:
+        """`history.RATES` from `ok` to `p99_ms`."""
+        ok, over = self.latency.finite, self.latency
+        failed = over.infinite - self.dropped
+        return [ok, failed, self.dropped, self.late, over.quantile(0.5), over.quantile(0.99)]
+
+    def merge(self, other: Second) -> None:
+        self.latency.merge(other.latency)
+        self.dropped += other.dropped
+        self.late += other.late
+
+
+class Live:
+    """`see` takes the step's rows as they come; `schedule_s` is when arrivals are due, from the step's start.
+
+    Seconds count from `origin_ns`, the run's start. `keep` keeps every arrival, for a search.
+    """
+
+    def __init__(
+        self, step: LoadStep, start_ns: int, schedule_s: Floats, origin_ns: int | None = None, keep: bool = False
+    ) -> None:
         self.step = step
         self.start_ns = start_ns
+        self.latency, self.lateness = Histogram(), Histogram()
+        self.late = 0
+        self.next_second = 0
+        """The first second that the board has not taken yet."""
+        self.ended_s: float | None = None
+        """How long it took, once every arrival is answered."""
+        self._origin_ns = start_ns if origin_ns is None else origin_ns
         self._schedule_s = schedule_s
+        self._statuses: Counter[str] = Counter()
+        self._workers: Counter[int] = Counter()
+        self._seconds: dict[int, Second] = {}
+        self.taken_ok, self._taken = 0, 0
+        self._gone: list[tuple[Floats, int]] = []
+        self._keep = keep
         self._latency_ms: list[Floats] = []
         self._late_ms: list[Floats] = []
         self._intended_s: list[Floats] = []
         self._done_s: list[Floats] = []
-        self._statuses: dict[str, int] = {}
 
     def see(self, batch: Any) -> None:
         coded = batch.column("status").dictionary_encode()
         codes, names = np.asarray(coded.indices), coded.dictionary.to_pylist()
-        for name, count in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
-            self._statuses[name] = self._statuses.get(name, 0) + count
-        ok = codes == names.index(OK) if OK in names else np.zeros(len(codes), dtype=bool)
+        self._statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
+        for found in batch.column("worker").value_counts().to_pylist():
+            self._workers[found["values"]] += found["counts"]
+        ok = codes == (names.index(OK) if OK in names else -1)
+        dropped = codes == (names.index(DROPPED) if DROPPED in names else -1)
         intended, sent, done = (_float(batch, f"{name}_ns") for name in ("intended", "sent", "done"))
-        self._late_ms.append((sent - intended)[~np.isnan(sent)] / 1e6)
-        self._latency_ms.append(np.where(ok, (done - intended) / 1e6, np.inf))
-        self._intended_s.append((intended - self.start_ns) / 1e9)
-        self._done_s.append((np.where(np.isnan(done), intended, done) - self.start_ns) / 1e9)
+        late_ms, latency_ms = (sent - intended) / 1e6, (done - intended) / 1e6
+        was_late = late_ms > self.late_limit_ms  # False for what was not sent
+        self.late += int(was_late.sum())
+        self.lateness.add(late_ms[~np.isnan(late_ms)])
+        self.latency.add(latency_ms[ok], int((~ok).sum()))
+        over_ns = np.where(np.isnan(done), intended, done)
+        # what comes when its second has been taken already goes into the next: the sum stays right
+        seconds = np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second).astype(np.int64)
+        for second in np.unique(seconds).tolist():
+            mine = seconds == second
+            place = self._seconds.setdefault(second, Second())
+            place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
+            place.dropped += int((mine & dropped).sum())
+            place.late += int((mine & was_late).sum())
+        if self._keep:
+            self._late_ms.append(late_ms[~np.isnan(late_ms)])
+            self._latency_ms.append(np.where(ok, latency_ms, np.inf))
+            self._intended_s.append((intended - self.start_ns) / 1e9)
+            self._done_s.append((over_ns - self.start_ns) / 1e9)
 
     # ---- for people
 
+    @property
+    def late_limit_ms(self) -> float:
+        """From where on lateness is held against the load generator; as the report, of what is known by now."""
+        return max(LATE_MS, LATE_SHARE * (self.latency.quantile(0.5) or 0.0))
+
+    @property
+    def n(self) -> int:
+        return self._statuses.total()
+
+    @property
+    def answered(self) -> int:
+        return self._statuses[OK]
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        return dict(sorted(self._statuses.items()))
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.ended_s is not None and not self._seconds
+
+    def take(self, second: int) -> Second | None:
+        """What was answered in that second; to be asked for each of them in turn."""
+        self.next_second = second + 1
+        found = self._seconds.pop(second, None)
+        if found:
+            self._taken += found.latency.finite + found.latency.infinite
+            self.taken_ok += found.latency.finite
+        return found
+
+    def due(self, at_s: float) -> int:
+        """Arrivals whose time had come so long after the step's start."""
+        return int(np.searchsorted(self._schedule_s, at_s))
+
+    def in_flight(self, at_s: float) -> int:
+        """Due and not answered when the second ended that was taken last; without what a lost process owes."""
+        if self.step.concurrency:
+            return self.step.concurrency if 0 <= at_s < self.step.seconds and self.ended_s is None else 0
+        gone = sum(int(np.searchsorted(share, at_s)) - seen for share, seen in self._gone)
+        return max(0, self.due(at_s) - self._taken - max(0, gone))
+
+    def lose(self, index: int, count: int) -> None:
+        """That load process, of so many, will report no more."""
+        self._gone.append((self._schedule_s[index::count], self._workers[index]))
+
+    def end(self, seconds: float) -> None:
+        """Every arrival has its row; what only a search wants is let go."""
+        self.ended_s = seconds
+        for kept in (self._latency_ms, self._late_ms, self._intended_s, self._done_s):
+            kept.clear()
+
+    def forget(self) -> None:
+        """Its last second has been taken: lets the schedule go."""
+        self._schedule_s = np.empty(0)
+        self._gone.clear()
+
     def figures(self, seconds: float) -> dict[str, Any]:
-        late = self._late_ms
         return {
-            "achieved_rps": round(self._statuses.get(OK, 0) / seconds, 3),
-            "p50_ms": _quantile(self._latency_ms, 0.5),
-            "p99_ms": _quantile(self._latency_ms, 0.99),
-            "late_p50_ms": _quantile(late, 0.5),
-            "late_p99_ms": _quantile(late, 0.99),
-            "late_max_ms": _quantile(late, 1.0),
-            "errors": sum(count for status, count in self._statuses.items() if status != OK),
-            "statuses": dict(sorted(self._statuses.items())),
+            "achieved_rps": round(self.answered / seconds, 3),
+            "p50_ms": self.latency.quantile(0.5),
+            "p99_ms": self.latency.quantile(0.99),
+            "late_p50_ms": self.lateness.quantile(0.5),
+            "late_p99_ms": self.lateness.quantile(0.99),
+            "late_max_ms": self.lateness.quantile(1.0),
+            "errors": self.n - self.answered,
+            "statuses": self.statuses,
         }
 
     def sentence(self, seconds: float) -> str:
@@ -95,7 +210,7 @@ class Live:
         )
         order = np.argsort(intended, kind="stable")
         missed = latency[order][intended[order] >= self.step.settle_s] > objective.latency_ms
-        n, gone = len(missed), sum(self._statuses.get(status, 0) for status in ("dropped", "timeout"))
+        n, gone = len(missed), sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout"))
         in_flight = self._in_flight(self.step.settle_s, seconds)
         growing = _trend(in_flight) >= RISING and in_flight[-1] - in_flight[0] > max(1.0, 0.005 * n)
         overloaded = cut or growing or gone > GIVEN_UP * max(1, len(latency))
@@ -105,7 +220,7 @@ class Live:
             missed=int(missed.sum()),
             dependence=_dependence(missed),
             overloaded=overloaded,
-            hindered=self._hindered(late, latency, n, 0 if overloaded else self._statuses.get("dropped", 0), cpu_pct),
+            hindered=self._hindered(late, latency, n, 0 if overloaded else self._statuses.get(DROPPED, 0), cpu_pct),
             seconds=seconds,
         )
 
@@ -148,9 +263,3 @@ def _float(batch: Any, name: str) -> Floats:
     """With NaN for what is null."""
     found: Floats = batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
     return found
-
-
-def _quantile(chunks: list[Floats], q: float) -> float | None:
-    values = np.concatenate(chunks) if chunks else np.empty(0)
-    value = float(np.quantile(values, q, method="higher")) if len(values) else np.inf
-    return round(value, 3) if np.isfinite(value) else None

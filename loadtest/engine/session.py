@@ -29,6 +29,7 @@ from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from analysis.records import run_folder
 from loadtest.engine import selfcheck
+from loadtest.engine.board import Board
 from loadtest.engine.client import Client
 from loadtest.engine.clock import Base, Offset
 from loadtest.engine.conductor import Conductor, spawn
@@ -36,6 +37,7 @@ from loadtest.engine.driver import Driver, Order
 from loadtest.engine.priority import precedence
 from loadtest.engine.recorder import pack, unpack
 from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
+from loadtest.engine.screen import Screen
 
 if TYPE_CHECKING:
     from loadtest.engine.user import EndpointUser
@@ -54,6 +56,9 @@ class Session:
         self.orders: Queue[Order] = Queue()
         self.driver: Driver | None = None
         self.conductor: Conductor | None = None
+        self.board = Board(Base.here())
+        """Of the present run, or else of the last one."""
+        self.screen = Screen()
         self.ready: dict[str, int] = {}
         """Members of the crew that hold their payloads, and their index."""
         self.priorities: dict[str, str] = {}
@@ -154,6 +159,7 @@ def attach(user_class: type[EndpointUser]) -> None:
     events.init.add_listener(_on_init)
     events.test_start.add_listener(_on_test_start)
     events.test_stopping.add_listener(_on_test_stopping)
+    events.test_stop.add_listener(_on_test_stop)
 
 
 def fail(sentence: str) -> None:
@@ -202,7 +208,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
     add_options(parser, _scenario_class)
 
 
-def _on_init(environment: Any, runner: Any, **_: Any) -> None:
+def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> None:
     global _session
     _session = Session(environment)
     if isinstance(runner, WorkerRunner):
@@ -226,7 +232,15 @@ def _on_init(environment: Any, runner: Any, **_: Any) -> None:
     environment.shape_class = OneUserPerProcess()  # type: ignore[no-untyped-call]
     environment.shape_class.runner = runner
     options = environment.parsed_options
+    if web_ui is not None:
+        from loadtest.engine import web  # Flask, which a run without a page does not need
+
+        web.attach(web_ui, options.web_base_path, lambda: _here().board)
     if options.headless:
+        # on a terminal our table takes the place of the one that Locust prints anew each second
+        options.only_summary = options.only_summary or _here().screen.possible
+        # Ctrl-C is no error: gevent would print it into the table
+        gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)
         # with a load shape Locust installs its own handler only when the test is over
         gevent.signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
     if options.headless or options.autostart:
@@ -257,14 +271,23 @@ def _on_test_start(environment: Any, **_: Any) -> None:
         if session.conductor is None:
             _prepare(session)
     except ScenarioError as problem:
-        say.error("%s", problem)
-        session.over = True
+        _fail(session, str(problem))
         return
+    if environment.parsed_options.headless:
+        session.screen.start(session.board)
     gevent.spawn(_conduct, session)
+
+
+def _fail(session: Session, sentence: str) -> None:
+    say.error("%s", sentence)
+    session.board.fail(sentence)
+    session.over = True
 
 
 def _prepare(session: Session) -> None:
     environment = session.environment
+    session.board = Board(Base.here())
+    session.board.status = "starting"
     scenario = _scenario(environment)
     host = environment.host or (_scenario_class.host if _scenario_class else None)
     if not host:
@@ -273,7 +296,7 @@ def _prepare(session: Session) -> None:
     options = environment.parsed_options
     folder = run_folder(Path(options.run_dir), options.run_id, scenario.name)
     command = shlex.join(["locust", *sys.argv[1:]])
-    conductor = Conductor(scenario, host, folder, command, session)
+    conductor = Conductor(scenario, host, folder, command, session, session.board)
     _scenario_class.host = host
     conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows))
     session.conductor = conductor
@@ -290,13 +313,13 @@ def _conduct(session: Session) -> None:
     if session.conductor is not conductor:  # stopped meanwhile
         return
     if not session.members():
-        say.error("no load process became ready within %g s", READY_S)
-        session.over = True
+        _fail(session, f"no load process became ready within {READY_S:g} s")
         return
 
     def on_end(problem: str | None) -> None:
         if problem:
             say.error("%s", problem)
+            conductor.board.fail(problem)
             session.environment.process_exit_code = 2
         if session.conductor is conductor:  # else it was stopped, and the next test may be under way
             session.over = True
@@ -312,6 +335,11 @@ def _on_test_stopping(environment: Any, **_: Any) -> None:
     elif session.conductor is not None:
         session.conductor.abort()
         session.conductor = None
+
+
+def _on_test_stop(**_: Any) -> None:
+    """Before Locust says its last words."""
+    _here().screen.stop()
 
 
 def _halt() -> None:

@@ -1,0 +1,94 @@
+"""A run's points over time, one a second, kept so that a day of them stays small.
+
+The newest are kept as they came; older ones are taken together in twos, then fours, then eights, `LENGTH` points of
+each, so that a point spans about a six-hundredth of its age: an hour is 1700 points, a day 4500. Each is
+written as JSON once, when it is made, since it is sent many times. Pure: a point's `t` (its end, seconds since the run
+began) is all the time there is.
+
+A point is `{"t", "s": seconds it spans, "e": {endpoint's number: columns of RATES}, "d": {device's number: columns of
+DEVICES}}`. Taken together, counts are added up, P50 and what devices showed are averaged, and of P99 and of what was
+unanswered the highest counts: a moment that was bad stays visible.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+Point = dict[str, Any]
+Values = Sequence[float | None]
+
+RATES = ("offered", "ok", "failed", "dropped", "late", "p50_ms", "p99_ms", "in_flight", "step_s")
+COUNTS = 5
+"""So many of them are counts. A percentile that is null although there are counts is infinite; `step_s` is how much of
+the time fell into a step."""
+DEVICES = ("util_pct", "mem_bytes", "power_w", "temp_c", "sm_mhz")
+LENGTH = 600
+
+
+class History:
+    """`add` points in order; `after` gives those that are newer than a reader's last one."""
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self._length = length
+        self._tiers: list[deque[tuple[Point, str]]] = [deque()]
+
+    def add(self, point: Point) -> None:
+        for tier in self._tiers:
+            tier.append((point, written(point)))
+            if len(tier) <= self._length + 1:
+                return
+            point = together(tier.popleft()[0], tier.popleft()[0])
+        self._tiers.append(deque([(point, written(point))]))
+
+    def after(self, t: int) -> list[str]:
+        """Points that end after `t`, oldest first, as JSON."""
+        found: list[str] = []
+        for tier in self._tiers:
+            for point, text in reversed(tier):
+                if point["t"] <= t:
+                    return found[::-1]
+                found.append(text)
+        return found[::-1]
+
+
+def written(point: Point) -> str:
+    return json.dumps(point, separators=(",", ":"))
+
+
+def together(a: Point, b: Point) -> Point:
+    """One point for two neighbours."""
+    rates = {key: _rates(a["e"].get(key), b["e"].get(key)) for key in a["e"] | b["e"]}
+    devices = {key: _devices(a["d"].get(key), a["s"], b["d"].get(key), b["s"]) for key in a["d"] | b["d"]}
+    return {"t": b["t"], "s": a["s"] + b["s"], "e": rates, "d": devices}
+
+
+def _rates(a: Values | None, b: Values | None) -> Values | None:
+    if a is None or b is None:
+        return a or b
+    counts = [_add(*pair) for pair in zip(a[:COUNTS], b[:COUNTS], strict=True)]
+    endless = any(p99 is None and any(counted[1:4]) for counted, p99 in ((a, a[6]), (b, b[6])))
+    p50, p99 = _mean(a[5], a[1] or 0, b[5], b[1] or 0), None if endless else _most(a[6], b[6])
+    return [*counts, p50, p99, _most(a[7], b[7]), _add(a[8], b[8])]
+
+
+def _devices(a: Values | None, a_s: float, b: Values | None, b_s: float) -> Values | None:
+    if a is None or b is None:
+        return a or b
+    return [_mean(x, a_s, y, b_s) for x, y in zip(a, b, strict=True)]
+
+
+def _add(a: float | None, b: float | None) -> float | None:
+    return None if a is None and b is None else (a or 0) + (b or 0)
+
+
+def _most(a: float | None, b: float | None) -> float | None:
+    return max((value for value in (a, b) if value is not None), default=None)
+
+
+def _mean(a: float | None, weight_a: float, b: float | None, weight_b: float) -> float | None:
+    if a is None or b is None or not weight_a + weight_b:
+        return b if a is None else a
+    return round((a * weight_a + b * weight_b) / (weight_a + weight_b), 3)

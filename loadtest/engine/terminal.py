@@ -1,0 +1,148 @@
+"""The table in the terminal, as a program of its own: reads a frame a line from its standard input, draws the newest.
+
+Knows only frames, no run; `screen.py` starts it. It ends with its input, whatever happened at the other end, and then
+leaves the last table standing and the cursor visible. Ctrl-C is not meant for it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+NARROW = 110
+"""Columns of a terminal below which the table leaves some of its own out."""
+
+
+def main() -> None:
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+        for raw in sys.stdin.buffer:
+            frame = json.loads(raw)
+            for said in frame["lines"]:
+                live.console.print(plain(said), soft_wrap=True)
+            for event in frame["events"]:
+                if (told := line(event)) is not None:
+                    live.console.print(told, soft_wrap=True)
+            live.update(picture(frame["state"], console.width), refresh=True)
+
+
+def plain(text: Any, style: str = "") -> Text:
+    """What a server said must not steer the terminal."""
+    return Text("".join(c if c.isprintable() else " " for c in str(text)), style)
+
+
+def line(event: Mapping[str, Any]) -> Text | None:
+    """An event as a line that stays; None of one that the table shows, or nobody needs."""
+    kind = event["event"]
+    if kind == "step_end":
+        p50, p99, late = (f"{_ms(event.get(f'{name}_ms')):>8} ms" for name in ("p50", "p99", "late_p99"))
+        return plain(
+            f"{event['endpoint']:<24} offered {asked(event):>9}  answered {event['achieved_rps']:>8.1f}/s  "
+            f"P50 {p50}  P99 {p99}  late P99 {late}  errors {event['errors']}"
+        )
+    if kind == "knee":
+        ends = [f"{event[key]:.4g}" if event[key] else "?" for key in ("low_rps", "high_rps")]
+        why = f", unresolved: {event['reason']}" if event["reason"] else ""
+        found = f" keeps the objective up to between {ends[0]} and {ends[1]}/s{why}"
+        return Text.assemble(plain(event["endpoint"], "bold"), found)
+    if kind == "self_check":
+        return plain(f"self-check: {event['sentence']}", "dim")
+    return plain(event["warning"], "yellow") if event.get("warning") else None
+
+
+def picture(state: Mapping[str, Any], width: int) -> RenderableType:
+    """The table with a sentence above it, and below it the devices and what would be held against the run."""
+    parts: list[RenderableType] = [plain(headline(state), "bold")]
+    if state["endpoints"]:
+        parts.append(_table(state["endpoints"], width < NARROW))
+    parts += [plain(_device(device), "dim" if device["stale"] else "") for device in state["devices"]]
+    parts += [plain(doubt, "yellow") for doubt in state["doubts"]]
+    return Group(*parts)
+
+
+def headline(state: Mapping[str, Any]) -> str:
+    """`step 3 of 12: bert/eager at 200/s, 14 s left · 2 min 10 s left in all`"""
+    parts = []
+    for step in state["steps"]:
+        of = f" of {state['of']}" if state["of"] else ""
+        left = "" if step["left_s"] is None else f", {duration(step['left_s'])} left"
+        parts.append(f"step {step['index'] + 1}{of}: {step['endpoint']} at {asked(step)}{left}")
+    if state["doing"]:
+        parts.append(state["doing"])
+    if state["status"] != "running":
+        parts.insert(0, f"{state['status']} after {duration(state['elapsed_s'])}")
+    if state["left_s"] is not None:
+        parts.append(f"{duration(state['left_s'])} left in all")
+    return " · ".join(parts) or state["status"]
+
+
+def asked(step: Mapping[str, Any]) -> str:
+    return f"{step['concurrency']} under way" if step.get("concurrency") else f"{step['rate']:.4g}/s"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+
+
+def _table(rows: Iterable[Mapping[str, Any]], narrow: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=narrow)
+    table.add_column("endpoint", no_wrap=True)
+    columns = ["asked", "offered/s", "achieved/s", "P50 ms", "P99 ms", "in flight", "late P99 ms", "late", "dropped"]
+    left_out = {"offered/s", "late P99 ms", "late"} if narrow else set()
+    for name in (*columns, "failed"):
+        if name not in left_out:
+            table.add_column(name, justify="right")
+    for row in rows:
+        if row["step"] is None:
+            table.add_row(plain(row["endpoint"], "dim"))
+            continue
+        failed = sum(row["failed"].values())
+        shown: dict[str, str | Text] = {
+            "asked": asked(row),
+            "offered/s": _rate(row["offered_rps"]),
+            "achieved/s": _rate(row["achieved_rps"]),
+            "P50 ms": _ms(row["p50_ms"], row["n"]),
+            "P99 ms": _ms(row["p99_ms"], row["n"]),
+            "in flight": str(row["in_flight"]),
+            "late P99 ms": _ms(row["late_p99_ms"], 0),
+            "late": str(row["late"]),
+            "dropped": Text(str(row["dropped"]), "red" if row["dropped"] else ""),
+            "failed": Text(str(failed), "red" if failed else ""),
+        }
+        cells = [cell for name, cell in shown.items() if name not in left_out]
+        table.add_row(plain(row["endpoint"]), *cells, style="" if row["running"] else "dim")
+    return table
+
+
+def _ms(value: float | None, n: int = 1) -> str:
+    return ("∞" if n else "–") if value is None else f"{value:.1f}"
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _device(device: Mapping[str, Any]) -> str:
+    units = {"util_pct": "{:.0f} %", "power_w": "{:.0f} W", "temp_c": "{:.0f} °C", "sm_mhz": "{:.0f} MHz"}
+    found = [form.format(device[name]) for name, form in units.items() if device[name] is not None]
+    if device["mem_bytes"] is not None:
+        found.insert(1, f"{device['mem_bytes'] / 2**30:.1f} GiB")
+    return "  ".join([device["name"], *found])
+
+
+if __name__ == "__main__":
+    main()
