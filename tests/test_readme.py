@@ -58,6 +58,13 @@ def test_mentioned_subcommands_and_scenarios_exist():
         assert (ROOT / path).exists() or path == "serve/models/NAME.py" or path == "serve/variants/NAME.py", path
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+def test_pictures_are_there_in_light_and_dark(page):
+    found = re.findall(r'(?:src|srcset)="([^"]+)"', page.read_text())
+    assert all((page.parent / name).is_file() for name in found)
+    assert {name.replace("-dark", "-light") for name in found} == {name for name in found if "-light" in name}
+
+
 def test_the_help_of_make_names_its_targets():
     done = subprocess.run(["make", "--no-print-directory"], capture_output=True, text=True, cwd=ROOT, check=True)
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["help", "demo", "test", "lint", "bench", "clean"]
