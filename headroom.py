@@ -16,13 +16,14 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -39,6 +40,8 @@ MISUSES = (
 )
 READY_S = 1800
 MANY = 20_000_000
+SOAK = "soak.json"
+"""In the run folder: how a soak was started."""
 STOP_S = 30
 
 
@@ -120,6 +123,7 @@ def serve_options(function: Function) -> Function:
 @click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
 @click.option("--device-trace", default="", help="CSV of device samples that is played back instead of sampling")
 @click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")
+@click.option("--allow-faults", is_flag=True, help="let clients break things on purpose: kill a replica, take the CPU")
 @click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
 @click.option("--config", "only_config", is_flag=True, help="print the YAML for `serve run`, or KubeRay, instead")
 @serve_options
@@ -265,7 +269,15 @@ def run(scenario: str, host: str | None, processes: int, locust_args: tuple[str,
     raise SystemExit(_run(scenario, host, processes, locust_args, given))
 
 
-def _run(scenario: str, host: str | None, processes: int, locust_args: Sequence[str], given: dict[str, Any]) -> int:
+def _run(
+    scenario: str,
+    host: str | None,
+    processes: int,
+    locust_args: Sequence[str],
+    given: dict[str, Any],
+    forms: Sequence[str] = (),
+    lock: int | None = None,
+) -> int:
     from loadtest.engine.scenario import OPTIONS, from_options
 
     _terminate_is_ctrl_c()
@@ -278,13 +290,25 @@ def _run(scenario: str, host: str | None, processes: int, locust_args: Sequence[
     plan = from_options(path.stem, str(defaults["model"]), Namespace(**resolved))  # says what is wrong before any wait
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
-    if host is not None:
-        return _drive(path, host, folder, processes, [*words, *locust_args])
+    words += locust_args
     how = {k: value for k, value in given.items() if k not in keys and value not in (None, ()) and value is not False}
     # served and driven by one machine: the load keeps a core, or its lateness would be all there is to see
     how.setdefault("threads", max(1, (os.cpu_count() or 1) - processes))
-    with serving(plan.model, plan.variants or ("eager", "compiled"), how) as url:
-        return _drive(path, url, folder, processes, [*words, *locust_args])
+    if plan.faults:
+        how["allow_faults"] = True
+    start: dict[str, Any] = {"scenario": str(path.resolve()), "host": host, "processes": processes, "words": words}
+    start |= {"model": plan.model, "variants": plan.variants or ("eager", "compiled"), "how": how}
+    if plan.mode == "soak":  # so that it can go on when it was interrupted
+        (folder / SOAK).write_text(json.dumps(start, indent=1) + "\n")
+    return _load(folder, start, forms, lock)
+
+
+def _load(folder: Path, start: dict[str, Any], forms: Sequence[str], lock: int | None, more: Sequence[str] = ()) -> int:
+    """Drives the endpoint that `start` names, or one that is served here meanwhile."""
+    with ExitStack() as stack:
+        url = start["host"] or stack.enter_context(serving(start["model"], start["variants"], start["how"]))
+        path, words = Path(start["scenario"]), [*start["words"], *more]
+        return _drive(path, url, folder, start["processes"], words, forms, lock)
 
 
 def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
@@ -300,7 +324,9 @@ def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
     return folder
 
 
-def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]) -> int:
+def _drive(
+    path: Path, host: str, folder: Path, processes: int, words: list[str], forms: Sequence[str], lock: int | None
+) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
     from analysis.records import MANIFEST, Manifest
 
@@ -313,8 +339,10 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
         port = str(free_port())
         command += ["--processes", str(processes), "--master-bind-port", port, "--master-port", port]
         command += ["--master-bind-host", "127.0.0.1"]
-    # a session of its own: Ctrl-C reaches us, and we pass it on once
-    child = subprocess.Popen(command, start_new_session=True)
+    # a session of its own: Ctrl-C reaches us, and we pass it on once; it holds the lock even when we are gone
+    child = subprocess.Popen(command, start_new_session=True, pass_fds=() if lock is None else (lock,))
+    if lock is not None:
+        os.pwrite(lock, f"{child.pid} {folder}\n".ljust(300).encode(), 0)
     try:
         follow(folder, child)
     except KeyboardInterrupt:
@@ -339,10 +367,12 @@ def _drive(path: Path, host: str, folder: Path, processes: int, words: list[str]
         if code != 2:
             refuse(f"Locust ended with code {code} before any load: {log[-1] if log else 'it said nothing'}")
         return 2
+    if code == 2 and (folder / SOAK).exists() and Manifest.read(folder).status != "complete":
+        return 2  # it did not go on, and has said why
     manifest = Manifest.read(folder)
     manifest.extra["command"] = shlex.join(["headroom", *sys.argv[1:]])
     manifest.write(folder)
-    return make_report(folder)
+    return make_report(folder, forms=forms)
 
 
 def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:
@@ -430,6 +460,183 @@ def demo(run_dir: str) -> None:
     raise SystemExit(0 if code in EXIT_CODES.values() else code)
 
 
+# ---- soak
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("scenario", required=False)
+@click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
+@click.option("--processes", type=int, default=1, show_default=True, help="load processes")
+@click.option("--hours", type=float, help="how long it is in all, instead of --total-seconds [default: 1]")
+@click.option("--share", type=float, metavar="0.5", help="the rate, as a share of what --capacity-from could take")
+@click.option("--capacity-from", type=click.Path(path_type=Path), metavar="RUN", help="run whose report has a capacity")
+@click.option("--extend", is_flag=True, help="with --resume: ends later by as long as it did not run")
+@click.option("--webhook", metavar="URL", help="gets verdict, conclusion and run as JSON (POST) when it is over")
+@click.option("--export", "forms", multiple=True, metavar="FORM", help="as of headroom report; may be repeated")
+@click.option(
+    "--print-schedule", "when", metavar="WHEN",
+    help="print units for systemd and a line for cron that run this daily, weekly or at five fields of cron, and end",
+)  # fmt: skip
+@scenario_options
+@serve_options
+@click.argument("locust_args", nargs=-1, type=click.UNPROCESSED)
+def soak(scenario: str | None, **given: Any) -> None:
+    """Drives SCENARIO for hours or days in chapters, or goes on with a soak that was interrupted (--resume RUN)."""
+    own = ("host", "processes", "hours", "share", "capacity_from", "extend", "webhook", "forms", "when", "locust_args")
+    asked = {key: given.pop(key) for key in own}
+    if asked["when"]:
+        from loadtest.engine import schedule
+
+        at = sys.argv.index("soak")
+        words = _without(sys.argv[at:], "--print-schedule")
+        click.echo(schedule.text(asked["when"], [sys.executable, "-m", "headroom", *words], str(Path.cwd())), nl=False)
+        return
+    _check_forms(asked["forms"])
+    resumed = Path(given["resume"]).resolve() if given["resume"] else None
+    if resumed is None and scenario is None:
+        refuse("soak what? give a scenario such as bert, or --resume with the run to go on with")
+    run_dir = resumed.parent if resumed else Path(given["run_dir"] or "runs")
+    with _lock(run_dir) as lock:
+        if resumed:
+            extra = [key for key, value in given.items() if value not in (None, (), False) and key != "resume"]
+            changed = [key for key in extra if _was_given(key)]
+            if scenario or asked["host"] or changed:
+                refuse("--resume goes on with the same plan: beside it there can be --extend, --webhook and --export")
+            folder, start, more = _resumption(resumed, asked["extend"])
+            _terminate_is_ctrl_c()
+            code = _load(folder, start, asked["forms"], lock, more)
+        else:
+            assert scenario is not None
+            given["run_id"] = given["run_id"] or _run_name(run_dir, scenario)
+            folder = run_dir / given["run_id"]
+            given |= {"mode": _soak_mode(given["mode"]), "rates": _soak_rates(given["rates"], asked)}
+            if asked["hours"]:
+                given["total_seconds"] = 3600 * asked["hours"]
+            code = _run(scenario, asked["host"], asked["processes"], asked["locust_args"], given, asked["forms"], lock)
+    if asked["webhook"]:
+        _tell_webhook(asked["webhook"], folder, code)
+    raise SystemExit(code)
+
+
+def _without(words: Sequence[str], option: str) -> list[str]:
+    """A command line less an option with its value."""
+    found, skip = [], False
+    for word in words:
+        if not skip and word != option and not word.startswith(f"{option}="):
+            found.append(word)
+        skip = not skip and word == option
+    return found
+
+
+def _was_given(key: str) -> bool:
+    """On the command line, not by default."""
+    source = click.get_current_context().get_parameter_source(key)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _run_name(run_dir: Path, scenario: str) -> str:
+    from analysis.records import run_folder
+
+    return run_folder(run_dir, "", scenario_file(scenario).stem).name
+
+
+def _soak_mode(asked: str | None) -> str:
+    if asked not in (None, "soak"):
+        refuse(f"headroom soak is mode soak; for mode {asked} say headroom run")
+    return "soak"
+
+
+def _soak_rates(asked: str | None, own: dict[str, Any]) -> str:
+    """One rate: as given, or a share of what an earlier run's endpoints could take."""
+    share, known = own["share"], own["capacity_from"]
+    if asked and share is None:
+        return asked
+    if asked or share is None or known is None:
+        refuse("how much load? say --rates 50, or --share 0.5 with --capacity-from and a run that searched a capacity")
+    if not 0 < share <= 2:
+        refuse(f"--share {share:g} must lie between 0 and 2: 0.5 is half of the capacity")
+    try:
+        found = json.loads((known / "report.json").read_text(encoding="utf-8"))["capacity"]
+        most = [row["max_rps"] for row in found if row.get("max_rps")]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        refuse(f"{known} has no report.json with a capacity; make one with: headroom report {known}")
+    if not most:
+        refuse(f"{known} found no capacity; run a ramp or --mode knee with an objective, or say --rates")
+    rate = share * min(most)
+    click.echo(f"{rate:.4g} requests/s: {share:g} of the {min(most):.4g}/s that {known.name} found")
+    return f"{rate:.6g}"
+
+
+@contextmanager
+def _lock(run_dir: Path) -> Iterator[int]:
+    """One soak at a time in a folder of runs; the load process holds it too, so it lasts as long as that writes."""
+    import fcntl  # POSIX
+
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(run_dir / ".soak.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as problem:
+        refuse(f"{run_dir} cannot be written: {problem.strerror}")
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid, _, what = os.pread(lock, 300, 0).decode(errors="replace").strip().partition(" ")
+            refuse(f"a soak is under way in {run_dir}: process {pid or 'unknown'} writes {what or 'a run'}")
+        os.pwrite(lock, f"{os.getpid()} {run_dir}\n".ljust(300).encode(), 0)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[str]]:
+    """Closes the ledger of the life that ended, and says with what the next one starts."""
+    from analysis import store
+    from analysis.records import Manifest, mend_events
+    from loadtest.engine import resumption
+
+    manifest = Manifest.read(folder)
+    if not (folder / SOAK).is_file():
+        refuse(f"{folder} was not started by headroom soak, so it is not known how to go on with it")
+    if manifest.status == "complete":
+        refuse(f"{folder} is complete: there is nothing to go on with")
+    elsewhere = manifest.extra.get("host") not in (None, socket.gethostname())
+    if manifest.status == "running" and elsewhere and (writer := store.writer(folder, manifest)):
+        refuse(f"{folder} is still being written by {writer}")
+    start = json.loads((folder / SOAK).read_text(encoding="utf-8"))
+    mend_events(folder)
+    run = store.load(folder)
+    store.settle_missing(run)
+    steps = [int(step["index"]) for step in resumption.open_steps(manifest)]
+    rows = run.requests(steps, ["step", "seq", "status", "intended_ns", "done_ns"])
+    seen = {step: rows.loc[rows["step"] == step, "seq"].tolist() for step in steps}
+    last = [int(event["time_ns"]) for event in run.events]
+    last += [int(rows[name].max()) for name in ("intended_ns", "done_ns") if rows[name].notna().any()]
+    statuses = {str(status): int(count) for status, count in rows["status"].value_counts().items()}
+    lost = resumption.close(folder, manifest, seen, statuses, max(last, default=0), store.next_segment(run))
+    since_ns, total_s = manifest.extra["interrupted_ns"], manifest.scenario["total_seconds"]
+    away_s = time.time() - since_ns / 1e9
+    click.echo(f"going on with {folder.name} after {away_s / 60:.1f} min; {lost} arrivals were lost with the process")
+    more = [f"--resume={folder}", f"--total-seconds={total_s + (away_s if extend else 0):.3f}"]
+    return folder, start, more
+
+
+def _tell_webhook(url: str, folder: Path, code: int) -> None:
+    """That nobody listens is no reason for another verdict."""
+    import urllib.request
+
+    told: dict[str, Any] = {"run": folder.name, "folder": str(folder.resolve()), "exit_code": code}
+    with suppress(OSError, ValueError):
+        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        told |= {key: found[key] for key in ("verdict", "reasons", "conclusion") if key in found}
+    try:
+        fields = {"content-type": "application/json"}
+        request = urllib.request.Request(url, json.dumps(told).encode(), fields, method="POST")  # noqa: S310 -- theirs
+        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+    except (OSError, ValueError) as problem:
+        click.echo(f"headroom: the webhook {url} could not be told: {problem}", err=True)
+
+
 # ---- read
 
 
@@ -446,8 +653,6 @@ def demo(run_dir: str) -> None:
 )  # fmt: skip
 def report(folder: Path | None, page: bool, forms: tuple[str, ...], runs: Path | None) -> None:
     """Seals a run FOLDER and writes report.json, steps.csv, report.md and report.html into it."""
-    from analysis.forms import FORMS
-
     if runs is not None:
         if folder or forms:
             refuse("--index takes the folder that holds the runs, and neither a run nor --export beside it")
@@ -459,12 +664,18 @@ def report(folder: Path | None, page: bool, forms: tuple[str, ...], runs: Path |
     if folder is None:
         refuse("report what? give a run folder, or --index with the folder that holds the runs")
 
-    for form in forms:
-        if form not in FORMS:
-            refuse(f"--export {form}: the forms are {', '.join(FORMS)}")
+    _check_forms(forms)
     if "pdf" in forms and not page:
         refuse("--export pdf prints the page, which --no-page leaves out")
     raise SystemExit(make_report(folder, page=page, forms=forms))
+
+
+def _check_forms(forms: Sequence[str]) -> None:
+    from analysis.forms import FORMS
+
+    for form in forms:
+        if form not in FORMS:
+            refuse(f"--export {form}: the forms are {', '.join(FORMS)}")
 
 
 def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -> int:
@@ -477,6 +688,7 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
     if (rows := len(run.tables["requests"])) > MANY:
         click.echo(f"reading {rows:,} requests; ten million take about two seconds", err=True)
     found = summary.write(run)
+    _remember(folder)
     if page:
         from analysis import report as pages
 
@@ -486,6 +698,17 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
         click.echo(f"{form}: {FORMS[form](run, found)}")
     _print_report(found, folder / ("report.html" if page else summary.REPORT))
     return EXIT_CODES[found["verdict"]]
+
+
+def _remember(folder: Path) -> None:
+    """A run goes into the history of its neighbours, where somebody has begun one; it spoils no report."""
+    from analysis import history
+    from analysis.records import RunError
+
+    try:
+        history.follow(folder)
+    except RunError as problem:
+        click.echo(f"headroom: {problem}", err=True)
 
 
 def refresh_gallery(folder: Path) -> None:
@@ -558,7 +781,10 @@ def _print_report(found: dict[str, Any], path: Path) -> None:
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of a table")
 def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: bool) -> None:
-    """Compares run folders: each NEW with BASE at the loads that both have, or the variants inside BASE alone."""
+    """Compares run folders: each NEW with BASE at the loads that both have, or the variants inside BASE alone.
+
+    A name that `headroom history --pin` gave to a run stands for its folder.
+    """
     import analysis
     from analysis import change
 
@@ -566,8 +792,10 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
         asked = [change.Gate.parse(gate) for gate in gates]
     except ValueError as problem:
         refuse(f"--fail-on: {problem}")
+    homes = [Path("runs"), *(folder.parent for folder in (base, *new) if folder.is_dir())]
+    base, *new_folders = (_or_pinned(folder, homes) for folder in (base, *new))
     first = analysis.load(base)
-    runs = [analysis.load(folder) for folder in new]
+    runs = [analysis.load(folder) for folder in new_folders]
     found = [one for run in runs for one in change.changes(first, run)] if runs else change.inside(first)
     if not found:
         refuse(f"{base} has nothing to compare" + (f" with {', '.join(map(str, new))}" if new else ""))
@@ -606,6 +834,77 @@ def _print_changes(found: Sequence[Any], sentences: Sequence[str], *, several: b
     console.print(table)
     for sentence in sentences:
         console.print(sentence, markup=False, soft_wrap=True)
+
+
+def _or_pinned(folder: Path, homes: Sequence[Path]) -> Path:
+    from analysis import history
+
+    return folder if folder.is_dir() else history.pinned_folder(str(folder), homes) or folder
+
+
+@main.command()
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]...")
+@click.option("--endpoint", metavar="NAME", help="of this endpoint only, such as bert/compiled or bert/*")
+@click.option("--figure", metavar="NAME", help="capacity, p50, p99, joules, errors, start or parity, and run by run")
+@click.option("--since", metavar="DAY", help="runs from then on, such as 2026-11-01 or 30d")
+@click.option("--by", metavar="FACT", help="compare runs by torch, gpu, variant, driver, git … where all else is alike")
+@click.option("--against", metavar="NAME", help="hold the newest run against a pinned one, not against all before it")
+@click.option("--fail-on-regression", is_flag=True, help="exit with 1 where it is worse, with 3 where that is unknown")
+@click.option("--json", "as_json", is_flag=True, help="print JSON instead of tables")
+@click.option("--add", is_flag=True, help="write RUNS, run folders or folders of them, into their history.jsonl")
+@click.option("--pin", nargs=2, metavar="NAME RUN", help="give a run a name, as a baseline")
+@click.option("--unpin", metavar="NAME", help="take a name away again")
+def history(folders: tuple[Path, ...], add: bool, pin: tuple[str, str] | None, unpin: str | None, **given: Any) -> None:
+    """Shows what became of each endpoint over all runs of a folder RUNS: worse, better, or no change.
+
+    With history.jsonl in it, which --add or --pin begins and every report continues, runs outlive their folders.
+    """
+    from analysis import history_table
+
+    if add:
+        for line in history_table.added(folders or (Path("runs"),)):
+            click.echo(line)
+        return
+    if len(folders) > 1:
+        refuse("history of what? give one folder that holds runs, or --add with several")
+    runs = folders[0] if folders else Path("runs")
+    if pin or unpin:
+        for line in history_table.pinned(runs, pin, unpin):
+            click.echo(line)
+        return
+    if given["by"] and given["fail_on_regression"]:
+        refuse("--by compares the values of a fact, and knows no regression; leave --fail-on-regression out")
+    raise SystemExit(_show_history(runs, **given))
+
+
+def _show_history(runs: Path, *, fail_on_regression: bool, as_json: bool, by: str | None, **given: str | None) -> int:
+    from analysis import history_table
+
+    shown = history_table.compared(runs, by, **given) if by else history_table.overview(runs, **given)
+    if as_json:
+        click.echo(json.dumps(shown.as_json(), indent=1, allow_nan=False))
+    else:
+        for block in shown.blocks():
+            _print_block(block)
+        for sentence in shown.sentences():
+            click.echo(sentence)
+    return shown.exit_code if fail_on_regression else 0
+
+
+def _print_block(block: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for n, name in enumerate(block.heads):
+        table.add_column(Text(name), justify="left" if n < block.texts or not name else "right")
+    styles = {"worse": "bold red", "better": "bold green"}
+    for row in block.rows:
+        table.add_row(*(Text(cell, styles.get(cell, "")) for cell in row))
+    console.print(Text(block.title, "bold"), soft_wrap=True)
+    console.print(table)
+    console.print()
 
 
 @main.command()

@@ -35,9 +35,12 @@ ALIKE_PCT = 2.0
 """A smaller difference in energy without an interval is none to speak of."""
 
 
-def conclusion(run: Run, judged: Verdict, compared: Sequence[Pair], limits: Sequence[Capacity]) -> str:
+def conclusion(
+    run: Run, judged: Verdict, compared: Sequence[Pair], limits: Sequence[Capacity], soaked: str | None = None
+) -> str:
+    """`soaked`: of a soak, what hours brought to light; that comes first."""
     if flaws := verdict.flaws(run):
-        return f"This run cannot say what the endpoints can take: {flaws[0]}."
+        return f"{f'{soaked}. ' if soaked else ''}This run cannot say what the endpoints can take: {flaws[0]}."
     open_ = judged.verdict == verdict.INCONCLUSIVE
     best = comparisons(compared)
     if limits:
@@ -47,12 +50,12 @@ def conclusion(run: Run, judged: Verdict, compared: Sequence[Pair], limits: Sequ
         clause = sustained(judgeable, run.manifest.slos, best, searched)
     else:
         clause = answered(run.measured, run.manifest.slos, judged, best)
-    said = []
-    if open_:
+    said = [soaked] if soaked else []
+    if open_ and not soaked:
         what = "whether the objective is met" if run.manifest.slos else "what the endpoints can take"
         why = next((reason for reason in judged.reasons if reason != verdict.NONE_SET), "")
         said.append(f"This run cannot say {what}: {why}")
-    if clause:
+    if clause and not soaked:
         where = place(run)
         endpoints = [step.summary.endpoint for step in run.measured]
         named = where or clause.startswith(tuple(endpoints))  # an endpoint's name stays as it is

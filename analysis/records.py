@@ -27,6 +27,8 @@ MANIFEST = "run.json"
 EVENTS = "events.jsonl"
 REQUESTS = "requests"
 DEVICES = "devices"
+RESERVE = "reserve"
+"""Keeps a little of the disk back while a run is written, so that it can still say that the disk is full."""
 
 LATE_MS, LATE_SHARE = 1.0, 0.05
 MOST_CPU_PCT, MOST_UNSENT = 85.0, 0.001
@@ -315,21 +317,46 @@ class Manifest:
 
 def write_atomically(path: Path, text: str) -> None:
     scratch = path.with_name(path.name + ".part")
-    with scratch.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    scratch.replace(path)
+    try:
+        with scratch.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        scratch.replace(path)
+    except OSError:  # on a full disk half a file would stay in the way
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 # ---- events
 
 
 def append_event(folder: Path, kind: str, **what: Any) -> None:
-    """Appends one line to `events.jsonl`: `{"time_ns": …, "event": kind, …}`, on the load generator's clock."""
-    line = json.dumps({"time_ns": what.pop("time_ns", None) or time.time_ns(), "event": kind, **what})
-    with (folder / EVENTS).open("a", encoding="utf-8") as out:
-        out.write(line + "\n")
+    """Appends one line to `events.jsonl`: `{"time_ns": …, "event": kind, …}`, on the load generator's clock.
+
+    All of it or nothing: what a full disk took only a part of is taken back, so that the next line begins a line.
+    """
+    line = json.dumps({"time_ns": what.pop("time_ns", None) or time.time_ns(), "event": kind, **what}) + "\n"
+    out = os.open(folder / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        before, left = os.fstat(out).st_size, line.encode()
+        try:
+            while left:
+                left = left[os.write(out, left) :]
+        except OSError:
+            os.ftruncate(out, before)
+            raise
+    finally:
+        os.close(out)
+
+
+def mend_events(folder: Path) -> None:
+    """Takes away a last line that a kill has cut, before somebody else goes on writing behind it."""
+    path = folder / EVENTS
+    if path.exists():
+        raw = path.read_bytes()
+        if not raw.endswith(b"\n"):
+            os.truncate(path, raw.rfind(b"\n") + 1)
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
@@ -364,6 +391,15 @@ def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
 def segments(folder: Path, table: str) -> list[Path]:
     """The not yet sealed Arrow IPC files of `requests` or `devices`, oldest first."""
     return sorted(folder.glob(f"{table}-[0-9][0-9][0-9][0-9].arrows"))
+
+
+def parts(folder: Path, table: str) -> list[Path]:
+    """The closed segments of a long run that have become Parquet files by themselves, oldest first."""
+    return sorted(folder.glob(f"{table}-[0-9][0-9][0-9][0-9].parquet"))
+
+
+def part_path(segment: Path) -> Path:
+    return segment.with_suffix(".parquet")
 
 
 def segment_path(folder: Path, table: str, number: int) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.records import DEVICES, LOST, REQUESTS, Manifest, RunError, read_events, sealed_path
+from analysis.records import (
+    DEVICES,
+    LOST,
+    REQUESTS,
+    RESERVE,
+    Manifest,
+    RunError,
+    append_event,
+    part_path,
+    read_events,
+    sealed_path,
+)
 from analysis.tables import COLUMNS, FULL, Stored, VanishedError, alive, find
 
 if TYPE_CHECKING:
@@ -151,15 +163,22 @@ class Run:
 
     @property
     def missing(self) -> dict[str, int]:
-        """Rows per table that `events.jsonl` announced and the folder does not hold."""
+        """Rows per table that `events.jsonl` announced and the folder does not hold, though nobody deleted them."""
         return {table: _missing(self.events, table, stored) for table, stored in self.tables.items()}
+
+    @property
+    def retired(self) -> int:
+        """Rows of requests that were deleted as older than the run was to keep; `minute` events tell of them."""
+        return sum(_retired(self.events, self.tables[REQUESTS]).values())
 
     @cached_property
     def ended_ns(self) -> int | None:
         """When sending stopped, if that was before the plan's end; None for a complete run."""
         if self.manifest.status == "complete":
             return None
+        since = max((life["start_ns"] for life in self.manifest.extra.get("resumed") or ()), default=0)
         stops = [event["time_ns"] for event in self.events if event["event"] == "aborted" and "time_ns" in event]
+        stops = [stop for stop in stops if stop > since]
         return min([*stops, self.manifest.finished_ns]) if self.manifest.finished_ns else _last_ns(self.tables, stops)
 
 
@@ -172,7 +191,7 @@ def load(folder: str | Path) -> Run:
     manifest = Manifest.read(folder)
     events = list(read_events(folder))
     tables = {table: find(folder, table) for table in COLUMNS}
-    if manifest.status == "running" and _writer(folder, manifest) is None:
+    if manifest.status == "running" and writer(folder, manifest) is None:
         _close_killed(manifest, events, tables)
     return Run(folder, manifest, events, tables)
 
@@ -181,14 +200,15 @@ def seal(folder: str | Path) -> Manifest:
     """Turns the segments into Parquet and, for a killed run, sets `run.json` to aborted; may be repeated."""
     folder = Path(folder)
     manifest = Manifest.read(folder)
-    if manifest.status == "running" and (writer := _writer(folder, manifest)):
-        raise RunError(f"{folder} is still being written by {writer}; report on it when that has ended")
+    if manifest.status == "running" and (who := writer(folder, manifest)):
+        raise RunError(f"{folder} is still being written by {who}; report on it when that has ended")
     events = list(read_events(folder))
     ended = manifest.status == "running"
     if ended:
         _close_killed(manifest, events, {table: find(folder, table) for table in COLUMNS})
     for table in COLUMNS:
         _seal(folder, table)
+    (folder / RESERVE).unlink(missing_ok=True)
     if ended:
         manifest.write(folder)
     return manifest
@@ -204,8 +224,23 @@ def _seal(folder: Path, table: str) -> None:
             continue
         for name in stored.held:
             (folder / name).unlink(missing_ok=True)
+            part_path(folder / name).unlink(missing_ok=True)
         return
     raise RunError(f"{folder}: another program keeps sealing {table}")
+
+
+def next_segment(run: Run) -> int:
+    """A number that no segment of the run ever had, sealed ones included."""
+    names = [name for table in COLUMNS for name in (*run.tables[table].held, *_announced(run.events, table))]
+    return 1 + max((int(found[1]) for name in names if (found := re.search(r"-(\d+)\.", name))), default=-1)
+
+
+def settle_missing(run: Run) -> None:
+    """Says in `events.jsonl` how many rows a crash of the machine has left of those that were announced."""
+    for table, stored in run.tables.items():
+        for name, rows in _announced(run.events, table).items():
+            if rows > (there := stored.held.get(name, 0)):
+                append_event(run.folder, "rows", table=table, file=name, rows=there)
 
 
 def _frame(rows: Any, table: str) -> pd.DataFrame:
@@ -230,7 +265,7 @@ def is_success(status: str) -> bool:
 # ---- runs that did not end by themselves
 
 
-def _writer(folder: Path, manifest: Manifest) -> str | None:
+def writer(folder: Path, manifest: Manifest) -> str | None:
     """Who is still writing the folder, in words, or None."""
     pid, host = manifest.extra.get("pid"), manifest.extra.get("host")
     if pid is None:
@@ -255,6 +290,8 @@ def _close_killed(manifest: Manifest, events: Sequence[Mapping[str, Any]], table
             word = pair["values"] or ""
             kind = "ok" if is_success(word) else "failed"
             totals[{"timeout": "timed_out", "dropped": "dropped", LOST: "lost"}.get(word, kind)] += pair["counts"]
+    for kind, count in _retired(events, stored).items():
+        totals[kind] += count
     manifest.totals = {"scheduled": sum(totals.values())} | totals
 
 
@@ -268,11 +305,30 @@ def _last_ns(tables: Mapping[str, Stored], others: Sequence[int]) -> int | None:
 
 
 def _missing(events: Sequence[Mapping[str, Any]], table: str, stored: Stored) -> int:
-    announced: dict[str, int] = {}
-    for event in events:
-        if event["event"] == "rows" and event.get("table") == table:
-            name = str(event.get("file"))
-            announced[name] = max(announced.get(name, 0), int(event.get("rows", 0)))
+    announced = _announced(events, table)
     if not stored.labelled:
         return max(0, sum(announced.values()) - len(stored))
     return sum(max(0, rows - stored.held.get(name, 0)) for name, rows in announced.items())
+
+
+def _announced(events: Sequence[Mapping[str, Any]], table: str) -> dict[str, int]:
+    """Rows by the segment that holds them, those deleted on purpose aside."""
+    announced: dict[str, int] = {}
+    for event in events:
+        if event["event"] == "rows" and event.get("table") == table:
+            # the last word counts: a run that goes on says how many a kill has left
+            announced[str(event.get("file"))] = int(event.get("rows", 0))
+        elif event["event"] == "retired" and table == REQUESTS:
+            for name in event.get("files") or ():
+                announced.pop(name, None)
+    return announced
+
+
+def _retired(events: Sequence[Mapping[str, Any]], stored: Stored) -> Counter[str]:
+    """What became of the arrivals whose rows were deleted on purpose."""
+    said = {tuple(event["files"]): event["totals"] for event in events if event["event"] == "retired"}
+    found: Counter[str] = Counter()
+    for files, totals in said.items():
+        if not set(files) & stored.held.keys():  # else a kill came between the word and the deed
+            found.update({kind: count for kind, count in totals.items() if kind != "scheduled"})
+    return found

@@ -23,9 +23,11 @@ from analysis.capacity import capacities
 from analysis.compare import pairs
 from analysis.conclusion import conclusion
 from analysis.curves import batches, curves
+from analysis.faults import faults
 from analysis.ledger import ledger
 from analysis.records import LOST, SCHEMA, write_atomically
 from analysis.risks import risks
+from analysis.soak import soak, together
 from analysis.steps import COLUMNS, StepSummary
 from analysis.verdict import judge
 
@@ -38,13 +40,14 @@ STEPS = "steps.csv"
 
 def report_of(run: Run) -> dict[str, Any]:
     """The whole of `report.json`."""
-    judged, compared, limits = judge(run), pairs(run), capacities(run)
+    compared, limits, soaked = pairs(run), capacities(run), soak(run)
+    judged = together(run, judge(run), soaked)
     whole = {
         "schema": SCHEMA,
         "run": run.manifest.id,
         "verdict": judged.verdict,
         "reasons": judged.reasons,
-        "conclusion": conclusion(run, judged, compared, limits),
+        "conclusion": conclusion(run, judged, compared, limits, soaked.sentence if soaked else None),
         "steps": [asdict(step.summary) for step in run.measured],
         "pairs": [asdict(pair) for pair in compared],
         "capacity": [asdict(row) for row in limits],
@@ -53,6 +56,8 @@ def report_of(run: Run) -> dict[str, Any]:
         "batches": [asdict(row) for row in batches(run.measured)],
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "risks": [asdict(risk) for risk in risks(run, compared, limits)],
+        "faults": [asdict(effect) for effect in faults(run)],
+        "soak": soaked.as_json() if soaked else None,
         "trust": trust(run),
     }
     plain: dict[str, Any] = _plain(whole)

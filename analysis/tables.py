@@ -1,8 +1,9 @@
 """The two tables of a run folder, in parts that are read one at a time and only as far as columns are asked for.
 
-A part is one row group of the sealed Parquet file or some batches of an Arrow segment that is not sealed yet, so a
-table of any size is worked through in the memory of a few parts. Owns the contract's columns and types (what a foreign
-source lacks is empty), and the sealing: the Parquet file names the segments, with their rows, that it already holds.
+A part is one row group of a Parquet file (the sealed one, or that of one segment of a long run) or some batches of an
+Arrow segment that is not sealed yet, so a table of any size is worked through in the memory of a few parts. Owns the
+contract's columns and types (what a foreign source lacks is empty), and the sealing: a Parquet file names the segments,
+with their rows, that it holds, so that rows which are in two files for a moment count once.
 Knows nothing of what the figures mean.
 """
 
@@ -13,7 +14,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.records import DEVICE_COLUMNS, DEVICES, REQUEST_COLUMNS, REQUESTS, RunError, sealed_path, segments
+from analysis.records import (
+    DEVICE_COLUMNS,
+    DEVICES,
+    REQUEST_COLUMNS,
+    REQUESTS,
+    RunError,
+    parts,
+    sealed_path,
+    segments,
+)
 
 COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
 NEEDED = {REQUESTS: ("step", "intended_ns", "done_ns", "status"), DEVICES: ("time_ns", "device")}
@@ -50,7 +60,7 @@ class Part:
     batches: tuple[int, int] = (0, 0)
     """First and last + 1 in the segment."""
     skip: int = 0
-    """Rows of the first batch that the Parquet file holds already."""
+    """Its first rows that another Parquet file holds already."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +77,8 @@ class Stored:
     """Rows that are not in the Parquet file yet."""
     labelled: bool
     """The rows came by named segments, so that each one's count can be checked."""
-    metadata: Any = None
-    """The Parquet file's, read once."""
+    metadata: dict[Path, Any] = field(default_factory=dict)
+    """Of each Parquet file, read once."""
 
     def __len__(self) -> int:
         return sum(part.rows for part in self.parts)
@@ -86,19 +96,20 @@ class Stored:
             except FileNotFoundError:
                 raise VanishedError(f"{part.path} was sealed meanwhile: read the folder again") from None
             return conform(found.slice(part.skip), self.table, part.path, asked)
-        there = [name for name in self.metadata.schema.names if name in asked]
+        metadata = self.metadata[part.path]
+        there = [name for name in metadata.schema.names if name in asked]
         texts = [name for name in there if COLUMNS[self.table].get(name) == "string"]
         with _reading(part.path):
-            source = pq.ParquetFile(part.path, metadata=self.metadata, read_dictionary=texts)
-            found = source.read_row_group(part.group, columns=there, use_threads=False)
+            source = pq.ParquetFile(part.path, metadata=metadata, read_dictionary=texts)
+            found = source.read_row_group(part.group, columns=there, use_threads=False).slice(part.skip)
         if not there:  # a row group read without columns forgets how many rows it has
             return conform(pa.table({"": pa.nulls(part.rows)}), self.table, part.path, asked)
         return conform(found, self.table, part.path, asked)
 
     def span(self, part: Part, column: str) -> tuple[float, float]:
         """Between what a column of numbers lies in a part, as far as its file says."""
-        if part.group >= 0 and column in (names := self.metadata.schema.names):
-            found = self.metadata.row_group(part.group).column(names.index(column)).statistics
+        if part.group >= 0 and column in (names := self.metadata[part.path].schema.names):
+            found = self.metadata[part.path].row_group(part.group).column(names.index(column)).statistics
             if found is not None and found.has_min_max:
                 return found.min, found.max
         return -math.inf, math.inf
@@ -113,12 +124,25 @@ class Stored:
 
     def write(self, path: Path) -> None:
         """All rows into a Parquet file that appears at once, in row groups of full size."""
-        for left in path.parent.glob(f"{path.name}.*.part"):
+        for left in path.parent.glob(f"{self.table}*.parquet.*.part"):
             if not alive(int(left.name.split(".")[-2])):
                 left.unlink(missing_ok=True)
         scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            self._write(scratch)
+        except OSError:  # on a full disk half a file would stay in the way
+            scratch.unlink(missing_ok=True)
+            raise
+        scratch.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name must be on the disk before the segments go
+        finally:
+            os.close(folder)
+
+    def _write(self, path: Path) -> None:
         schema = self._schema().with_metadata({_HELD: json.dumps(self.held)})
-        with scratch.open("wb") as out:
+        with path.open("wb") as out:
             with pq.ParquetWriter(out, schema, compression="zstd") as writer:
                 held = [self.nothing().cast(schema)]
                 for part in self.parts:
@@ -130,62 +154,82 @@ class Stored:
                 writer.write_table(pa.concat_tables(held))
             out.flush()
             os.fsync(out.fileno())
-        scratch.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name must be on the disk before the segments go
-        finally:
-            os.close(folder)
 
     def _schema(self) -> Any:
         kinds = {name: pa.type_for_alias(kind) for name, kind in COLUMNS[self.table].items()}
         for part in self.parts:  # a column that another source added has its type where it is first seen
-            for field in self.read(part, self.extra).schema if self.extra else ():
-                kinds.setdefault(field.name, field.type)
+            for column in self.read(part, self.extra).schema if self.extra else ():
+                kinds.setdefault(column.name, column.type)
         return pa.schema(list(kinds.items()))
 
 
 def find(folder: Path, table: str) -> Stored:
     """Where the rows of a table lie; reads no more than how many they are."""
-    # Segments first, Parquet second: a sealing that happens in between then shows rows twice, which their
-    # counts sort out, and never hides any. A segment that vanished was sealed: look again.
+    # Segments first, then their own Parquet files, then the sealed one: whatever moves rows on in between then shows
+    # them twice, which their counts sort out, and never hides any. A file that vanished was moved on: look again.
+    sealed = sealed_path(folder, table)
     for _ in range(10):
         try:
             streams = {path: _sizes(path) for path in segments(folder, table)}
+            single = {path: _metadata(path) for path in parts(folder, table)}
+            metadata = ({sealed: _metadata(sealed)} if sealed.exists() else {}) | single
             break
-        except FileNotFoundError:
+        except (FileNotFoundError, VanishedError):
             continue
     else:
         raise RunError(f"{folder}: another program keeps removing segments of {table}")
-    parts: list[Part] = []
+    pieces: list[Part] = []
     held: dict[str, int] = {}
     names: list[str] = []
-    labelled, metadata, path = True, None, sealed_path(folder, table)
-    if path.exists():
-        with _reading(path):
-            metadata = pq.read_metadata(path)
-        told = metadata.metadata or {}
-        labelled = _HELD in told
-        held = json.loads(told.get(_HELD, b"{}"))
-        parts = [Part(path, metadata.row_group(group).num_rows, group) for group in range(metadata.num_row_groups)]
-        names += metadata.schema.to_arrow_schema().names
-        _check(names, table, path, metadata.num_rows)
-    unsealed = 0
+    labelled, unsealed = True, 0
+    for path, found in metadata.items():
+        told = found.metadata or {}
+        holds = json.loads(told.get(_HELD, b"{}"))
+        known = sum(held.get(name, 0) for name in holds)  # of a part in the sealed file
+        fresh = list(_groups(path, found, known))
+        pieces += fresh
+        unsealed += 0 if path == sealed else sum(part.rows for part in fresh)
+        labelled &= _HELD in told
+        held |= {name: max(rows, held.get(name, 0)) for name, rows in holds.items()}
+        columns = found.schema.to_arrow_schema().names
+        names += columns
+        _check(columns, table, path, found.num_rows)
     for path, (columns, sizes) in streams.items():
         known = held.get(path.name, 0)
         fresh = list(_pieces(path, sizes, known))
-        parts += fresh
+        pieces += fresh
         unsealed += sum(part.rows for part in fresh)
         held[path.name] = max(known, sum(sizes))
         names += columns
         _check(columns, table, path, sum(sizes))
     extra = tuple(name for name in dict.fromkeys(names) if name not in COLUMNS[table])
-    return Stored(table, tuple(part for part in parts if part.rows), extra, held, unsealed, labelled, metadata)
+    return Stored(table, tuple(part for part in pieces if part.rows), extra, held, unsealed, labelled, metadata)
+
+
+def segment(path: Path, table: str) -> Stored:
+    """The rows of one segment alone."""
+    names, sizes = _sizes(path)
+    extra = tuple(name for name in names if name not in COLUMNS[table])
+    return Stored(table, tuple(_pieces(path, sizes, 0)), extra, {path.name: sum(sizes)}, sum(sizes), True)
+
+
+def _metadata(path: Path) -> Any:
+    with _reading(path):
+        return pq.read_metadata(path)
 
 
 def _check(names: Sequence[str], table: str, path: Path, rows: int) -> None:
     if rows and (absent := [name for name in NEEDED[table] if name not in names]):
         raise RunError(f"{path} has no column '{absent[0]}'")
+
+
+def _groups(path: Path, metadata: Any, known: int) -> Iterator[Part]:
+    """The row groups of a Parquet file beyond the known rows."""
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if known < rows:
+            yield Part(path, rows - known, group, skip=known)
+        known = max(0, known - rows)
 
 
 def _pieces(path: Path, sizes: Sequence[int], known: int) -> Iterator[Part]:
@@ -279,6 +323,8 @@ def _reading(path: Path) -> Iterator[None]:
     """What Arrow cannot read becomes one sentence that names the file."""
     try:
         yield
+    except FileNotFoundError:
+        raise VanishedError(f"{path} was sealed meanwhile: read the folder again") from None
     except (pa.ArrowException, OSError) as problem:
         raise RunError(f"{path} cannot be read: {str(problem).strip().splitlines()[0]}") from None
 

@@ -262,6 +262,7 @@ def flaws(run: Run) -> list[str]:
     # arrivals that went down with a load process have no row, but an event that says so
     went_down = any(event["event"] == "worker_lost" for event in run.events)
     gone = manifest.totals.get("lost", 0) - rows.statuses[LOST] if went_down else 0
+    gone += run.retired  # deleted on purpose, and counted in the totals
     if manifest.status == "complete" and scheduled is not None and scheduled != rows.rows + gone:
         found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {rows.rows} are recorded")
     if rows.doubled:

@@ -122,7 +122,7 @@ class GatewayReplica:
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
         here = nodes.here()
         self._gateway = Gateway(
-            options, self._forward, self._ingress, nodes.Samplers(options, here), here.cpu, here.host
+            options, self._forward, self._ingress, nodes.Samplers(options, here), here.cpu, here.host, nodes.KILLS
         )
 
     def __serve_build_asgi_app__(self) -> App:

@@ -8,7 +8,7 @@ devices. Knows nothing of Ray: how a request reaches a replica or another host i
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote
 from serve import wire
 from serve.asgi import Answer, Request, as_json, only
 from serve.board import Board, Name
+from serve.faults import Faults, Kill
 from serve.fleet import Fleet, Others, alone
 from serve.options import ServeOptions
 from serve.telemetry import Sampler, sources
@@ -38,14 +39,16 @@ class Gateway:
         others: Others = alone,
         device: str = "cpu",
         host: str | None = None,
+        kills: Mapping[str, Kill] | None = None,
     ) -> None:
-        """`host` is this one's name and `device` what samples call it."""
+        """`host` is this one's name and `device` what samples call it; `kills` are for planned faults."""
         self._options = options
         self._forward = forward
         self._ingress = ingress
         self.board = Board(options.endpoints, options.replicas)
         self._fleet = Fleet(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
         self._fleet.local.start()
+        self._faults = Faults(options.allow_faults, self.board, kills or {})
         self._paths: dict[str, tuple[str, Callable[[Request], Answer | Awaitable[Answer]]]] = {
             wire.SERVER: ("GET", self._server),
             wire.LIVE: ("GET", self._live),
@@ -54,10 +57,12 @@ class Gateway:
             wire.DEVICES: ("GET", self._devices),
             wire.CLOCK: ("GET", self._clock),
             wire.METRICS: ("GET", self._metrics),
+            wire.FAULTS: ("POST", self._faults.answer),
         }
 
     def close(self) -> None:
         self._fleet.local.stop()
+        self._faults.close()
 
     async def answer(self, request: Request) -> Answer:
         path = request.path.rstrip("/")

@@ -1,16 +1,26 @@
-"""The nodes of a Ray cluster as hosts of devices: what each is called, and a sampler on every other one than ours."""
+"""The nodes of a Ray cluster as hosts of devices: what each is called, and a sampler on every other one than ours.
+
+Also what a planned fault kills of the cluster: a replica, the proxy, a node.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serve.telemetry import Sampler, sources
+from serve.wire import WireError
 
 if TYPE_CHECKING:
+    from serve.faults import Kill
     from serve.fleet import Remote
     from serve.options import ServeOptions
 
@@ -102,3 +112,54 @@ class Samplers:
         pinned = NodeAffinitySchedulingStrategy(node.id, soft=False)
         kind: Any = ray.remote(NodeSampler)
         return _Far(kind.options(num_cpus=0, max_restarts=-1, scheduling_strategy=pinned).remote(self._options, node))
+
+
+# ---- what a planned fault kills
+
+
+def _kill_replica(replica: str) -> str:
+    _kill_actor(f"SERVE_REPLICA::*#{replica}")
+    return replica
+
+
+def _kill_ingress(target: str) -> str:
+    """Of this node; HAProxy ends with the actor that started it."""
+    _kill_actor(f"SERVE_PROXY_ACTOR-{here().id}")
+    return "the proxy"
+
+
+def _kill_actor(pattern: str) -> None:
+    """As a crash would, without a last word; Serve's controller starts another."""
+    import ray
+
+    listed: Iterable[Mapping[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    for actor in listed:
+        if fnmatchcase(actor["name"], pattern):
+            with suppress(ValueError):  # gone meanwhile
+                ray.kill(ray.get_actor(actor["name"], actor["namespace"]))
+                return
+    raise WireError(409, f"Ray knows no {pattern} any more")
+
+
+def _kill_node(target: str) -> str:
+    """The raylet of a host that is neither the head nor this one."""
+    own = here()
+    others = [node for node in known() if node.cpu != "cpu" and node != own]
+    chosen = next((node for node in others if target in ("", node.host)), None)
+    if chosen is None:
+        there = ", ".join(node.host for node in others) or "none"
+        raise WireError(409, f"there is no such node beside the head's and the gateway's; there are {there}")
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def die() -> None:  # a worker's parent is its raylet
+        if Path(f"/proc/{os.getppid()}/comm").read_text().strip() == "raylet":
+            os.kill(os.getppid(), signal.SIGKILL)
+
+    pinned = NodeAffinitySchedulingStrategy(chosen.id, soft=False)
+    task: Any = ray.remote(die)
+    ray.wait([task.options(num_cpus=0, max_retries=0, scheduling_strategy=pinned).remote()], timeout=10)
+    return chosen.host
+
+
+KILLS: Mapping[str, Kill] = {"replica": _kill_replica, "ingress": _kill_ingress, "node": _kill_node}

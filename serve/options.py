@@ -64,6 +64,8 @@ class ServeOptions:
     """Whether a request that would make torch.compile compile again is refused instead."""
     profile: bool = False
     """Whether clients may ask for a profile of the next batches."""
+    allow_faults: bool = False
+    """Whether clients may break things: kill a replica, take the CPU."""
 
     @property
     def largest_batch(self) -> int | None:

@@ -16,7 +16,7 @@ from test_analysis_report import EVIL, Page, two_variants
 
 import analysis
 from analysis import gallery, summary, words
-from analysis.gallery.entry import Entry
+from analysis.entry import Entry
 from analysis.gallery.page import MOST_LEVELS
 from analysis.gallery.trend import trends
 from headroom import main

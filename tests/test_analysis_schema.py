@@ -15,8 +15,11 @@ from analysis.breakdown import Breakdown
 from analysis.capacity import Capacity
 from analysis.compare import Pair
 from analysis.curves import Batches, Curve
+from analysis.faults import FaultEffect
+from analysis.findings import Finding
 from analysis.ledger import LedgerRow
 from analysis.risks import Risk
+from analysis.soak import Gap, Limits, Process, Visible
 from analysis.steps import StepSummary
 from analysis.summary import report_of
 from analysis.verdict import EXIT_CODES
@@ -25,7 +28,8 @@ from analysis.words import VERDICTS
 SCHEMA: dict[str, Any] = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
 ROWS = {
     "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow,
-    "curve": Curve, "batches": Batches, "risk": Risk,
+    "curve": Curve, "batches": Batches, "risk": Risk, "fault": FaultEffect,
+    "finding": Finding, "limits": Limits, "visible": Visible, "gap": Gap, "process": Process,
 }  # fmt: skip
 SLO = ["p99<50ms, errors<1%"]
 TWO = [Load("m/eager", 100), Load("m/eager", 200, queue(8)), Load("m/compiled", 100), Load("m/compiled", 200)]
@@ -81,8 +85,8 @@ def test_what_the_run_brought_with_it_is_valid(tmp_path: Path) -> None:
 
 
 def _types(hint: Any) -> set[str]:
-    if get_origin(hint) is tuple:
-        return {"array"}
+    if get_origin(hint) in (tuple, dict):
+        return {"array" if get_origin(hint) is tuple else "object"}
     names = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
     return {names[kind] for kind in get_args(hint) or (hint,)}
 

@@ -132,7 +132,7 @@ def test_a_segment_written_after_sealing_is_added(tmp_path: Path) -> None:
     assert len(analysis.load(written.folder).requests()) == 2000
 
 
-@pytest.mark.parametrize("instant", range(12))
+@pytest.mark.parametrize("instant", range(15))
 def test_a_crash_of_sealing_neither_loses_nor_doubles_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: int
 ) -> None:
@@ -148,13 +148,14 @@ def test_a_crash_of_sealing_neither_loses_nor_doubles_rows(
 
         return call
 
-    # two tables × (write, fsync, rename, fsync of the folder, removal of the segment) and two to spare
+    # two tables × (write, fsync, rename, fsync of the folder, removal of the segment and of its part), the reserve, and
+    # two to spare
     with monkeypatch.context() as patched:
         patched.setattr(pq.ParquetWriter, "write_table", failing(pq.ParquetWriter.write_table))
         patched.setattr(os, "fsync", failing(os.fsync))
         patched.setattr(Path, "replace", failing(Path.replace))
         patched.setattr(Path, "unlink", failing(Path.unlink))
-        if instant < 10:
+        if instant < 13:
             with pytest.raises(KeyboardInterrupt):
                 seal(written.folder)
         else:

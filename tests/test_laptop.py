@@ -56,9 +56,9 @@ users, _ = load_locustfile("loadtest/{scenario}.py")
 (user,) = users.values()
 options = parse_options(["--host", "http://127.0.0.1:9"])
 environment = Environment(user_classes=[user], parsed_options=options, host=options.host)
-first, again = (user(environment).payloads(seed=1, rows=2) for _ in range(2))
+first, again = (user(environment).payloads(seed=1, rows=(2,)) for _ in range(2))
 assert first == again, "payloads must follow from the seed"
-assert first != user(environment).payloads(seed=2, rows=2)
+assert first != user(environment).payloads(seed=2, rows=(2,))
 assert len(set(first.bodies)) == len(first.bodies) > 1
 from serve import wire
 for body, headers in zip(first.bodies, first.headers, strict=True):

@@ -11,7 +11,7 @@ from loadtest.engine.plan import LoadStep
 
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
 LATE = GOOD | {"late_p99_ms": 40.0}
-PAYLOADS = Payloads((b"x" * 1200,), ({"content-type": "application/octet-stream"},), 1)
+PAYLOADS = Payloads((b"x" * 1200,), ({"content-type": "application/octet-stream"},), (1,))
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ def test_an_old_check_does_not_count(monkeypatch):
 
 def test_bodies_of_like_size_share_a_check():
     def key(size, processes=1):
-        return selfcheck.key(Payloads((b"x" * size,), ({},), 1), processes, "poisson")
+        return selfcheck.key(Payloads((b"x" * size,), ({},), (1,)), processes, "poisson")
 
     assert key(1100) == key(2000) != key(2100)
     assert key(1100) != key(1100, 2)

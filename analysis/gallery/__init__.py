@@ -1,15 +1,23 @@
 """The gallery: `index.html` over a folder of runs, made from each one's `run.json` and `report.json`.
 
-It reads no rows, so a thousand runs take seconds. Judges nothing: verdicts and figures are those of the reports.
+It reads no rows, so a thousand runs take seconds. Judges nothing: verdicts and figures are those of the reports, and
+what is worse or better than before is what the history says of the newest runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.gallery.entry import Entry
+from analysis import history
+from analysis.entry import Entry
+from analysis.expectation import BETTER, WORSE, judge
+from analysis.gallery.listing import Remarks
 from analysis.gallery.page import GENERATOR, html
+from analysis.history import key_of
+from analysis.lineage import lineages
 from analysis.records import MANIFEST, RunError, write_atomically
+from analysis.words import ABSENT
 
 INDEX = "index.html"
 
@@ -28,8 +36,26 @@ def write(runs: Path) -> tuple[Path, int]:
         raise RunError(f"{index} was not written by {GENERATOR}; move it away first")
     entries = sorted(map(Entry.of, folders), key=lambda entry: (-entry.time_ns, entry.name))
     # what is no text in UTF-8, such as the name of a folder may be, is replaced
-    write_atomically(index, html(entries, str(runs)).encode("utf-8", "replace").decode())
+    write_atomically(index, html(entries, str(runs), _remarks(runs, entries)).encode("utf-8", "replace").decode())
     return index, len(entries)
+
+
+def _remarks(runs: Path, entries: Sequence[Entry]) -> Remarks:
+    """By run: what it is pinned as, and what is called of its figures."""
+    try:
+        held = history.read(runs, entries)
+    except RunError:  # which says so itself
+        return {}
+    found: Remarks = {key_of(entry): [f"pinned as {name}" for name in held.names_of(entry)] for entry in entries}
+    for lineage, judged in judge(lineages(held.entries)):
+        for call in (WORSE, BETTER):
+            figures = [
+                f"{one.track.title} {one.change}".removesuffix(f" {ABSENT}") for one in judged if one.call == call
+            ]
+            if figures:
+                said = f"{call}: {', '.join(figures)} ({lineage.endpoint})"
+                found.setdefault(key_of(lineage.newest), []).append(said)
+    return found
 
 
 def is_ours(index: Path) -> bool:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from analysis import words
-from analysis.gallery.entry import STATES, Entry, Kept, thinned
+from analysis.entry import STATES, Entry, Kept, thinned
+from analysis.history import Key, key_of
 from analysis.report.axes import Scale, fitting
 from analysis.report.markup import Html, tag
 
@@ -18,6 +19,9 @@ MOST_PLACES = 24
 """Of one line of a small drawing."""
 
 _WIDE, _HIGH = 132, 44
+
+Remarks = dict[Key, list[str]]
+"""What the history says of a run."""
 
 _HEADS = {
     "A, B": "choose two runs to compare them",
@@ -34,13 +38,13 @@ _HEADS = {
 """Heading and what it means."""
 
 
-def table(entries: Sequence[Entry]) -> Html:
+def table(entries: Sequence[Entry], remarks: Remarks) -> Html:
     """The rows in the order of the entries, which is also that of the embedded runs."""
     body = tag(
         "table",
         tag("caption", "A heading sorts by its column and says what it means"),
         tag("thead", tag("tr", (_head(*head) for head in _HEADS.items()))),
-        tag("tbody", (_row(number, entry) for number, entry in enumerate(entries))),
+        tag("tbody", (_row(number, entry, remarks) for number, entry in enumerate(entries))),
         class_="runs sortable",
     )
     return tag("div", body, class_="box", tabindex=0, role="group", aria_label="Runs")
@@ -50,7 +54,7 @@ def _head(text: str, meaning: str) -> Html:
     return tag("th", tag("button", text, type="button", data_tip=meaning, aria_description=meaning), scope="col")
 
 
-def _row(number: int, entry: Entry) -> Html:
+def _row(number: int, entry: Entry, remarks: Remarks) -> Html:
     shown = entry.endpoints[:MOST_ENDPOINTS]
     more = len(entry.endpoints) - len(shown)
     found = [entry.kept.get(endpoint) for endpoint in shown] if entry.levels else []
@@ -68,7 +72,8 @@ def _row(number: int, entry: Entry) -> Html:
         tag("th", tag("b", entry.scenario), " ", entry.mode, tag("small", entry.name), tag("small", links), scope="row",
             data_value=entry.scenario),
         tag("td", tag("span", STATES[entry.state], class_=f"state {entry.state}"), data_value=STATES[entry.state]),
-        tag("td", tag("div", _first_sentence(entry.said), class_="said")),
+        tag("td", tag("div", _first_sentence(entry.said), class_="said"),
+            (tag("div", tag("b", remark), class_="said") for remark in remarks.get(key_of(entry), ()))),
         tag("td", sparkline(entry), data_value=_sort_value(max(highest, default=None))),
         tag("td", names, tag("small", f"and {more} more") if more else None, data_value=", ".join(shown)),
         tag("td", (tag("span", kept.asked if kept else words.ABSENT) for kept in found), class_="num",

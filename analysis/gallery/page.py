@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 from analysis import words
-from analysis.gallery.entry import STATES, Entry, Level, thinned
-from analysis.gallery.listing import table
+from analysis.entry import STATES, Entry, Level, thinned
+from analysis.gallery.listing import Remarks, table
 from analysis.gallery.trend import MOST_TRENDS, Trend, chart, trends
 from analysis.report.document import THEME, document, parts
 from analysis.report.markup import Child, Html, embedded, tag
@@ -27,7 +27,7 @@ FEWEST_LEVELS = 4
 MOST_TEXT = 600
 
 
-def html(entries: Sequence[Entry], folder: str) -> str:
+def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
     """The whole page; `folder` is how a command names the runs' folder."""
     script, style = (parts(kind) + "\n" + _own(kind) for kind in ("js", "css"))
     over_time = trends(entries)
@@ -37,7 +37,7 @@ def html(entries: Sequence[Entry], folder: str) -> str:
         tag(
             "main",
             tag("section", id="compare", aria_label="Two runs side by side", hidden=True),
-            _section("runs", "Runs", (_filters(entries), table(entries))),
+            _section("runs", "Runs", (_filters(entries), table(entries, remarks))),
             _section("trends", "Over time", _over_time(over_time)) if over_time else None,
             id="main",
             class_="gallery",

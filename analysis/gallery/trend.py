@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analysis import words
-from analysis.gallery.entry import STATES, Entry, Kept, Level
+from analysis.entry import STATES, Entry, Kept, Level
 from analysis.report.axes import Panel, Scale, fitting, linear
 from analysis.report.markup import Attribute, Html, tag
 

@@ -109,7 +109,8 @@ def _then(key: str, before: Any, after: Any) -> str:
 
 def event_text(event: Mapping[str, Any]) -> str:
     """`replica lost: replica r1`, or the sentence that the event carries."""
-    rest = {key: value for key, value in event.items() if key not in ("time_ns", "event", "sentence")}
+    shown = (key for key in event if key not in ("event", "sentence") and not key.endswith("_ns"))
+    rest = {key: event[key] for key in shown if event[key] not in (None, "")}
     said = "; ".join(
         part for part in (str(event.get("sentence") or ""), words.fact("", rest)[1] if rest else "") if part
     )

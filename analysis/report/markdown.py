@@ -13,7 +13,9 @@ from typing import Any
 from analysis import words
 from analysis.report import columns, facts
 from analysis.report.batches import HEADS, batch_rows
+from analysis.report.faults import fault_sentences
 from analysis.report.sameness import sameness
+from analysis.report.soak import VISIBLE_HEADS, soak_sentences, visible_rows
 from analysis.report.view import View
 
 
@@ -83,6 +85,11 @@ def markdown(view: View) -> str:
         ]
     if rates := facts.capacity_rows(view):
         out += ["## How much it can take", "", *_table(facts.CAPACITY_HEADS, rates, numbers_from=9)]
+    if brought := soak_sentences(view):
+        out += ["## What hours brought to light", "", *_bullets(brought)]
+        out += _table(VISIBLE_HEADS, visible_rows(view), numbers_from=2)
+    if told := fault_sentences(view):
+        out += ["## Faults", "", *_bullets(told)]
     if sizes := _batches(report["batches"]):
         out += ["## Batches", "", "Over all steps: sizes that are powers of two, and the largest.", ""]
         out += _table(HEADS, sizes)

@@ -14,9 +14,11 @@ from analysis import words
 from analysis.report import charts, columns, facts
 from analysis.report.batches import HEADS, batch_charts, batch_rows
 from analysis.report.energy import energy_charts
+from analysis.report.faults import fault_section
 from analysis.report.markup import Child, Html, join, tag
 from analysis.report.percentiles import percentile_charts
 from analysis.report.sameness import sameness
+from analysis.report.soak import soak_section
 from analysis.report.stages import stage_charts
 from analysis.report.table import boxed, folded, table
 from analysis.report.timechart import moment, time_line
@@ -230,6 +232,8 @@ SECTIONS: tuple[tuple[str, str, Callable[[View], Html | None]], ...] = (
     ("capacity", "How much it can take", _capacity),
     ("percentiles", "Latency by percentile", _percentiles),
     ("time", "Over time", _time),
+    ("soak", "What hours brought to light", soak_section),
+    ("faults", "Faults", fault_section),
     ("pairs", "One variant against another", _pairs),
     ("stages", "Where the time goes", stage_charts),
     ("batches", "Batches", _batches),

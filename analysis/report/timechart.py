@@ -102,7 +102,7 @@ def time_line(
         "timeline",
         "Latency, rate and devices",
         note,
-        tag("div", legend(series, keys), _zoom_buttons(), class_="keys"),
+        tag("div", legend(series, keys), zoom_buttons(), class_="keys"),
         drawn,
         chart.readout,
         seconds=line.seconds,
@@ -110,7 +110,7 @@ def time_line(
     )
 
 
-def _zoom_buttons() -> Html:
+def zoom_buttons() -> Html:
     buttons = (
         tag("button", text, type="button", data_zoom=act, aria_label=label)
         for act, text, label in (("in", "+", "Zoom in"), ("out", "−", "Zoom out"), ("all", "All", "Show all"))

@@ -28,7 +28,7 @@ SHAPES = {
     "flat": "flat",
     "linear": "linear:FROM:TO",
     "steps": "steps:FACTOR:FACTOR:…",
-    "sine": "sine:DEPTH[:PERIOD_S]",
+    "sine": "sine:DEPTH[:PERIOD_S[:FROM_S]]",
     "spike": "spike:FACTOR:AT_S:SECONDS",
 }
 """How a step's rate may change over its length; numbers are factors of its rate, or seconds."""
@@ -96,14 +96,19 @@ def peak(shape: str) -> float:
     return max(1.0, numbers[0]) if kind == "spike" else max(numbers, default=1.0)
 
 
+def mean_arrivals(shape: str, seconds: float) -> float:
+    """How many there are at a rate of one, in the mean over all seeds."""
+    return float(_cumulative(shape, seconds)[1][-1])
+
+
 def _cumulative(shape: str, seconds: float) -> tuple[Floats, Floats]:
     """(times, ∫ factor) at as many points as straight lines between them need."""
     kind, numbers = parse_shape(shape)
     if kind == "sine":
         depth, period = numbers[0], numbers[1] if len(numbers) > 1 else seconds
         times = np.linspace(0, seconds, int(seconds / GRID_S) + 2)
-        turn = 2 * math.pi / period
-        return times, times + depth / turn * (1 - np.cos(turn * times))
+        turn, from_s = 2 * math.pi / period, numbers[2] if len(numbers) > 2 else 0.0
+        return times, times + depth / turn * (math.cos(turn * from_s) - np.cos(turn * (from_s + times)))
     if kind == "linear":
         first, last = numbers
         times = np.linspace(0, seconds, int(seconds / GRID_S) + 2)
@@ -135,7 +140,7 @@ def parse_shape(text: str) -> tuple[str, tuple[float, ...]]:
         "flat": not numbers,
         "linear": len(numbers) == 2 and min(numbers, default=-1) >= 0 < max(numbers, default=0),
         "steps": len(numbers) > 0 and min(numbers, default=0) > 0,
-        "sine": len(numbers) in (1, 2) and 0 <= numbers[0] < 1 and numbers[-1] > 0,
+        "sine": len(numbers) in (1, 2, 3) and 0 <= numbers[0] < 1 and min(numbers[1:2], default=1) > 0 <= numbers[-1],
         "spike": len(numbers) == 3 and numbers[0] > 0 and numbers[1] >= 0 and numbers[2] > 0,
     }
     if not fits.get(kind, False) or not all(map(math.isfinite, numbers)):

@@ -45,7 +45,7 @@ TOLD = ("step_start", "step_end", "knee", "self_check", *WARNINGS)
 def warning(event: Mapping[str, Any]) -> str | None:
     """What somebody who watches should know of an event; None of one that is a matter of course."""
     kind = str(event["event"])
-    if kind == "load_cpu":
+    if kind == "load_cpu" and event["pct"] > MOST_CPU_PCT:
         return (
             f"load process {event['worker']} was busy for {event['pct']:.0f} % of the time: its steps are not trusted"
         )

@@ -19,6 +19,8 @@ from statistics import median
 from typing import Any
 
 WINDOW_NS = 1_000_000_000
+MOST_KEPT = 4000
+"""Windows; beyond them they become twice as long."""
 MOST_WINDOWS = 200
 """That a line is laid through; of more, neighbours are taken together."""
 SHORT = 2.0
@@ -50,17 +52,14 @@ class Base:
 
 
 class Offset:
-    """Keeps the best exchange of each window; cheap enough to see every request."""
+    """Keeps the best exchange of each window; cheap enough to see every request, and for any length of time."""
 
     def __init__(self) -> None:
         self._best: dict[int, tuple[int, int, int]] = {}  # window → (round trip, offset, at)
+        self._window_ns = WINDOW_NS
 
     def see(self, t1: int, t2: int, t3: int, t4: int) -> None:
-        round_trip = (t4 - t1) - (t3 - t2)
-        window = t1 // WINDOW_NS
-        best = self._best.get(window)
-        if best is None or round_trip < best[0]:
-            self._best[window] = (round_trip, ((t2 - t1) + (t3 - t4)) // 2, (t1 + t4) // 2)
+        self.merge([((t4 - t1) - (t3 - t2), ((t2 - t1) + (t3 - t4)) // 2, (t1 + t4) // 2)])
 
     def best(self) -> list[tuple[int, int, int]]:
         return [self._best[window] for window in sorted(self._best)]
@@ -68,9 +67,12 @@ class Offset:
     def merge(self, windows: Iterable[tuple[int, int, int]]) -> None:
         """Takes in what another process saw."""
         for round_trip, offset, at in windows:
-            window = at // WINDOW_NS
+            window = at // self._window_ns
             if window not in self._best or round_trip < self._best[window][0]:
                 self._best[window] = (round_trip, offset, at)
+        if len(self._best) > MOST_KEPT:
+            kept, self._best, self._window_ns = self.best(), {}, 2 * self._window_ns
+            self.merge(kept)
 
     def least(self) -> tuple[int, int, int] | None:
         """(offset, error, at) of the exchange with the shortest round trip."""

@@ -20,7 +20,7 @@ import gevent
 import numpy as np
 from gevent.event import Event
 
-from analysis.records import DEVICE_COLUMNS, LOST, MANIFEST, REQUEST_COLUMNS, Manifest, append_event
+from analysis.records import MANIFEST, Manifest
 from loadtest.engine import plan, selfcheck, testimony
 from loadtest.engine.arrivals import Pattern
 from loadtest.engine.board import Board
@@ -28,14 +28,19 @@ from loadtest.engine.client import OK, Client, discover, error_sentence
 from loadtest.engine.clock import Base, Offset
 from loadtest.engine.devices import Collector
 from loadtest.engine.driver import HALT_S, Order, Payloads
+from loadtest.engine.folder import RunFolder
+from loadtest.engine.hardship import LoadSide
+from loadtest.engine.injection import Faults
 from loadtest.engine.live import Live
 from loadtest.engine.plan import LoadStep
 from loadtest.engine.provenance import hosts, versions
-from loadtest.engine.recorder import Segment
 from loadtest.engine.scenario import CLOSED, Scenario, ScenarioError
 from loadtest.engine.search import Knee, Outcome
+from loadtest.engine.soak import Soak
 from serve import wire
 
+ANNOUNCE_S = 10.0
+"""A soak says how many rows there are so often only: two lines each second would be 30 MB a day."""
 LEAD_S = 0.3
 """From giving an order to its start: the message's way to every worker, and a breath between steps."""
 
@@ -44,6 +49,10 @@ say = logging.getLogger("headroom")
 
 class Crew(Protocol):
     """The load processes."""
+
+    @property
+    def distributed(self) -> bool:
+        """They are other processes than this one."""
 
     def members(self) -> list[str]:
         """Those that are ready for orders, in a fixed order."""
@@ -58,8 +67,22 @@ class Crew(Protocol):
     def base(self, member: str, base: Base) -> Base:
         """The run's time base for that member's clock."""
 
+    def kill(self, member: str) -> bool:
+        """At once, as SIGKILL does; whether that is possible."""
+
     def priority(self) -> str:
         """How the operating system treats them, for the record."""
+
+    def forget(self) -> None:
+        """Lets go of what grows with a run's length."""
+
+
+class Companion(Protocol):
+    """What goes on beside a run's steps."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Conductor:
@@ -78,8 +101,14 @@ class Conductor:
         self._base = board.base
         self._offset = Offset()
         self._endpoints: list[wire.EndpointInfo] = []
-        self._tally: dict[str, int] = dict.fromkeys(("ok", "failed", "timed_out", "dropped", "lost"), 0)
         self._scheduled = 0
+        """Since the chapter began; a run that is no soak is one chapter."""
+        self._steps: list[int] = []
+        self._soak: Soak | None = None
+        self._companions: list[Companion] = []
+        """What goes on beside the steps, from before the first of them to the end."""
+        self._ending: str | None = None
+        """Why it ends before its time."""
         self._waiting: set[str] = set()
         self._all_done = Event()
         self._live: dict[int, Live] = {}
@@ -96,7 +125,7 @@ class Conductor:
     def prepare(self, payloads: Payloads) -> None:
         """Finds the endpoints and tries one request at each."""
         found = discover(self._client, self.scenario.model, self.scenario.variants)
-        if (self.folder / MANIFEST).exists():
+        if (self.folder / MANIFEST).exists() and not self.scenario.resume:
             raise ScenarioError(f"{self.folder} is a run folder already; choose another --run-id")
         for info in found:
             answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers[0]))
@@ -114,23 +143,31 @@ class Conductor:
         names = [info.name for info in self._endpoints]
         knees: dict[str, Knee] = {}
         block_s: list[float] | None = None
+        of: int | None = None
         if self.scenario.mode == "knee":
-            blocks, of = plan.searched(self.scenario, names, knees), None
-        else:
+            blocks = plan.searched(self.scenario, names, knees)
+        elif self.scenario.mode != "soak":
             planned = plan.blocks(self.scenario, names)
             blocks, of = plan.fixed(self.scenario, names), sum(map(len, planned))
             if self.scenario.mode != "offline":  # which ends with its requests
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
+        if self._soak:
+            blocks, block_s = self._soak.blocks(LEAD_S), self._soak.planned_s(LEAD_S)
+            of = self._manifest.scenario["planned_steps"] = len(block_s) * len(names)
         if self.scenario.self_check:
             self.board.doing = "trying what the load generator can do"
             self._check_self()
         self._collector.start()
+        if self.scenario.faults:
+            self._companions.append(self._faults(block_s))
+        for companion in self._companions:
+            companion.start()
         idle_s = self.scenario.idle_seconds if self._collector.host else 0.0
         self.board.plan(of, block_s, idle_s, self._now() + int(idle_s * 1e9))
         self._be_idle()
         outcomes: list[Outcome] | None = None
-        while not self._aborting:
+        while not self._aborting and not self._ending:
             try:
                 steps = blocks.send(outcomes)  # type: ignore[arg-type]  # the first of them is None
             except StopIteration:
@@ -140,9 +177,29 @@ class Conductor:
         blocks.close()  # a search that was stopped says how far it came
         self._tell(knees)
         if not self._aborting:
-            self._be_idle()
-            testimony.after(self._client, self._manifest)
-            self._close("complete")
+            if not self._ending:
+                if self._soak:
+                    self._soak.note_gap(self._now())
+                self._be_idle()
+                testimony.after(self._client, self._manifest)
+            self._close("aborted" if self._ending else "complete")
+
+    def _faults(self, block_s: list[float] | None) -> Faults:
+        total_s = self.scenario.total_seconds if self._soak else sum(block_s) if block_s else None
+        began_ns = self._manifest.started_ns if self.scenario.resume else None
+        here = LoadSide(self._client, self._crew, self._collector, self.folder)
+        return Faults(self.scenario.faults, here, self._event, self._now, total_s, began_ns)
+
+    def end_early(self, sentence: str) -> None:
+        """Sends no more, waits for what is under way, and closes the folder as aborted, with the reason."""
+        if self._ending or self._aborting:
+            return
+        self._ending = self._manifest.extra["stopped"] = sentence
+        self._interrupt(sentence=sentence)
+        say.warning("the run ends early: %s", sentence)
+        if self._waiting:
+            self._stopped_ns = self._now()
+            self._crew.cut()
 
     def _be_idle(self) -> None:
         """What the devices draw without load, before the first step and after the last."""
@@ -161,7 +218,7 @@ class Conductor:
             self.board.close("aborted", self._now())
             return
         self.board.status = "stopping"
-        self._event("aborted")
+        self._interrupt()
         if self._waiting:
             self._crew.halt()
             self._all_done.wait(timeout=HALT_S + 1)
@@ -169,10 +226,18 @@ class Conductor:
                 self._lose(member)
         self._close("aborted")
 
+    def _interrupt(self, **what: Any) -> None:
+        if self._soak:  # from here on, if it goes on one day, there is a gap
+            self._manifest.extra.setdefault("interrupted_ns", self._now())
+        self._event("aborted", **what)
+
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[Outcome]:
         """Until every arrival is answered; what a search wants to know of it."""
         paths = {info.name: self._path(info) for info in self._endpoints}
         order = self._order_for(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
+        self._steps += [step.index for step in steps]
+        if self._soak:
+            self._soak.begin(order.start_ns, order.start_ns + int(steps[0].seconds * 1e9))
         for step in steps:
             start_ns = order.start_ns + int(step.start_s * 1e9)
             due_s = step.offsets(self.scenario.pattern) / 1e9 if not step.concurrency else np.empty(0)
@@ -182,12 +247,17 @@ class Conductor:
             what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
             more = {"concurrency": step.concurrency} if step.concurrency else {}
             self._event("step_start", time_ns=start_ns, **what, **more)
-        self._manifest.write(self.folder)
+        self._files.write()
         self._cpu_pct = 0.0
         self._give(order, self._watch_over)
         if self._aborting:
             return []
-        return [self._finish(step, of) for step in steps]
+        outcomes = [self._finish(step, of) for step in steps]
+        if self._soak:
+            self._end_chapter()
+            self._soak.over()
+            self._crew.forget()
+        return outcomes
 
     def _order_for(self, steps: list[LoadStep], paths: list[str], pattern: Pattern) -> Order:
         members = self._crew.members()
@@ -210,7 +280,9 @@ class Conductor:
             look()
 
     def _watch_over(self) -> None:
-        """Ends a search's probe whose answer is already clear."""
+        """Ends a search's probe whose answer is already clear, and a run that nobody can write down any more."""
+        if self._files.lost:
+            self.end_early(self._files.lost)
         objective = self.scenario.objective
         if self.scenario.mode != "knee" or objective is None or self._stopped_ns:
             return
@@ -227,13 +299,15 @@ class Conductor:
             entry["end_ns"] = min(entry["end_ns"], self._stopped_ns or self._now())
             entry["seconds"] = (entry["end_ns"] - entry["start_ns"]) / 1e9
             entry["cut"] = bool(self._stopped_ns)
-            self._manifest.write(self.folder)
+            self._files.write()
         seconds = entry["seconds"]
         figures = live.figures(seconds)
         more = {"concurrency": step.concurrency} if step.concurrency else {}
         self._event("step_end", step=step.index, endpoint=step.endpoint, rate=step.rate, **figures, **more)
         number = f"{step.index + 1} of {of}" if of else f"{step.index + 1}"
         say.info("step %s  %s", number, live.sentence(seconds))
+        if self._soak:
+            self._soak.finished(live)
         if self.scenario.mode != "knee" or self.scenario.objective is None:
             live.end(seconds)
             return Outcome(step.rate, 0, 0, seconds=seconds)
@@ -275,7 +349,7 @@ class Conductor:
             if not closed:
                 selfcheck.remember(key, found)
         self._manifest.extra["self_check"] = found.as_json() | {"closed": closed}
-        self._manifest.write(self.folder)
+        self._files.write()
         self._event("self_check", sentence=found.sentence(closed))
         say.info("self-check: %s", found.sentence(closed))
 
@@ -308,9 +382,9 @@ class Conductor:
     def on_rows(self, batch: Any) -> None:
         if self.finished:
             return
-        self._requests.write(batch)
-        for found in batch.column("status").value_counts().to_pylist():
-            self._tally[_KIND.get(found["values"], "failed")] += found["counts"]
+        self._files.requests(batch)
+        if self._soak:
+            self._soak.see(batch)
         steps = np.asarray(batch.column("step"))
         for index in np.unique(steps):
             if live := self._live.get(int(index)):
@@ -318,7 +392,7 @@ class Conductor:
         self.board.tick(self._now())
 
     def _on_samples(self, batch: Any) -> None:
-        self._devices.write(batch)
+        self._files.samples(batch)
         self.board.samples(batch, self._now())
 
     def on_clock(self, windows: list[tuple[int, int, int]]) -> None:
@@ -337,6 +411,10 @@ class Conductor:
             self._scheduled += content["due"]
             self._done(member)
 
+    def on_process(self, index: int, found: dict[str, Any]) -> None:
+        if self._soak and not self.finished:
+            self._soak.process(f"load {index}", found)
+
     def on_check(self, member: str, figures: dict[str, float]) -> None:
         self._checked.append(figures)
         self._done(member)
@@ -350,11 +428,29 @@ class Conductor:
 
     def _open(self, of: int | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._requests = Segment(self.folder, "requests", REQUEST_COLUMNS)
-        self._devices = Segment(self.folder, "devices", DEVICE_COLUMNS)
-        self._collector = Collector(self._client, self._base, self._on_samples, self._event)
         server = self._client.get_json(wire.SERVER)
-        self._manifest = Manifest(
+        self._manifest = self._resumed() if self.scenario.resume else self._fresh(server, of)
+        soaking = self.scenario.mode == "soak"
+        every_s = ANNOUNCE_S if soaking else 0.0
+        self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
+        self._collector = Collector(self._client, self._base, self._on_samples, self._event)
+        if soaking:
+            crew = self._crew.distributed
+            self._soak = Soak(self.scenario, self._client, self._files, self._now, self.end_early, crew)
+            self._companions.append(self._soak)
+        if any("events_before" not in entry for entry in self._manifest.endpoints):
+            testimony.before(self._client, self._manifest, server)
+        self._files.write()
+        self._opened = True
+        facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
+        facts |= {"name": self.scenario.name, "mode": self.scenario.mode}
+        facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
+        names = [info.name for info in self._endpoints]
+        self.board.open(facts, names, self.scenario.slos, self._now())
+        say.info("run folder: %s", self.folder)
+
+    def _fresh(self, server: dict[str, Any], of: int | None) -> Manifest:
+        return Manifest(
             id=self.folder.name,
             status="running",
             scenario=self.scenario.as_json() | ({"planned_steps": of} if of else {}) | {"steps": []},
@@ -374,32 +470,43 @@ class Conductor:
             versions=versions(server),
             extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
         )
-        testimony.before(self._client, self._manifest, server)
-        self._manifest.write(self.folder)
-        self._opened = True
-        facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
-        facts |= {"name": self.scenario.name, "mode": self.scenario.mode}
-        facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
-        names = [info.name for info in self._endpoints]
-        self.board.open(facts, names, self.scenario.slos, self._manifest.started_ns)
-        say.info("run folder: %s", self.folder)
+
+    def _resumed(self) -> Manifest:
+        """The manifest of the run that it goes on with."""
+        found = Manifest.read(self.folder)
+        had, has = ({entry["path"] for entry in found.endpoints}, {self._path(info) for info in self._endpoints})
+        if had != has:
+            there = ", ".join(sorted(has))
+            raise ScenarioError(f"{self.folder} drove {', '.join(sorted(had))}; now there is {there}")
+        found.status, found.finished_ns = "running", 0
+        found.scenario |= self.scenario.as_json()
+        life = {"start_ns": self._now(), "pid": os.getpid()}
+        found.extra |= {"pid": os.getpid(), "host": socket.gethostname()}
+        found.extra["resumed"] = [*found.extra.get("resumed", ()), life]
+        found.extra.pop("stopped", None)
+        return found
+
+    def _end_chapter(self) -> None:
+        self._scheduled += sum(self._due(order, index) for order, index in self._lost)
+        self._files.end_chapter(self._steps, self._now(), self._scheduled)
+        self._scheduled, self._steps, self._lost = 0, [], []
 
     def _close(self, status: str) -> None:
         if self.finished:
             return
         now = self._now()
-        self._scheduled += sum(self._due(order, index) for order, index in self._lost)
+        for companion in self._companions:
+            companion.stop()
         self._collector.stop()
         self.finished = True
-        self._requests.close()
-        self._devices.close()
-        # what was due but has no row went down with the process that had it
-        self._tally["lost"] += max(0, self._scheduled - self._requests.rows)
+        if self._steps or not self._soak:
+            self._end_chapter()
+        self._files.close()
         unknown = self._offset.as_json("unknown")
         self._manifest.status = status
         self._manifest.finished_ns = now
         self._manifest.clock = self._collector.clocks() or ([unknown] if unknown else [])
-        self._manifest.totals = {"scheduled": max(self._scheduled, self._requests.rows)} | self._tally
+        self._manifest.totals = self._files.totals()
         for key in ("pid", "host"):
             self._manifest.extra.pop(key)
         self._manifest.write(self.folder)
@@ -408,15 +515,10 @@ class Conductor:
         say.info("run %s: %s; read it with: headroom report %s", self.folder.name, status, self.folder)
 
     def _event(self, kind: str, **what: Any) -> None:
-        what = {"time_ns": self._now()} | what
-        append_event(self.folder, kind, **what)
-        self.board.event(what | {"event": kind})
+        self._files.event(kind, **what)
 
     def _now(self) -> int:
         return self._base.wall_ns(time.monotonic_ns())
-
-
-_KIND = {OK: "ok", "timeout": "timed_out", "dropped": "dropped", LOST: "lost"}
 
 
 def spawn(conductor: Conductor, on_end: Callable[[str | None], None]) -> gevent.Greenlet[..., None]:

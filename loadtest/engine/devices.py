@@ -53,16 +53,29 @@ class Collector:
         self._cursor, self.host = str(found["cursor"]), str(found.get("host", ""))
         self._said_ns = max((int(event["time_ns"]) for event in found.get("events") or ()), default=0)
         self._meet(found)
+        self.resume()
+
+    def resume(self) -> None:
         self._greenlets = [
             gevent.spawn(self._forever, self.poll, POLL_S),
             gevent.spawn(self._forever, self._probe, PROBE_S),
         ]
 
+    def pause(self) -> None:
+        """Nothing is asked for; `resume` goes on where it was, with what the server has kept."""
+        gevent.killall(self._greenlets)
+        self._greenlets = []
+
+    def forget(self) -> None:
+        """As one that has just been started: what was sampled since the last poll is not read any more."""
+        answer = self._get(wire.DEVICES)
+        if answer.status == OK:
+            self._cursor = str(json.loads(answer.body)["cursor"])
+
     def stop(self) -> None:
         """Fetches what has come since the last poll, then ends."""
         if self._greenlets:
-            gevent.killall(self._greenlets)
-            self._greenlets = []
+            self.pause()
             self.poll()
 
     def poll(self) -> None:

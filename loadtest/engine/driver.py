@@ -67,7 +67,8 @@ class Payloads:
     bodies: tuple[bytes, ...]
     headers: tuple[Mapping[str, str], ...]
     """One for each body: how long its JSON header is depends on the shapes in it."""
-    rows: int
+    rows: tuple[int, ...]
+    """In each body."""
 
 
 class Driver:
@@ -202,7 +203,7 @@ class Driver:
                 answer.error,
                 len(body),
                 len(answer.body),
-                pool.rows,
+                pool.rows[place],
                 *map(stages.get, wire.STAGES),
                 stages.get("total"),
                 int(batch) if batch.isdigit() else None,
@@ -226,7 +227,8 @@ class Driver:
     def _drop(self, order: Order, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
         known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns, None, None, "dropped", reason)
-        self._batcher.append((*known, None, None, self._payloads.rows, *(None,) * 10))
+        rows = self._payloads.rows
+        self._batcher.append((*known, None, None, rows[arrival.seq % len(rows)], *(None,) * 10))
         self._fire(
             request_type="POST",
             name=endpoint,

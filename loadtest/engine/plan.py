@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 
-from loadtest.engine.arrivals import Offsets, Pattern
+from loadtest.engine.arrivals import Offsets, Pattern, mean_arrivals
 from loadtest.engine.scenario import CLOSED, Scenario
 from loadtest.engine.search import Knee, Outcome, Search
 
@@ -31,12 +31,18 @@ class LoadStep:
     """A closed loop ends after so many, if not 0."""
     twin: bool = False
     """The same endpoint on the same arrivals once more, for the noise between two equal steps."""
+    shape: str = ""
+    """How its rate changes, where that is not the run's: a chapter's piece of a curve over the whole soak."""
 
     def offsets(self, pattern: Pattern) -> Offsets:
+        pattern = replace(pattern, shape=self.shape) if self.shape else pattern
         return pattern.offsets(self.rate, self.seconds, self.seed)
 
 
 Blocks = Generator[list[LoadStep], list[Outcome], None]
+
+LEAST_CHAPTER_S = 1.0
+"""What is left of a soak's time and is shorter than this is left out."""
 
 
 def blocks(scenario: Scenario, endpoints: Sequence[str]) -> list[list[LoadStep]]:
@@ -81,13 +87,23 @@ def _rounds(plan: _Plan, endpoints: Sequence[str], rate: float, seed: int) -> No
 class _Plan:
     """Numbers steps and blocks as they come."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, blocks: int = 0, steps: int = 0) -> None:
+        """So many there are already."""
         self.scenario = scenario
-        self.blocks: list[list[LoadStep]] = []
-        self._steps = 0
+        self.blocks: list[list[LoadStep]] = [[]] * blocks
+        self._steps = steps
 
     def step(
-        self, endpoint: str, level: float, seed: int, *, part: int = 0, twin: bool = False, seconds: float = 0.0
+        self,
+        endpoint: str,
+        level: float,
+        seed: int,
+        *,
+        part: int = 0,
+        twin: bool = False,
+        seconds: float = 0.0,
+        settle_s: float | None = None,
+        shape: str = "",
     ) -> LoadStep:
         s = self.scenario
         seconds = seconds or (s.budget_s if s.mode == "offline" else s.step_seconds)
@@ -100,13 +116,16 @@ class _Plan:
             endpoint=endpoint,
             rate=0.0 if closed else level,
             seconds=seconds,
-            settle_s=0.0 if part or s.mode in ("offline", "replay") else min(s.settle_seconds, seconds / 2),
+            settle_s=0.0
+            if part or s.mode in ("offline", "replay")
+            else min(s.settle_seconds if settle_s is None else settle_s, seconds / 2),
             block=len(self.blocks),
             seed=seed,
             start_s=part * seconds,
             concurrency=int(level) if closed else 0,
             requests=s.requests if s.mode == "offline" else 0,
             twin=twin,
+            shape=shape,
         )
         self._steps += 1
         return step
@@ -119,6 +138,34 @@ class _Plan:
 def fixed(scenario: Scenario, endpoints: Sequence[str]) -> Blocks:
     for block in blocks(scenario, endpoints):  # noqa: UP028 -- `yield from` would send the outcomes to a list
         yield block
+
+
+def chapters(
+    scenario: Scenario, endpoints: Sequence[str], elapsed_s: Callable[[], float], blocks: int = 0, steps: int = 0
+) -> Blocks:
+    """A soak's, until its time is over: all endpoints at once, each at an equal share of the rate.
+
+    `elapsed_s` counts from the soak's start; so many blocks and steps were there before a resumption.
+    """
+    plan = _Plan(scenario, blocks, steps)
+    first = blocks
+    while (left_s := scenario.total_seconds - (at_s := elapsed_s())) >= LEAST_CHAPTER_S:
+        number = len(plan.blocks)
+        shape = f"{scenario.daily}:{at_s:.3f}" if scenario.daily else ""
+        settle_s = scenario.settle_seconds if number == first else 0.0
+        seconds = min(scenario.chapter_seconds, left_s)
+        seed = scenario.seed * 1_000_003 + number * 1_009
+        rate = scenario.rates[0] / len(endpoints)
+        plan.add(*(plan.step(name, rate, seed, seconds=seconds, settle_s=settle_s, shape=shape) for name in endpoints))
+        yield plan.blocks[-1]
+
+
+def to_be_expected(scenario: Scenario, endpoints: Sequence[str], from_s: float, to_s: float) -> dict[str, int]:
+    """Arrivals that a soak's plan had between two times since its start, in the mean over all seeds."""
+    factor = to_s - from_s
+    if scenario.daily and factor > 0:
+        factor = mean_arrivals(f"{scenario.daily}:{from_s:.3f}", factor)
+    return {name: round(max(0.0, factor) * scenario.rates[0] / len(endpoints)) for name in endpoints}
 
 
 def searched(scenario: Scenario, endpoints: Sequence[str], found: dict[str, Knee]) -> Blocks:

@@ -3,13 +3,16 @@
 A `Batcher` lives where rows arise (each load process) and hands over record batches at most
 `FLUSH_S` apart. A `Segment` lives where the folder is (the only or the master process): it appends
 batches to an Arrow IPC stream and writes the row count to `events.jsonl`, so that a kill −9 loses at
-most the rows of the last interval and a reader can tell that it lost none before. Parquet is not written
-here: that stalls a load process for tens of milliseconds; `headroom report` seals.
+most the rows of the last interval and a reader can tell that it lost none before. A batch that the disk took only a
+part of is taken back, so that the next one can be read. Parquet is not written here: that stalls a load process for
+tens of milliseconds; `headroom report` seals, and `analysis.compact` what a long run has closed.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,23 +74,63 @@ def unpack(raw: bytes) -> list[Any]:
     return list(pa.ipc.open_stream(raw))
 
 
-class Segment:
-    """One open Arrow IPC file of a run folder."""
+END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Of an IPC stream; one without it is read all the same."""
 
-    def __init__(self, folder: Path, table: str, columns: Mapping[str, str], number: int = 0) -> None:
-        self._folder = folder
-        self._table = table
-        self._path = segment_path(folder, table, number)
-        # unbuffered: what `write` returned from is the kernel's, and survives our death
-        self._file = self._path.open("xb", buffering=0)
-        self._stream = pa.ipc.new_stream(self._file, schema_of(columns))
+
+class Segment:
+    """One open Arrow IPC file of a run folder; `announce` is told of its rows, at most every so many seconds."""
+
+    def __init__(
+        self,
+        folder: Path,
+        table: str,
+        columns: Mapping[str, str],
+        number: int = 0,
+        announce: Callable[..., None] | None = None,
+        every_s: float = 0.0,
+    ) -> None:
+        self.path = segment_path(folder, table, number)
         self.rows = 0
+        self.torn = False
+        """Something is at its end that could not be taken back: what came behind it could not be read."""
+        self._size = 0
+        self._announce = partial(announce or partial(append_event, folder), "rows", table=table, file=self.path.name)
+        self._every_s = every_s
+        self._announced, self._next = 0, 0.0
+        # unbuffered: what `write` returned from is the kernel's, and survives our death
+        self._file = self.path.open("xb", buffering=0)
+        self._append(schema_of(columns).serialize())
 
     def write(self, batch: Any) -> None:
-        self._stream.write_batch(batch)
+        """All of it, or `OSError` and nothing of it."""
+        self._append(batch.serialize())
         self.rows += batch.num_rows
-        append_event(self._folder, "rows", table=self._table, file=self._path.name, rows=self.rows)
+        if time.monotonic() >= self._next:
+            self._tell()
 
     def close(self) -> None:
-        self._stream.close()
-        self._file.close()
+        if self._announced < self.rows:
+            self._tell()
+        try:
+            self._append(END)
+        finally:
+            self._file.close()
+
+    def _tell(self) -> None:
+        self._next, self._announced = time.monotonic() + self._every_s, self.rows
+        self._announce(rows=self.rows)
+
+    def _append(self, raw: Any) -> None:
+        left = memoryview(raw).cast("B")
+        size = self._size + len(left)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            self.torn = True
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
+            self.torn = False
+            raise
+        self._size = size

@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.records import Slo
 from loadtest.engine.arrivals import SHAPES, SPACINGS, Pattern, parse_shape, peak
 from loadtest.engine.search import Objective
+from loadtest.engine.stop import Stop
+
+if TYPE_CHECKING:
+    from loadtest.engine.faults import Plan
 
 MODES = {
     "ramp": "rising rates, the variants one after the other at each rate",
@@ -27,6 +31,7 @@ MODES = {
     "closed": "closed loop: so many requests always under way, the next one as soon as one is answered",
     "single": "closed loop with one request under way: latency of a lone request",
     "offline": "all requests at once, as many under way as allowed: rows per second",
+    "soak": "one rate for hours or days, all variants at once, in chapters",
 }
 CLOSED = ("closed", "single", "offline")
 """Modes without a schedule: a slow endpoint is asked less often, so nothing can be late and no rate is kept."""
@@ -60,11 +65,25 @@ class Scenario:
     requests: int = 1000
     budget_s: float = 1200.0
     seed: int = 1
-    rows: int = 1
+    rows: tuple[int, ...] = (1,)
     timeout_s: float = 10.0
     max_in_flight: int = 1000
     slos: tuple[Slo, ...] = ()
     self_check: bool = False
+    total_seconds: float = 3600.0
+    chapter_seconds: float = 600.0
+    daily: str = ""
+    keep_hours: float = 0.0
+    keep_gb: float = 0.0
+    stop_on: str = ""
+    max_memory_mb: float = 0.0
+    resume: str = ""
+    faults: Plan = ()
+
+    @property
+    def stop(self) -> Stop:
+        """When a soak ends before its time."""
+        return Stop.parse(self.stop_on, self.max_memory_mb)
 
     @property
     def objective(self) -> Objective | None:
@@ -79,7 +98,8 @@ class Scenario:
         """The highest rate that it will ask for, as far as that is known before."""
         if self.pattern.trace_ns:
             return len(self.pattern.trace_ns) / max(1e-3, self.pattern.trace_ns[-1] / 1e9)
-        return max(self.rates) * peak(self.pattern.shape) * (self.spike if self.mode == "spike" else 1)
+        factor = peak(self.daily or self.pattern.shape)
+        return max(self.rates) * factor * (self.spike if self.mode == "spike" else 1)
 
     def as_json(self) -> dict[str, Any]:
         """The manifest's `scenario`, its steps aside."""
@@ -96,10 +116,15 @@ class Scenario:
             "shape": self.pattern.shape,
             "timeout_s": self.timeout_s,
             "max_in_flight": self.max_in_flight,
-            "rows": self.rows,
+            "rows": self.rows[0] if len(self.rows) == 1 else list(self.rows),
             "slo": [slo.as_json() for slo in self.slos],
         }
-        return found | ({"trace": self.trace, "speed": self.speed} if self.trace else {})
+        found |= {"trace": self.trace, "speed": self.speed} if self.trace else {}
+        found |= {"faults": [fault.as_json() for fault in self.faults]} if self.faults else {}
+        if self.mode == "soak":
+            keys = ("total_seconds", "chapter_seconds", "daily", "keep_hours", "keep_gb", "stop_on", "max_memory_mb")
+            found |= {key: getattr(self, key) for key in keys}
+        return found
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
@@ -159,9 +184,18 @@ OPTIONS = (
     Option("budget-seconds", 1200.0, "mode knee: longest search for each endpoint"),
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
-    Option("rows", 1, "rows in each request"),
+    Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
     Option("max-in-flight", 1000, "arrivals beyond this many unanswered requests are dropped, and counted"),
     Option("timeout", 10.0, "seconds after which a request is given up"),
+    Option("total-seconds", 3600.0, "mode soak: how long it is in all"),
+    Option("chapter-seconds", 600.0, "mode soak: length of its steps, which follow each other"),
+    Option("daily", "", "mode soak: a curve over all of it, such as sine:0.5:86400 (depth, period in seconds)"),
+    Option("keep-hours", 0.0, "mode soak: rows of requests older than this are deleted, their minutes stay; 0: none"),
+    Option("keep-gb", 0.0, "mode soak: so much of the disk for rows of requests, the oldest are deleted; 0: any"),
+    Option("stop-on", "", "mode soak: ends early on errors over a share, on slo or replica, such as slo,replica"),
+    Option("max-memory-mb", 0.0, "mode soak: ends when a process of the harness is larger; 0: never"),
+    Option("resume", "", "mode soak: the run folder that it goes on with"),
+    Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
     Option("idle-seconds", 2.0, "seconds without load before the first step and after the last, for the idle power"),
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("run-dir", "runs", "folder that holds run folders"),
@@ -185,14 +219,17 @@ def add_options(parser: Any, scenario_class: type) -> None:
 def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario:
     """The scenario that the options describe, or `ScenarioError`."""
     rates = parse_rates(options.rates)
-    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "rows": 1, "max_in_flight": 1, "spike": 1}
+    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "max_in_flight": 1, "spike": 1}
+    at_least |= {"total_seconds": 1, "chapter_seconds": 1, "keep_hours": 0, "keep_gb": 0, "max_memory_mb": 0}
     at_least |= {"idle_seconds": 0, "rounds": 1, "requests": 1, "burstiness": 0.01, "speed": 0.001, "budget_seconds": 1}
     for key, least in at_least.items():
         if not getattr(options, key) >= least:
             raise ScenarioError(f"--{key.replace('_', '-')} must be at least {least}, not {getattr(options, key)}")
-    if options.settle_seconds >= options.step_seconds:
+    length = "chapter_seconds" if options.mode == "soak" else "step_seconds"
+    if options.settle_seconds >= getattr(options, length):
         raise ScenarioError(
-            f"--settle-seconds {options.settle_seconds:g} leaves nothing of --step-seconds {options.step_seconds:g}"
+            f"--settle-seconds {options.settle_seconds:g} leaves nothing of "
+            f"--{length.replace('_', '-')} {getattr(options, length):g}"
         )
     if options.mode not in MODES:
         raise ScenarioError(f"unknown mode '{options.mode}'; known are {', '.join(MODES)}")
@@ -219,6 +256,9 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         raise ScenarioError(f"--slo: {problem}") from None
     if options.mode == "knee" and not any(slo.latency_ms for slo in slos):
         raise ScenarioError("mode knee searches for an objective with a latency; say for instance --slo 'p99<50ms'")
+    _check_soak(options, rates)
+    from loadtest.engine import faults
+
     trace_ns: tuple[int, ...] = ()
     if options.trace:
         from loadtest.engine import trace
@@ -246,8 +286,54 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         budget_s=options.budget_seconds,
         self_check=options.self_check == "on",
         seed=options.seed,
-        rows=options.rows,
+        rows=parse_rows(options.rows),
         timeout_s=options.timeout,
         max_in_flight=options.max_in_flight,
         slos=slos,
+        total_seconds=options.total_seconds,
+        chapter_seconds=options.chapter_seconds,
+        daily=options.daily,
+        keep_hours=options.keep_hours,
+        keep_gb=options.keep_gb,
+        stop_on=options.stop_on,
+        max_memory_mb=options.max_memory_mb,
+        resume=options.resume,
+        faults=faults.read(options.faults, options.mode),
     )
+
+
+def _check_soak(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
+    if options.mode != "soak":
+        if options.resume:
+            raise ScenarioError("--resume goes on with a soak; say --mode soak beside it")
+        return
+    if len(rates) > 1:
+        raise ScenarioError(f"mode soak has one rate, and --rates '{options.rates}' has {len(rates)}")
+    try:
+        Stop.parse(options.stop_on)
+    except ValueError as problem:
+        raise ScenarioError(f"--stop-on {problem}") from None
+    if not options.daily:
+        return
+    try:
+        kind, numbers = parse_shape(options.daily)
+    except ValueError:
+        kind, numbers = "", ()
+    if kind != "sine" or len(numbers) != 2:
+        raise ScenarioError(f"--daily '{options.daily}' is not understood; write for instance sine:0.5:86400")
+    if options.shape != "flat":
+        raise ScenarioError("--daily is a curve over the whole soak, --shape one over each step: give one of them")
+
+
+def parse_rows(text: str) -> tuple[int, ...]:
+    """
+    >>> parse_rows("1,4")
+    (1, 4)
+    """
+    try:
+        rows = tuple(int(word) for word in str(text).split(","))
+    except ValueError:
+        rows = ()
+    if not rows or min(rows) < 1:
+        raise ScenarioError(f"--rows must be at least 1, or several such as 1,4, not '{text}'")
+    return rows

@@ -5,7 +5,7 @@ single process they call each other; in a distributed run they send Locust messa
 
     worker → master   headroom_ready   this process has its payloads
     master → worker   headroom_order   steps, start, share          (driver.Order)
-    worker → master   headroom_rows    record batches; headroom_clock, headroom_done
+    worker → master   headroom_rows    record batches; headroom_clock, headroom_done, headroom_process (its memory)
     master → worker   headroom_halt    stop sending, write down what is under way; headroom_cut: wait for it
     both ways         headroom_ping    whose clock stands where
 """
@@ -19,6 +19,7 @@ import shlex
 import signal
 import sys
 import time
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from loadtest.engine.client import Client
 from loadtest.engine.clock import Base, Offset
 from loadtest.engine.conductor import Conductor, spawn
 from loadtest.engine.driver import Driver, Order
+from loadtest.engine.footprint import PERIOD_S, Footprint
 from loadtest.engine.priority import precedence
 from loadtest.engine.recorder import pack, unpack
 from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
@@ -46,6 +48,9 @@ say = logging.getLogger("headroom")
 
 READY_S = 60.0
 PINGS, PING_S = 8, 0.005
+KEPT_S, MOST_KEPT = 60, 200
+LOG_BYTES, LOGS = 5_000_000, 2
+"""Size of a soak's log, and how many older ones are kept."""
 
 
 class Session:
@@ -112,8 +117,24 @@ class Session:
             gevent.sleep(PING_S)
         return base if least is None else base.for_clock(*least[:2])
 
+    def kill(self, member: str) -> bool:
+        if self.distributed:
+            self.environment.runner.send_message("headroom_kill", None, member)
+        return self.distributed
+
     def priority(self) -> str:
         return "; ".join(sorted(set(self.priorities.values())))
+
+    def forget(self) -> None:
+        """Locust counts each second of each endpoint, and errors by their text, for good: a soak has days of them."""
+        stats, oldest = self.environment.stats, time.time() - KEPT_S
+        for entry in (stats.total, *stats.entries.values()):
+            for seconds in (entry.num_reqs_per_sec, entry.num_fail_per_sec):
+                for second in [second for second in seconds if second < oldest]:
+                    del seconds[second]
+        del stats.history[:-MOST_KEPT]
+        for key in list(stats.errors)[:-MOST_KEPT]:
+            del stats.errors[key]
 
     # ---- what the crew reports
 
@@ -127,6 +148,8 @@ class Session:
             self.conductor.on_rows(content["batch"])
         elif kind == "clock":
             self.conductor.on_clock([tuple(window) for window in content["windows"]])
+        elif kind == "process":
+            self.conductor.on_process(self.ready.get(member, -1), content)
         elif kind == "check":
             self.conductor.on_check(member, content)
         elif kind == "done":
@@ -182,12 +205,15 @@ def work(user: EndpointUser) -> None:
         user.environment.events.request.fire,
     )
     session.driver = driver
+    teller: gevent.Greenlet[..., None] | None = None
     # what is there by now stays: a full collection over it would stall the schedule by tens of milliseconds
     gc.collect()
     gc.freeze()
     try:
         with precedence() as granted:
             session.report("ready", {"priority": granted})
+            if scenario.mode == "soak":
+                teller = gevent.spawn(_tell_footprint, session)
             while True:
                 order = session.orders.get()
                 if order.check:
@@ -196,8 +222,17 @@ def work(user: EndpointUser) -> None:
                 else:
                     driver.execute(order)
     finally:
+        if teller is not None:
+            teller.kill()
         session.driver = None
         client.close()
+
+
+def _tell_footprint(session: Session) -> None:
+    own = Footprint()
+    while True:
+        session.report("process", own.look())
+        gevent.sleep(PERIOD_S)
 
 
 # ---- Locust's events
@@ -214,6 +249,8 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     if isinstance(runner, WorkerRunner):
         runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
         runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
+        # a planned fault: as if the kernel had done it
+        runner.register_message("headroom_kill", lambda **_: os.kill(os.getpid(), signal.SIGKILL), concurrent=True)
         runner.register_message("headroom_cut", lambda **_: _here().cut())
         runner.register_message(
             "headroom_ping",
@@ -223,7 +260,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         environment.events.quitting.add_listener(lambda **_: _halt())
         return
     if isinstance(runner, MasterRunner):
-        for kind in ("ready", "clock", "check", "done"):
+        for kind in ("ready", "clock", "check", "done", "process"):
             runner.register_message(
                 f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
             )
@@ -232,6 +269,8 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     environment.shape_class = OneUserPerProcess()  # type: ignore[no-untyped-call]
     environment.shape_class.runner = runner
     options = environment.parsed_options
+    if options.mode == "soak":
+        _bound_logs()
     if web_ui is not None:
         from loadtest.engine import web  # Flask, which a run without a page does not need
 
@@ -248,6 +287,17 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
             _prepare(_here())
         except ScenarioError as problem:
             fail(str(problem))
+
+
+def _bound_logs() -> None:
+    """Log files begin anew when they are large."""
+    for logger in (logging.getLogger(), logging.getLogger("locust")):
+        for handler in [found for found in logger.handlers if type(found) is logging.FileHandler]:
+            bounded = RotatingFileHandler(handler.baseFilename, maxBytes=LOG_BYTES, backupCount=LOGS)
+            bounded.setFormatter(handler.formatter)
+            logger.removeHandler(handler)
+            logger.addHandler(bounded)
+            handler.close()
 
 
 def _on_packed_rows(msg: Any, **_: Any) -> None:
@@ -294,7 +344,8 @@ def _prepare(session: Session) -> None:
         raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (headroom serve starts one)")
     assert _scenario_class is not None
     options = environment.parsed_options
-    folder = run_folder(Path(options.run_dir), options.run_id, scenario.name)
+    run_dir, resumed = Path(options.run_dir), scenario.resume
+    folder = Path(resumed) if resumed else run_folder(run_dir, options.run_id, scenario.name)
     command = shlex.join(["locust", *sys.argv[1:]])
     conductor = Conductor(scenario, host, folder, command, session, session.board)
     _scenario_class.host = host

@@ -42,16 +42,19 @@ class EndpointUser(User):
         """Named input tensors of one request, drawn from `rng` alone."""
         raise NotImplementedError
 
-    def payloads(self, seed: int, rows: int) -> Payloads:
-        """Ready bodies: the same for the same seed, on every worker and for every endpoint."""
+    def payloads(self, seed: int, rows: Sequence[int]) -> Payloads:
+        """Ready bodies: the same for the same seed, on every worker and for every endpoint; each draws its rows."""
         bodies: list[bytes] = []
         headers: list[dict[str, str]] = []
+        sizes: list[int] = []
+        draw = np.random.default_rng([seed])
         while len(bodies) < self.pool_size and sum(map(len, bodies)) < POOL_BYTES:
-            inputs = self.payload(np.random.default_rng([seed, len(bodies)]), rows)
+            sizes.append(int(draw.choice(rows)))
+            inputs = self.payload(np.random.default_rng([seed, len(bodies)]), sizes[-1])
             body, described = encode_infer(inputs, outputs=self.outputs)
             bodies.append(body)
             headers.append(described)
-        return Payloads(tuple(bodies), tuple(headers), rows)
+        return Payloads(tuple(bodies), tuple(headers), tuple(sizes))
 
     @task
     def drive(self) -> None:

@@ -1,7 +1,7 @@
-"""One run folder as the gallery lists it, from `run.json` and `report.json` alone.
+"""One run in short, as the gallery lists it and the history keeps it: from `run.json` and `report.json` alone.
 
-Nothing in a folder can stop the gallery: what cannot be read is an entry whose `said` tells why. All text and figures
-are taken out and checked here, so what is made from entries cannot fail on them.
+Nothing in a folder can stop what is made of entries: what cannot be read is an entry whose `said` tells why. All text
+and figures are taken out and checked here, so what is made from entries cannot fail on them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from analysis import words
-from analysis.gallery.origin import Origin, origin
+from analysis.origin import Origin, origin
 from analysis.records import MANIFEST, SCHEMA, Manifest, RunError
 from analysis.restored import restored
 
@@ -28,7 +28,7 @@ STATES = words.VERDICTS | {
 }  # fmt: skip
 """Verdict, or why there is none → how it is said. What was aborted is that first, whatever its verdict."""
 
-_FIGURES = (
+FIGURES = (
     "offered_rps", "achieved_rps", "p50_ms", "p99_ms", "p99_low_ms", "p99_high_ms", "joules_per_request",
 )  # fmt: skip
 
@@ -49,6 +49,14 @@ class Level:
     doubtful: bool
     """Overloaded or not trusted."""
     rounds: int
+    arrivals: int = 0
+    """That the errors are of."""
+    overloaded: bool = False
+
+    @property
+    def load(self) -> tuple[float, int]:
+        """What levels of several runs must have in common to be compared."""
+        return float(f"{self.rate:.6g}"), self.concurrency
 
     @property
     def asked(self) -> str:
@@ -63,6 +71,8 @@ class Kept:
     high_rps: float | None
     level: Level | None
     """The measurement at `low_rps`."""
+    rising: bool = False
+    """Whether rates rose towards it, so that it is a capacity."""
 
     @property
     def said(self) -> str:
@@ -72,6 +82,18 @@ class Kept:
     @property
     def asked(self) -> str:
         return self.level.asked if self.level and self.level.concurrency else words.rate(self.low_rps)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What an endpoint said of its start."""
+
+    start: str = ""
+    """cold or warm"""
+    seconds: float | None = None
+    """Of loading and warming up."""
+    parity_error: float | None = None
+    """How far its outputs are from those of eager fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +117,7 @@ class Entry:
     origin: Origin = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
     kept: dict[str, Kept] = field(default_factory=dict)
+    opened: dict[str, Opened] = field(default_factory=dict)
     reported: bool = False
     page: bool = False
     """Whether there is a `report.html`."""
@@ -164,6 +187,7 @@ def _read(folder: Path) -> Entry:
         origin=origin(manifest),
         levels=levels,
         kept=_kept(levels, [] if report is None else report["capacity"]),
+        opened={name: _opened(one) for name, one in zip(named, manifest.endpoints, strict=True)},
         reported=report is not None,
         page=(folder / "report.html").is_file(),
     )
@@ -200,15 +224,29 @@ def _levels(report: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> It
             endpoint,
             rate,
             concurrency,
-            {key: _figure(row[key]) for key in _FIGURES},
-            int(row["errors"]),
+            {key: figure(row[key]) for key in FIGURES},
+            count(row["errors"]),
             all(row["slo"] is True and row["trusted"] is True for row in rows),
             not row["trusted"] or row["index"] in overloaded,
             len(rows),
+            count(row["n"]),
+            row["index"] in overloaded,
         )
 
 
-def _figure(value: Any) -> float | None:
+def _opened(entry: Mapping[str, Any]) -> Opened:
+    said = entry.get("parameters") or {}
+    seconds = [number for key in ("load_s", "warmup_s") if (number := words.finite(said.get(key))) is not None]
+    total = sum(seconds) if seconds else None
+    return Opened(str(said.get("start") or ""), total, words.finite(said.get("parity_relative_error")))
+
+
+def count(value: Any) -> int:
+    """One that can be computed with."""
+    return int(float(value))
+
+
+def figure(value: Any) -> float | None:
     """Infinity stays."""
     return None if value is None or math.isnan(number := float(value)) else number
 
@@ -217,7 +255,7 @@ def _kept(levels: list[Level], capacity: Iterable[Mapping[str, Any]]) -> dict[st
     """By endpoint: the objective that gives way first where rates rose, else the highest load that kept all."""
     found: dict[str, Kept] = {}
     for row in capacity:
-        low, high = (_figure(row[key]) for key in ("low_rps", "high_rps"))
+        low, high = (figure(row[key]) for key in ("low_rps", "high_rps"))
         endpoint = str(row["endpoint"])
         if endpoint not in found or (low or 0.0) < (found[endpoint].low_rps or 0.0):
             near = [
@@ -225,7 +263,7 @@ def _kept(levels: list[Level], capacity: Iterable[Mapping[str, Any]]) -> dict[st
                 if low is not None and level.endpoint == endpoint and abs(level.rate - low) <= 0.01 * low
             ]  # fmt: skip
             at = min(near, key=lambda level: abs(level.rate - (low or 0.0)), default=None)
-            found[endpoint] = Kept(low, high, at)
+            found[endpoint] = Kept(low, high, at, rising=True)
     # sorted by load, so the highest stays
     met = {level.endpoint: level for level in levels if level.met}
     return {name: Kept(level.rate or level.figures["offered_rps"], None, level) for name, level in met.items()} | found

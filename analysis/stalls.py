@@ -1,0 +1,201 @@
+"""Periodic stalls: a garbage collector, a flush, a scrape, by which requests are held up every so many seconds.
+
+The slowest request of each tenth of a second is folded at a period: cycles below each other, each cut into phases. By
+chance any phase is among the slowest tenth of its cycle once in ten times; one that is in most of them is a stall. As
+each cycle is held against itself, slow drift does not show. Tried are the periods that timers usually have, and those
+at which the autocorrelation of the slow seconds peaks. Owns its pass over the rows, which only soaks make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.layout import NEVER
+from analysis.records import REQUESTS
+from analysis.scan import Chunk, Floats, scan
+from analysis.sketch import LEVEL
+
+if TYPE_CHECKING:
+    from analysis.store import Run
+    from analysis.timeline import Timeline
+
+Singles = npt.NDArray[np.float32]
+
+TENTHS = 10
+USUAL_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+PHASES = 60
+LEAST_CYCLES = 8
+MOSTLY = 0.66
+"""Of the cycles, in which a stall is seen."""
+MATTERS, MATTERS_MS = 0.2, 1.0
+"""A stall holds requests up by so much of what they usually take, and by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    period_s: float
+    start_s: float
+    """Of the first one, since the start of the series."""
+    end_s: float | None
+    """Where they stopped."""
+    size_ms: float
+    """By how much the slowest request of a stall is slower than the slowest elsewhere, the median of each."""
+    low_ms: float
+    high_ms: float
+    """Between which half of the stalls lie."""
+    p_value: float
+    seen: float
+    """How often it was seen, the more the less likely it is by chance."""
+
+
+def peaks(run: Run, line: Timeline) -> dict[str, Floats]:
+    """By endpoint: the longest latency in ms of the requests due in each tenth of a second; NaN where there is none."""
+    length = line.slices * line.slice_s * TENTHS
+    found: dict[str, Singles] = {}
+
+    def gather(chunk: Chunk) -> list[tuple[str, int, Singles]]:
+        if not len(chunk):
+            return []
+        intended, done = chunk.whole("intended_ns"), chunk.whole("done_ns")
+        codes, names = chunk.text("endpoint")
+        at = (intended - line.zero_ns) * TENTHS // 10**9
+        good = (done != NEVER) & (at >= 0) & (at < length)
+        latency = ((done - intended) / 1e6).astype(np.float32)
+        pieces = []
+        for code, name in enumerate(names):
+            mine = good & (codes == code)
+            if mine.any():
+                first = int(at[mine].min())
+                most = np.full(int(at[mine].max()) - first + 1, -1.0, dtype=np.float32)
+                np.maximum.at(most, at[mine] - first, latency[mine])
+                pieces.append((name, first, most))
+        return pieces
+
+    for pieces in scan(run.tables[REQUESTS], ("endpoint", "intended_ns", "done_ns"), gather):
+        for name, first, most in pieces:
+            whole = found.setdefault(name, np.full(length, -1.0, dtype=np.float32))
+            part = whole[first : first + len(most)]
+            np.maximum(part, most, out=part)
+    return {name: np.where(whole < 0, math.nan, whole) for name, whole in found.items()}
+
+
+def stalls(peak: Floats) -> list[Stall]:
+    """Of one endpoint, the clearest first; multiples and parts of a period are not told again."""
+    periods = [*USUAL_S, *_recurring(peak)]
+    tried = [stall for period_s in periods if (stall := _folded(peak, period_s, len(periods))) is not None]
+    found: list[Stall] = []
+    for stall in sorted(tried, key=lambda one: -one.seen):
+        ratios = [max(stall.period_s, known.period_s) / min(stall.period_s, known.period_s) for known in found]
+        if all(abs(ratio - round(ratio)) > 0.02 * ratio for ratio in ratios):
+            found.append(stall)
+    return found
+
+
+def _cycles(peak: Floats, period_s: float) -> Floats:
+    """The slowest request by cycle and phase, NaN where there is none."""
+    phases = max(2, min(PHASES, int(period_s * TENTHS + 1e-6)))
+    count = int(len(peak) / TENTHS / period_s)
+    at = np.floor((np.arange(len(peak)) + 0.5) * (phases / (period_s * TENTHS))).astype(np.int64)
+    used = (at < count * phases) & ~np.isnan(peak)
+    most = np.full(count * phases, -1.0)
+    np.maximum.at(most, at[used], peak[used])
+    return np.where(most < 0, math.nan, most).reshape(count, phases)
+
+
+def _slow(cycles: Floats) -> Floats:
+    """1 where a phase is among the slowest tenth of its cycle, else 0."""
+    phases = cycles.shape[1]
+    top = max(1, phases // 10)
+    filled = np.where(np.isnan(cycles), -1.0, cycles)
+    limit = np.partition(filled, phases - top, axis=1)[:, phases - top]
+    return ((filled >= limit[:, None]) & (filled > 0)).astype(np.float64)
+
+
+def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
+    from scipy import special
+
+    cycles = _cycles(peak, period_s)
+    count, phases = cycles.shape
+    if count < LEAST_CYCLES or phases < 5:
+        return None
+    slow = _slow(cycles)
+    first, last, phase = longest(slow - (MOSTLY - 0.06))
+    length, hits = last - first, float(slow[first:last, phase].sum())
+    if length < LEAST_CYCLES or hits < MOSTLY * length:
+        return None
+    by_chance = max(1, phases // 10) / phases
+    # any phase, any beginning and end, any period
+    looks = phases * (count * (count - 1) / 2) * tried
+    p_value = min(1.0, looks * float(special.betainc(hits, length - hits + 1, by_chance)))
+    held, usual = cycles[first:last, phase], float(np.nanmedian(cycles[first:last]))
+    low, middle, high = (float(q) - usual for q in np.nanquantile(held, [0.25, 0.5, 0.75]))
+    if middle < max(MATTERS * usual, MATTERS_MS) or p_value > LEVEL:
+        return None
+    begin = (first + phase / phases) * period_s
+    end = None if last >= count - 2 else (last + phase / phases) * period_s
+    return Stall(period_s, begin, end, middle, low, high, p_value, -hits * math.log(by_chance))
+
+
+def longest(scores: Floats) -> tuple[int, int, int]:
+    """Of the columns' runs the one with the largest sum: its first row, the row after it, its column."""
+    total = np.vstack([np.zeros(scores.shape[1]), np.cumsum(scores, axis=0)])
+    lowest = np.minimum.accumulate(total, axis=0)
+    gain = total - lowest
+    last, phase = np.unravel_index(int(np.argmax(gain)), gain.shape)
+    first = int(np.argmin(total[: last + 1, phase]))
+    return first, int(last), int(phase)
+
+
+# ---- periods that nobody would guess
+
+
+def _recurring(peak: Floats) -> Iterator[float]:
+    """Periods of three seconds and more at which slow seconds come again, by their autocorrelation."""
+    seconds = peak[: len(peak) // TENTHS * TENTHS].reshape(-1, TENTHS)
+    most = np.where(np.isnan(seconds), -1.0, seconds).max(axis=1)
+    n = len(most)
+    if n < 3 * LEAST_CYCLES * LEAST_CYCLES:
+        return
+    # against its own ten minutes, so that hours do not differ
+    slow = np.zeros(n)
+    for begin in range(0, n, 600):
+        part = most[begin : begin + 600]
+        if (known := part[part >= 0]).size >= 30:
+            slow[begin : begin + 600] = part > max(0.0, float(np.quantile(known, 0.95)))
+    slow -= slow.mean()
+    if not slow.any():
+        return
+    power = np.abs(np.fft.rfft(slow, 2 * n)) ** 2
+    reach = n // 4
+    again = np.fft.irfft(power)[:reach] / (n - np.arange(reach))
+    noise = 1.4826 * float(np.median(np.abs(again[3:] - np.median(again[3:])))) + 1e-12
+    inner = again[3 : min(reach - 1, n // LEAST_CYCLES)]
+    high = (inner > 6 * noise) & (inner >= again[2 : 2 + len(inner)]) & (inner > again[4 : 4 + len(inner)])
+    found: list[float] = []
+    for lag in (np.flatnonzero(high) + 3).tolist():
+        if again[lag] < 0.5 * inner.max() or any(abs(lag / p - round(lag / p)) < 0.05 for p in found):
+            continue
+        found.append(_tuned(peak, again, float(lag)))
+        if len(found) == 3:
+            break
+    yield from (period for period in found if all(abs(period / usual - 1) > 0.001 for usual in USUAL_S))
+
+
+def _tuned(peak: Floats, again: Floats, lag: float) -> float:
+    """The period as fine as it has to be not to get out of step over the whole series."""
+    period, times = lag, 2
+    while times * period + 2 < len(again):
+        about = round(times * period)
+        period = (about - 1 + int(np.argmax(again[about - 1 : about + 2]))) / times
+        times *= 2
+    reach = 1.5 / max(2, times // 2)
+    width = period / max(2, min(PHASES, int(period * TENTHS)))
+    hop = max(width * period / (len(peak) / TENTHS) / 2, reach / 100)
+    tries = period + np.arange(-reach, reach + hop, hop)
+    return float(max(tries, key=lambda one: _slow(_cycles(peak, one)).sum(axis=0).max() * one))

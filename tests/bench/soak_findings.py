@@ -1,0 +1,74 @@
+"""How often the analysis of a soak cries wolf, and how often and how well it finds what is there.
+
+    python tests/bench/soak_findings.py [clean soaks, default 50]
+
+Whole folders of six hours, written, read and judged. A clean soak has a P99 whose minutes remember each other
+(autoregressive with 0.5, 0.7 and 0.9) and nothing else; any finding is a false alarm. The others hold a step of P99 of
+a tenth, memory that grows by 1 %/h from 2:00 on, a stall of a fifth of a second in each minute from 2:00 on, or heat
+from 3:00 on. Prints a table, then one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path[:1] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]  # not this folder: it has a coverage.py
+
+import soaks  # noqa: E402
+
+import analysis  # noqa: E402
+from analysis.soak import soak  # noqa: E402
+
+HOUR_NS = 3600 * 10**9
+CARRIES = (0.5, 0.7, 0.9)
+CASES: dict[str, tuple[soaks.Truth, str, str, float, float]] = {
+    "step": (soaks.Truth(latency=lambda h: np.where(h >= 3.2, 1.1, 1.0)), "step", "p99_ms", 3.2, 10.0),
+    "leak": (soaks.Truth(memory=lambda h: 1 + 0.01 * np.maximum(0, h - 2)), "trend", "memory_bytes", 2.0, 1.0),
+    "stall": (soaks.Truth(stall_ms=200.0, stall_from_h=2.0), "stall", "latency_ms", 2.0, 200.0),
+    "throttle": (soaks.Truth(throttled_from_h=3.0), "throttle", "throttled_pct", 3.0, 33.3),
+}
+
+
+def findings(truth: soaks.Truth, seed: int) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        found = soak(analysis.load(soaks.write(Path(folder) / "run", truth, seed)))
+        assert found is not None
+        return found
+
+
+def main(count: int) -> None:
+    said: dict[str, Any] = {"soaks": count}
+    print(f"{'clean, memory of a minute':28}  soaks with a false alarm")
+    for carry in CARRIES:
+        wrong = [row for seed in range(count) if (row := findings(soaks.Truth(carry=carry), seed).findings)]
+        print(f"{carry:28}  {len(wrong)} of {count}  {'; '.join(row[0].sentence for row in wrong)}", flush=True)
+        said[f"false_alarms_{carry:g}"] = len(wrong)
+    few = max(1, count // 5)
+    print(f"\n{'truth':12}{'found':>9}{'size':>9}{'median':>9}{'covered':>9}{'start off, min':>16}{'others':>8}")
+    for name, (truth, kind, series, hour, size) in CASES.items():
+        sizes, off, covered, others = [], [], 0, 0
+        for seed in range(few):
+            rows = findings(truth, seed).findings
+            mine = [row for row in rows if (row.kind, row.series) == (kind, series)]
+            if mine:
+                sizes.append(mine[0].size)
+                off.append(abs(mine[0].start_ns - soaks.START_NS - hour * HOUR_NS) / 60e9)
+                covered += mine[0].low is None or mine[0].low <= size <= mine[0].high
+            others += len(mine) > 1
+        middle, worst = (float(np.median(sizes)), max(off)) if sizes else (float("nan"), float("nan"))
+        print(
+            f"{name:12}{len(sizes):>5} of {few}{size:>8.3g}{middle:>9.3g}{covered:>9}{worst:>16.1f}{others:>8}",
+            flush=True,
+        )
+        said[name] = {"found": len(sizes), "of": few, "median": middle, "start_off_min": worst, "covered": covered}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)

@@ -1,0 +1,239 @@
+"""Whole soaks with a known truth: what is found with its start and size, what is not, the verdict and the words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from chromium import CHROMIUM, chromium, findings
+from folders import GPU, START_NS, Load, make_run
+from soaks import Truth, write
+
+import analysis
+from analysis.findings import Finding
+from analysis.records import append_event
+from analysis.report import write as write_page
+from analysis.soak import Soak, soak
+from analysis.stalls import stalls
+from analysis.summary import report_of
+
+HOUR_NS = 3600 * 10**9
+SCHEMA = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
+GOLDEN = (
+    "Over 2.0 hours m/a answered 4.05 requests/s with a P99 of 35.8\u00a0ms: P99 of m/a rose by 30 % (27–34) at "
+    "1:00:00, from 31.8 ms to 41.4 ms, when cpu taken 4 was injected; memory of GPU-11111111 grows by 3.00 %/h "
+    "(2.98–3.03), from 20.0 GiB to 21.2 GiB."
+)
+
+
+def after(hour: float, factor: float) -> Callable[[Any], Any]:
+    return lambda at_h: np.where(at_h >= hour, factor, 1.0)
+
+
+def soaked(folder: Path) -> Soak:
+    found = soak(analysis.load(folder))
+    assert found is not None
+    return found
+
+
+def only(found: Soak, kind: str, series: str) -> Finding:
+    (row,) = [row for row in found.findings if (row.kind, row.series) == (kind, series)]
+    return row
+
+
+def hours(row: Finding) -> float:
+    return (row.start_ns - START_NS) / HOUR_NS
+
+
+def test_a_clean_soak_has_no_finding_and_passes(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth()))
+    assert (found.findings, found.verdict, found.reasons) == ((), "pass", ())
+    assert [(row.series, row.subject) for row in found.visible] == [("p99_ms", "m/a"), ("memory_bytes", GPU)]
+    assert found.visible[0].slope_pct_h is not None
+    assert found.visible[0].slope_pct_h < 5
+    assert found.sentence.startswith("Over 6.0 hours m/a answered 4.0")
+    assert "nothing drifted, jumped or stalled (P99 rising by" in found.sentence
+    assert [row.role for row in found.processes] == ["load 0", "conductor"]
+    assert found.processes[0].open_files_most == 40
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_jump_of_p99_is_found_with_what_was_beside_it(tmp_path: Path, seed: int) -> None:
+    folder = write(tmp_path / "run", Truth(latency=after(3.2, 1.15)), seed)
+    append_event(folder, "replica_lost", time_ns=START_NS + round(3.2 * HOUR_NS), replica="r-7")
+    found = soaked(folder)
+    row = only(found, "step", "p99_ms")
+    assert abs(hours(row) - 3.2) < 0.1
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < row.size < row.high
+    assert row.size == pytest.approx(15, abs=3)
+    assert row.p is not None
+    assert row.p < 0.001
+    assert row.beside[0] == "replica lost r-7"
+    assert (row.fails, found.verdict) == (True, "fail")
+    assert f"{row.sentence}, when replica lost r-7" in found.sentence
+
+
+def test_a_leak_of_one_percent_by_hour_is_found_with_its_start(tmp_path: Path) -> None:
+    truth = Truth(memory=lambda at_h: 1 + 0.01 * np.maximum(0.0, at_h - 2), limits={"memory_pct_h": 0.9})
+    found = soaked(write(tmp_path / "run", truth))
+    (row,) = found.findings
+    assert (row.kind, row.series, row.subject, row.unit) == ("trend", "memory_bytes", GPU, "%/h")
+    assert row.size == pytest.approx(1.0, rel=0.03)
+    assert hours(row) == pytest.approx(2.0, abs=0.1)
+    assert (found.verdict, found.reasons) == ("fail", (row.sentence,))
+    assert row.sentence.startswith("memory of GPU-11111111 grows by 1.0")
+    allowed = Truth(memory=truth.memory, limits={"memory_pct_h": 1.5})
+    found = soaked(write(tmp_path / "allowed", allowed))
+    assert (len(found.findings), found.findings[0].fails, found.verdict) == (1, False, "pass")
+
+
+def test_a_stall_each_minute_is_found_with_its_start(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(hours=3.0, stall_ms=200.0, stall_from_h=1.0)))
+    row = only(found, "stall", "latency_ms")
+    assert (row.period_s, row.end_ns) == (60.0, None)
+    assert row.size == pytest.approx(200, rel=0.1)
+    assert (row.start_ns - START_NS) / 1e9 == pytest.approx(3607, abs=61)
+    assert (row.start_ns - START_NS) / 1e9 % 60 == pytest.approx(7, abs=1.5)
+
+
+def test_heat_from_the_third_hour_is_found_with_its_share(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(throttled_from_h=3.0, latency=after(3.0, 1.2))))
+    row = only(found, "throttle", "throttled_pct")
+    assert (row.subject, row.p, hours(row)) == (GPU, None, pytest.approx(3.0, abs=0.02))
+    assert row.size == pytest.approx(33.3, abs=1)
+    assert "(heat (software))" in row.sentence
+    jump = only(found, "step", "p99_ms")
+    assert row.sentence == jump.beside[0]
+    assert "clock of GPU-11111111 fell by 24" in " ".join(jump.beside)
+
+
+def test_compilation_is_a_finding_as_long_as_it_lasts(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Truth(hours=1.0))
+    for minute, count in enumerate([2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 7]):
+        append_event(folder, "server", time_ns=START_NS + minute * 60 * 10**9, endpoint="m/a", recompiles=count)
+    rows = [row for row in soaked(folder).findings if row.kind == "recompile"]
+    assert [row.size for row in rows] == [2, 3]
+    assert [(row.start_ns - START_NS) // (60 * 10**9) for row in rows] == [2, 11]
+
+
+@pytest.mark.parametrize("carry", [0.5, 0.8])
+def test_false_alarms_are_rare(tmp_path: Path, carry: float) -> None:
+    """The whole figure: tests/bench/soak_findings.py."""
+    wrong = [seed for seed in range(8) if soaked(write(tmp_path / str(seed), Truth(carry=carry), seed)).findings]
+    assert len(wrong) <= 1
+
+
+# ---- the verdict
+
+
+def test_one_that_is_too_short_names_what_it_could_have_shown(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(hours=0.5, deviation=0.1)))
+    assert found.verdict == "inconclusive"
+    assert found.reasons[0].startswith(
+        "this soak cannot say whether P99 of m/a has a rise of more than 5 %/h: the smallest that it could have shown "
+    )
+    assert report_of(analysis.load(tmp_path / "run"))["verdict"] == "inconclusive"
+
+
+def test_errors_over_the_objective_fail(tmp_path: Path) -> None:
+    loads = [Load("m/a", 4, seconds=600.0, block=n, failed=0.02) for n in range(6)]
+    found = soaked(make_run(tmp_path / "run", loads, mode="soak", slo=["errors<1%"]).folder)
+    assert found.verdict == "fail"
+    assert "% of all arrivals of m/a failed, the objective is 1 %" in found.reasons[0]
+
+
+def test_other_runs_have_none(tmp_path: Path) -> None:
+    run = analysis.load(make_run(tmp_path / "run", [Load("m/a", 100)]).folder)
+    assert soak(run) is None
+    report = report_of(run)
+    assert report["soak"] is None
+    _, page = write_page(run, report)
+    assert 'id="soak"' not in page.read_text(encoding="utf-8")
+
+
+# ---- the report
+
+
+def test_the_report_holds_it_and_the_page_shows_it(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Truth(hours=2.0, latency=after(1.0, 1.3), endpoints=("m/a", "m/<b>")))
+    at = START_NS + 3000 * 10**9
+    append_event(folder, "gap", start_ns=at, end_ns=at + 60 * 10**9, scheduled={"m/a": 240, "m/<b>": 240})
+    run = analysis.load(folder)
+    report = report_of(run)
+    jsonschema.validate(report, SCHEMA, cls=jsonschema.Draft202012Validator)
+    told = report["soak"]
+    assert told["verdict"]["verdict"] == report["verdict"] == "fail"
+    assert told["gaps"] == [{"start_ns": at, "end_ns": at + 60 * 10**9, "scheduled": 480}]
+    sentences = [row["sentence"] for row in told["findings"]]
+    assert len([row for row in told["findings"] if row["series"] == "p99_ms"]) == 2
+    assert report["conclusion"].startswith("Over 2.0 hours m/a answered 4")
+    assert sentences[0] in report["conclusion"]
+    markdown, page = (path.read_text(encoding="utf-8") for path in write_page(run, report))
+    assert "## What hours brought to light" in markdown
+    assert sentences[0] in markdown
+    assert 'id="soak-series"' in page
+    assert "m/&lt;b&gt;" in page
+    assert "m/<b>" not in page
+    assert "Nothing was sent from 50:00 to 51:00, where 480 arrivals were planned." in page
+
+
+# ---- stalls by themselves
+
+
+@pytest.mark.parametrize("period_s", [1.0, 5.0, 30.0, 60.0, 7.0, 47.3])
+def test_a_stall_of_any_period_is_found(period_s: float) -> None:
+    rng = np.random.default_rng(1)
+    at_s = np.arange(2 * 36000) / 10 + 0.05
+    peak = 20 * np.exp(0.3 * rng.normal(size=len(at_s)))
+    peak += 100 * (((at_s - 0.3) % period_s) < 0.15) * (at_s > 1800)
+    (found,) = stalls(peak)
+    assert found.period_s == pytest.approx(period_s, rel=0.001)
+    assert found.start_s == pytest.approx(1800, abs=max(2 * period_s, 10))
+    assert found.size_ms == pytest.approx(100, rel=0.2)
+    assert found.p_value < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_that_remembers_is_no_stall(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    slow = np.repeat(np.exp(0.3 * rng.normal(size=720)), 100)
+    assert stalls(20 * slow * np.exp(0.3 * rng.normal(size=72000))) == []
+    assert stalls(np.full(72000, np.nan)) == []
+    assert stalls(np.full(72000, 20.0)) == []
+
+
+def test_the_conclusion_word_by_word(tmp_path: Path) -> None:
+    truth = Truth(hours=2.0, latency=after(1.0, 1.3), memory=lambda at_h: 1 + 0.03 * at_h, slo=("errors<1%",))
+    folder = write(tmp_path / "run", truth)
+    append_event(folder, "fault", time_ns=START_NS + HOUR_NS, fault="cpu_taken", target="4", phase="begin", id=0)
+    report = report_of(analysis.load(folder))
+    assert report["conclusion"] == GOLDEN
+    assert report["verdict"] == "fail"
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
+def test_the_section_opens_without_errors_or_overflow(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Truth(hours=2.0, latency=after(1.0, 1.3), throttled_from_h=1.0))
+    run = analysis.load(folder)
+    _, path = write_page(run, report_of(run))
+    with chromium() as browser:
+        for width, scheme in ((390, "dark"), (1600, "light")):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+            wrong: list[str] = []
+            page.on("console", lambda message, into=wrong: into.append(message.text))
+            page.on("pageerror", lambda problem, into=wrong: into.append(str(problem)))
+            page.goto(path.as_uri())
+            root = "document.documentElement"
+            assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
+            assert page.locator("#soak-series .event").count() >= 4
+            page.locator("#soak-series [data-zoom=in]").click()
+            assert page.locator("#soak-series .range").inner_text()
+            assert wrong + findings(page) == []
