@@ -189,12 +189,15 @@ class _Log:
         self.bounds = [(s.percentile, s.latency_ms) for s in self.slos if s.percentile and s.latency_ms]
         self.rising = verdict.is_rising(run)
         self.idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
+        self.retired = {step for e in run.events if e["event"] == "retired" for step in e.get("steps") or ()}
         self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
 
     def groups(self) -> list[_Group]:
         found, line = [], Timeline.of(self.run)
         for step in self.run.manifest.scenario["steps"]:
             tallies = self.run.tallies.of(int(step["index"]))
+            if not tallies and step["index"] in self.retired:  # its rows were deleted, so there is no row for it here
+                continue
             planned = str(step["endpoint"])
             for endpoint in tallies or [planned]:
                 tally = tallies.get(endpoint) or Tally.empty(step, self.run.ended_ns, len(self.bounds), line)

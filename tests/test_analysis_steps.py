@@ -287,3 +287,13 @@ def test_the_settle_time_may_cover_the_whole_step(tmp_path: Path) -> None:
     row = _only(make_run(tmp_path / "run", [Load("m/a", 20, seconds=4, settle_s=5)]))
     assert (row["n"], row["trusted"]) == (0, False)
     assert math.isnan(percentile(np.empty(0), 50))
+
+
+def test_a_step_whose_rows_were_deleted_on_purpose_has_no_row(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 50), Load("m/a", 60)], mode="soak")
+    rewrite(written.folder, written.requests[written.requests["step"] == 1])
+    assert [step.summary.n for step in analysis.load(written.folder).measured] == [0, 600]
+    append_event(written.folder, "retired", steps=[0], rows=500, files=["requests-0000.arrows"], totals={"ok": 500})
+    run = analysis.load(written.folder)
+    assert [(step.summary.index, step.summary.n) for step in run.measured] == [(1, 600)]
+    assert run.retired == 500
