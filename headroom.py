@@ -23,7 +23,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -329,6 +329,7 @@ def _drive(
 ) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
     from analysis.records import MANIFEST, Manifest
+    from loadtest.engine import launch
 
     command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--host", host]
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / "locust.log")]
@@ -342,7 +343,7 @@ def _drive(
     # a session of its own: Ctrl-C reaches us, and we pass it on once; it holds the lock even when we are gone
     child = subprocess.Popen(command, start_new_session=True, pass_fds=() if lock is None else (lock,))
     if lock is not None:
-        os.pwrite(lock, f"{child.pid} {folder}\n".ljust(300).encode(), 0)
+        launch.hold(lock, child.pid, folder)
     try:
         follow(folder, child)
     except KeyboardInterrupt:
@@ -377,16 +378,17 @@ def _drive(
 
 def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:
     """Prints `events.jsonl` as it grows, a line for each step; on a terminal the load process shows more than that."""
+    from analysis.console import console
     from loadtest.engine.board import warning
     from loadtest.engine.terminal import line
 
     if sys.stdout.isatty():
         child.wait()
         return
-    console = _console()
+    out = console()
     for event in tail_events(folder, child):
         if (told := line(event | {"warning": warning(event)})) is not None:
-            console.print(told)
+            out.print(told)
 
 
 def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -482,6 +484,8 @@ def demo(run_dir: str) -> None:
 @click.argument("locust_args", nargs=-1, type=click.UNPROCESSED)
 def soak(scenario: str | None, **given: Any) -> None:
     """Drives SCENARIO for hours or days in chapters, or goes on with a soak that was interrupted (--resume RUN)."""
+    from loadtest.engine import launch
+
     own = ("host", "processes", "hours", "share", "capacity_from", "extend", "webhook", "forms", "when", "locust_args")
     asked = {key: given.pop(key) for key in own}
     if asked["when"]:
@@ -496,7 +500,7 @@ def soak(scenario: str | None, **given: Any) -> None:
     if resumed is None and scenario is None:
         refuse("soak what? give a scenario such as bert, or --resume with the run to go on with")
     run_dir = resumed.parent if resumed else Path(given["run_dir"] or "runs")
-    with _lock(run_dir) as lock:
+    with launch.alone(run_dir) as lock:
         if resumed:
             extra = [key for key, value in given.items() if value not in (None, (), False) and key != "resume"]
             changed = [key for key in extra if _was_given(key)]
@@ -509,12 +513,12 @@ def soak(scenario: str | None, **given: Any) -> None:
             assert scenario is not None
             given["run_id"] = given["run_id"] or _run_name(run_dir, scenario)
             folder = run_dir / given["run_id"]
-            given |= {"mode": _soak_mode(given["mode"]), "rates": _soak_rates(given["rates"], asked)}
+            given |= {"mode": _soak_mode(given["mode"]), "rates": _soak_rate(given["rates"], asked)}
             if asked["hours"]:
                 given["total_seconds"] = 3600 * asked["hours"]
             code = _run(scenario, asked["host"], asked["processes"], asked["locust_args"], given, asked["forms"], lock)
-    if asked["webhook"]:
-        _tell_webhook(asked["webhook"], folder, code)
+    if asked["webhook"] and (problem := launch.tell(asked["webhook"], folder, code)):
+        click.echo(f"headroom: {problem}", err=True)
     raise SystemExit(code)
 
 
@@ -544,49 +548,6 @@ def _soak_mode(asked: str | None) -> str:
     if asked not in (None, "soak"):
         refuse(f"headroom soak is mode soak; for mode {asked} say headroom run")
     return "soak"
-
-
-def _soak_rates(asked: str | None, own: dict[str, Any]) -> str:
-    """One rate: as given, or a share of what an earlier run's endpoints could take."""
-    share, known = own["share"], own["capacity_from"]
-    if asked and share is None:
-        return asked
-    if asked or share is None or known is None:
-        refuse("how much load? say --rates 50, or --share 0.5 with --capacity-from and a run that searched a capacity")
-    if not 0 < share <= 2:
-        refuse(f"--share {share:g} must lie between 0 and 2: 0.5 is half of the capacity")
-    try:
-        found = json.loads((known / "report.json").read_text(encoding="utf-8"))["capacity"]
-        most = [row["max_rps"] for row in found if row.get("max_rps")]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        refuse(f"{known} has no report.json with a capacity; make one with: headroom report {known}")
-    if not most:
-        refuse(f"{known} found no capacity; run a ramp or --mode knee with an objective, or say --rates")
-    rate = share * min(most)
-    click.echo(f"{rate:.4g} requests/s: {share:g} of the {min(most):.4g}/s that {known.name} found")
-    return f"{rate:.6g}"
-
-
-@contextmanager
-def _lock(run_dir: Path) -> Iterator[int]:
-    """One soak at a time in a folder of runs; the load process holds it too, so it lasts as long as that writes."""
-    import fcntl  # POSIX
-
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(run_dir / ".soak.lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as problem:
-        refuse(f"{run_dir} cannot be written: {problem.strerror}")
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pid, _, what = os.pread(lock, 300, 0).decode(errors="replace").strip().partition(" ")
-            refuse(f"a soak is under way in {run_dir}: process {pid or 'unknown'} writes {what or 'a run'}")
-        os.pwrite(lock, f"{os.getpid()} {run_dir}\n".ljust(300).encode(), 0)
-        yield lock
-    finally:
-        os.close(lock)
 
 
 def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[str]]:
@@ -621,20 +582,18 @@ def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[
     return folder, start, more
 
 
-def _tell_webhook(url: str, folder: Path, code: int) -> None:
-    """That nobody listens is no reason for another verdict."""
-    import urllib.request
+def _soak_rate(asked: str | None, own: dict[str, Any]) -> str:
+    """As given, or a share of what an earlier run's endpoints could take."""
+    from loadtest.engine import launch
 
-    told: dict[str, Any] = {"run": folder.name, "folder": str(folder.resolve()), "exit_code": code}
-    with suppress(OSError, ValueError):
-        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        told |= {key: found[key] for key in ("verdict", "reasons", "conclusion") if key in found}
-    try:
-        fields = {"content-type": "application/json"}
-        request = urllib.request.Request(url, json.dumps(told).encode(), fields, method="POST")  # noqa: S310 -- theirs
-        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
-    except (OSError, ValueError) as problem:
-        click.echo(f"headroom: the webhook {url} could not be told: {problem}", err=True)
+    share, known = own["share"], own["capacity_from"]
+    if asked and share is None:
+        return asked
+    if asked or share is None or known is None:
+        refuse("how much load? say --rates 50, or --share 0.5 with --capacity-from and a run that searched a capacity")
+    rate, most = launch.share_of(known, share)
+    click.echo(f"{rate:.4g} requests/s: {share:g} of the {most:.4g}/s that {known.name} found")
+    return f"{rate:.6g}"
 
 
 # ---- read
@@ -679,7 +638,7 @@ def _check_forms(forms: Sequence[str]) -> None:
 
 
 def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -> int:
-    from analysis import store, summary
+    from analysis import console, store, summary
     from analysis.forms import FORMS
     from analysis.verdict import EXIT_CODES
 
@@ -696,7 +655,7 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
         refresh_gallery(folder)
     for form in forms:
         click.echo(f"{form}: {FORMS[form](run, found)}")
-    _print_report(found, folder / ("report.html" if page else summary.REPORT))
+    console.report(found, folder / ("report.html" if page else summary.REPORT))
     return EXIT_CODES[found["verdict"]]
 
 
@@ -720,58 +679,6 @@ def refresh_gallery(folder: Path) -> None:
         gallery.write(runs)
 
 
-def _console() -> Any:
-    """Wide where nobody sees its edge: a log or a pipe."""
-    from rich.console import Console
-
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-
-
-def _print_report(found: dict[str, Any], path: Path) -> None:
-    from rich.table import Table
-
-    console = _console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = (
-        "endpoint",
-        "offered/s",
-        "achieved/s",
-        "P50 ms",
-        "P90 ms",
-        "P99 ms",
-        "P99 95 % interval",
-        "errors",
-        "util %",
-    )
-    for name in columns:
-        table.add_column(name, justify="left" if name == "endpoint" else "right")
-
-    def number(value: float | None, none: str = "–") -> str:
-        return none if value is None else f"{value:,.1f}"
-
-    for step in found["steps"]:
-        infinite = "∞" if step["errors"] else "–"
-        low, high = step["p99_low_ms"], step["p99_high_ms"]
-        row = [
-            step["endpoint"],
-            number(step["offered_rps"]),
-            number(step["achieved_rps"]),
-            *(number(step[key], infinite) for key in ("p50_ms", "p90_ms", "p99_ms")),
-            f"{number(low)} – {number(high, '∞')}" if low is not None else "sample too small",
-            str(step["errors"]),
-            number(step["util_pct"]),
-        ]
-        table.add_row(*row)
-    console.print(table)
-    console.print()
-    console.print(found["conclusion"], markup=False, soft_wrap=True)
-    word = {"pass": "[green]pass[/green]", "fail": "[red]fail[/red]", "inconclusive": "[yellow]cannot say[/yellow]"}
-    console.print(f"verdict: {word[found['verdict']]}")
-    for reason in found["reasons"]:
-        console.print(f"  {reason}", markup=False)
-    console.print(f"report: {path.resolve()}", markup=False)
-
-
 @main.command()
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path), nargs=-1)
@@ -786,7 +693,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     A name that `headroom history --pin` gave to a run stands for its folder.
     """
     import analysis
-    from analysis import change
+    from analysis import change, console
 
     try:
         asked = [change.Gate.parse(gate) for gate in gates]
@@ -803,37 +710,8 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     if as_json:
         click.echo(json.dumps(judged.as_json(), indent=1, ensure_ascii=False))
     else:
-        _print_changes(found, judged.sentences, several=len(runs) > 1)
+        console.changes(found, judged.sentences, several=len(runs) > 1)
     raise SystemExit(judged.exit_code)
-
-
-def _print_changes(found: Sequence[Any], sentences: Sequence[str], *, several: bool) -> None:
-    from rich.table import Table
-
-    from analysis.words import interval, significant
-
-    console = _console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in (*(["run"] if several else []), "endpoint", "at", "figure"):
-        table.add_column(name)
-    for name in ("base", "new", "new ÷ base", "95 % interval", "would show", "noise"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-
-    def share(value: float | None) -> str:
-        return "–" if value is None else f"{significant(100 * value, 2)} %"
-
-    for one in found:
-        word = {True: "[bold]differs[/bold]", False: "no difference shown", None: one.note or ""}[one.differs]
-        table.add_row(
-            *([one.run] if several else []), one.endpoint, one.at, one.metric,
-            *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
-            share(one.smallest_visible), share(one.noise),
-            one.note if one.worse else word,
-        )  # fmt: skip
-    console.print(table)
-    for sentence in sentences:
-        console.print(sentence, markup=False, soft_wrap=True)
 
 
 def _or_pinned(folder: Path, homes: Sequence[Path]) -> Path:
@@ -878,33 +756,16 @@ def history(folders: tuple[Path, ...], add: bool, pin: tuple[str, str] | None, u
 
 
 def _show_history(runs: Path, *, fail_on_regression: bool, as_json: bool, by: str | None, **given: str | None) -> int:
-    from analysis import history_table
+    from analysis import console, history_table
 
     shown = history_table.compared(runs, by, **given) if by else history_table.overview(runs, **given)
     if as_json:
         click.echo(json.dumps(shown.as_json(), indent=1, allow_nan=False))
     else:
-        for block in shown.blocks():
-            _print_block(block)
+        console.blocks(shown.blocks())
         for sentence in shown.sentences():
             click.echo(sentence)
     return shown.exit_code if fail_on_regression else 0
-
-
-def _print_block(block: Any) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    console = _console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for n, name in enumerate(block.heads):
-        table.add_column(Text(name), justify="left" if n < block.texts or not name else "right")
-    styles = {"worse": "bold red", "better": "bold green"}
-    for row in block.rows:
-        table.add_row(*(Text(cell, styles.get(cell, "")) for cell in row))
-    console.print(Text(block.title, "bold"), soft_wrap=True)
-    console.print(table)
-    console.print()
 
 
 @main.command()
@@ -934,13 +795,14 @@ def rows(folder: Path, table: str) -> None:
 @click.option("--host", help="an endpoint to look at, such as http://gpu-host:8000")
 def doctor(port: int, host: str | None) -> None:
     """Looks at this machine, and says what to do about what is missing."""
+    from analysis.console import console
     from serve.doctor import checks
 
-    console = _console()
+    out = console()
     marks = {"ok": "[green]ok[/green]  ", "note": "[yellow]note[/yellow]", "bad": "[red]bad[/red] "}
     worst = "ok"
     for name, state, found, advice in checks(port, host):
-        console.print(f"{marks[state]}  {name:<12} {found}" + (f" — {advice}" if advice else ""))
+        out.print(f"{marks[state]}  {name:<12} {found}" + (f" — {advice}" if advice else ""))
         worst = "bad" if state == "bad" else worst
     raise SystemExit(2 if worst == "bad" else 0)
 

@@ -36,7 +36,8 @@ TABLE = {
     "loadtest.engine.recorder": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.trace": (("loadtest.engine",), ("numpy", "pyarrow")),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
-    "headroom": (("serve", "loadtest", "analysis"), ("click", "rich")),
+    "analysis.console": (("analysis",), ("rich",)),
+    "headroom": (("serve", "loadtest", "analysis"), ("click",)),
 }
 
 

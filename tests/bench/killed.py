@@ -1,12 +1,15 @@
-"""A soak killed (SIGKILL) at so many random instants: can the folder be read, is any row wrong, how many are missing?
+"""A soak killed (SIGKILL) at so many random instants, its disk full for a while at another one: can the folder be read,
+is any row wrong, how many are missing?
 
 Physics: rows are handed over every half second and written at once, so what a kill takes is what was answered since,
-and what was under way. Chapters are short, so that kills also fall into the turning of files, the making of Parquet and
-the writing of run.json. Each folder is then gone on with, and its ledger has to close to the row.
+and what was under way; while the disk is full they wait in memory, so a kill then takes all since it filled up.
+Chapters are short, so that both also fall into the turning of files, the making of Parquet and the writing of
+run.json. Each folder is then gone on with, and its ledger has to close to the row. The disk is a volume in memory,
+which takes a user who may mount one; for others there are kills alone.
 
 Prints a line per kill, then one JSON line.
 
-    python tests/bench/killed.py [--kills 50] [--rate 200] [--seed 1]
+    python tests/bench/killed.py [--kills 50] [--rate 200] [--seed 1] [--no-full-disks]
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +34,37 @@ import analysis  # noqa: E402
 from analysis.records import MANIFEST, Manifest  # noqa: E402
 from analysis.verdict import flaws  # noqa: E402
 
+DISK = "16m"
+"""Holds a run of these seconds, and nothing else."""
+FULL_S = (0.2, 2.0)
 
-def killed_once(runs: Path, url: str, rate: float, after_s: float) -> dict[str, float]:
+
+@contextmanager
+def volume(folder: Path) -> Iterator[bool]:
+    """A small disk at `folder`; False where none may be mounted."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path, ballast: Path) -> None:
+    """To the last byte."""
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        size = 1 << 20
+        while size:
+            try:
+                file.write(b"\0" * size)
+            except OSError:
+                size //= 2
+
+
+def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]) -> dict[str, float]:
+    """`plan` is when the disk is filled, freed and the soak killed, in seconds from its beginning."""
     from test_loadtest_run import schedule_of
 
     words = ["--host", url, "--rates", f"{rate:g}", "--total-seconds", "6", "--chapter-seconds", "1.5"]
@@ -38,22 +72,32 @@ def killed_once(runs: Path, url: str, rate: float, after_s: float) -> dict[str, 
     soak = [sys.executable, "-m", "headroom", "soak"]
     quiet = {"cwd": ROOT, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([*soak, "null", *words, "--run-id", "it"], **quiet)
-    folder = runs / "it"
+    folder, ballast = runs / "it", runs / "ballast"
     while not (folder / MANIFEST).exists():
         time.sleep(0.02)
-    time.sleep(after_s)
-    load = int(Manifest.read(folder).extra["pid"])
+    began, load, full_ns = time.monotonic(), int(Manifest.read(folder).extra["pid"]), 0
+    for at_s, what in sorted(plan):
+        time.sleep(max(0.0, began + at_s - time.monotonic()))
+        if what == "fill":
+            full_ns = time.time_ns()
+            fill(runs, ballast)
+        elif what == "free":
+            ballast.unlink()
+            full_ns = 0
+        else:
+            break
     process.kill()
     os.kill(load, signal.SIGKILL)
     killed_ns = time.time_ns()
     process.wait()
+    safe_ns = full_ns or killed_ns
     rows = analysis.load(folder).requests(columns=["step", "seq", "intended_ns", "status"])
     found = {(row.step, row.seq): row.intended_ns for row in rows.itertuples()}
     due = schedule_of(Manifest.read(folder))
     wrong = len(rows) - len(found) + sum(due.get(key) != at for key, at in found.items())
     wrong += int((rows["status"] != "200").sum())
-    missing = [at for key, at in due.items() if at < killed_ns and key not in found]
-    longest_s = (killed_ns - min(missing)) / 1e9 if missing else 0.0
+    missing = [at for key, at in due.items() if at < safe_ns and key not in found]
+    ballast.unlink(missing_ok=True)
     time.sleep(0.5)
     code = subprocess.run([*soak, "--resume", str(folder)], **quiet, check=False).returncode
     run = analysis.load(folder)
@@ -66,10 +110,11 @@ def killed_once(runs: Path, url: str, rate: float, after_s: float) -> dict[str, 
     return {
         "wrong": wrong,
         "missing": len(missing),
-        "longest_s": longest_s,
+        "longest_s": (safe_ns - min(missing)) / 1e9 if missing else 0.0,
         "broken": broken,
         "code": code,
         "rows": len(rows),
+        "full": bool(full_ns),
     }
 
 
@@ -80,17 +125,24 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--rate", type=float, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-full-disks", action="store_true")
     given = parser.parse_args()
     draw, found = random.Random(given.seed), []
     with endpoint(delay_ms=2) as url:
         for number in range(given.kills):
-            after_s = draw.uniform(0, 5)
-            with tempfile.TemporaryDirectory() as runs:
-                one = killed_once(Path(runs), url, given.rate, after_s)
+            after_s, full_s, long_s = draw.uniform(0, 5), draw.uniform(0, 5), draw.uniform(*FULL_S)
+            plan = [(after_s, "kill")]
+            with tempfile.TemporaryDirectory() as runs, volume(Path(runs)) as small:
+                if small and not given.no_full_disks:
+                    plan += [(full_s, "fill"), (full_s + long_s, "free")]
+                one = killed_once(Path(runs), url, given.rate, plan)
+            filled = f"full at {full_s:.1f} s" if len(plan) > 1 and full_s < after_s else "never full"
+            filled += f" for {long_s:.1f}" if len(plan) > 1 and full_s + long_s < after_s else ""
             found.append(one)
             print(
-                f"{number:3d}  after {after_s:4.1f} s  {one['rows']:5d} rows, {one['missing']:4d} missing, "
-                f"the oldest of them {one['longest_s']:.2f} s before the kill, {one['wrong']} wrong, "
+                f"{number:3d}  killed at {after_s:4.1f} s, disk {filled}: {one['rows']:5d} rows, {one['missing']:4d} "
+                f"missing, the oldest {one['longest_s']:.2f} s before {'it filled up' if one['full'] else 'the kill'}, "
+                f"{one['wrong']} wrong, "
                 f"{'ledger broken' if one['broken'] else 'gone on with, ledger closed'}",
                 flush=True,
             )
@@ -98,6 +150,7 @@ def main() -> None:
         json.dumps(
             {
                 "kills": len(found),
+                "while_full": sum(one["full"] for one in found),
                 "wrong": sum(one["wrong"] for one in found),
                 "longest_s": max(one["longest_s"] for one in found),
                 "broken": sum(one["broken"] for one in found),

@@ -1,0 +1,117 @@
+"""What the commands print: tables and sentences as wide as the terminal, or wide where nobody sees its edge.
+
+The only file of the analysis that knows `rich`; imported by the command that prints, not by those that compute.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.words import interval, significant
+
+if TYPE_CHECKING:
+    from analysis.change import Change
+    from analysis.lineage_words import Block
+
+STYLES = {"worse": "bold red", "better": "bold green"}
+
+
+def console() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, header_style="bold")
+
+
+def report(found: Mapping[str, Any], path: Path) -> None:
+    """The table of steps, the conclusion and the verdict of a `report.json`; where its page lies."""
+    out, table = console(), _table()
+    columns = (
+        "endpoint",
+        "offered/s",
+        "achieved/s",
+        "P50 ms",
+        "P90 ms",
+        "P99 ms",
+        "P99 95 % interval",
+        "errors",
+        "util %",
+    )
+    for name in columns:
+        table.add_column(name, justify="left" if name == "endpoint" else "right")
+
+    def number(value: float | None, none: str = "–") -> str:
+        return none if value is None else f"{value:,.1f}"
+
+    for step in found["steps"]:
+        infinite = "∞" if step["errors"] else "–"
+        low, high = step["p99_low_ms"], step["p99_high_ms"]
+        row = [
+            step["endpoint"],
+            number(step["offered_rps"]),
+            number(step["achieved_rps"]),
+            *(number(step[key], infinite) for key in ("p50_ms", "p90_ms", "p99_ms")),
+            f"{number(low)} – {number(high, '∞')}" if low is not None else "sample too small",
+            str(step["errors"]),
+            number(step["util_pct"]),
+        ]
+        table.add_row(*row)
+    out.print(table)
+    out.print()
+    out.print(found["conclusion"], markup=False, soft_wrap=True)
+    word = {"pass": "[green]pass[/green]", "fail": "[red]fail[/red]", "inconclusive": "[yellow]cannot say[/yellow]"}
+    out.print(f"verdict: {word[found['verdict']]}")
+    for reason in found["reasons"]:
+        out.print(f"  {reason}", markup=False)
+    out.print(f"report: {path.resolve()}", markup=False)
+
+
+def changes(found: Sequence[Change], sentences: Sequence[str], *, several: bool) -> None:
+    """What differs between runs, in a line each."""
+    out, table = console(), _table()
+    for name in (*(["run"] if several else []), "endpoint", "at", "figure"):
+        table.add_column(name)
+    for name in ("base", "new", "new ÷ base", "95 % interval", "would show", "noise"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{significant(100 * value, 2)} %"
+
+    for one in found:
+        word = {True: "[bold]differs[/bold]", False: "no difference shown", None: one.note or ""}[one.differs]
+        table.add_row(
+            *([one.run] if several else []), one.endpoint, one.at, one.metric,
+            *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
+            share(one.smallest_visible), share(one.noise),
+            one.note if one.worse else word,
+        )  # fmt: skip
+    out.print(table)
+    for sentence in sentences:
+        out.print(sentence, markup=False, soft_wrap=True)
+
+
+def blocks(shown: Iterable[Block]) -> None:
+    """Tables with a title each; a word that calls a change stands out."""
+    out = console()
+    for block in shown:
+        _block(out, block)
+
+
+def _block(out: Console, block: Block) -> None:
+    table = _table()
+    for n, name in enumerate(block.heads):
+        table.add_column(Text(name), justify="left" if n < block.texts or not name else "right")
+    for row in block.rows:
+        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+    out.print(Text(block.title, "bold"), soft_wrap=True)
+    out.print(table)
+    out.print()
