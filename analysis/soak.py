@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis import struck, verdict, words
 from analysis.findings import Finding, Looked, look, short
+from analysis.footprint import Process, processes
 from analysis.series import MEMORY, QUANTITIES, Series
 from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
 
@@ -94,20 +95,6 @@ class Gap:
     """Arrivals that the plan had in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of the load generator over the soak."""
-
-    role: str
-    samples: int
-    rss_first_bytes: int | None
-    rss_last_bytes: int | None
-    rss_most_bytes: int | None
-    cpu_mean_pct: float | None
-    cpu_most_pct: float | None
-    open_files_most: int | None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Soak:
     """What `report.json` says of a soak."""
@@ -146,7 +133,7 @@ def soak(run: Run) -> Soak | None:
     said = f"Over {_hours(hours)} {_loads(run, looked)}: {_said(found, visible)}"
     said += f"; {words.significant(faults_s)} s of planned faults are left out" if faults_s else ""
     return Soak(
-        found, _gaps(run), tuple(_processes(run)), answer, reasons, limits, visible, hours, faults_s, looked, said
+        found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, hours, faults_s, looked, said
     )  # fmt: skip
 
 
@@ -234,25 +221,6 @@ def _gaps(run: Run) -> tuple[Gap, ...]:
         Gap(int(event["start_ns"]), int(event["end_ns"]), sum(dict(event.get("scheduled") or {}).values()))
         for event in found
     )
-
-
-def _processes(run: Run) -> Iterator[Process]:
-    told: dict[str, list[Mapping[str, Any]]] = {}
-    for event in run.events:
-        if event["event"] == "process":
-            told.setdefault(str(event.get("role")), []).append(event)
-    for role, mine in told.items():
-        rss, cpu, files = ([e[k] for e in mine if e.get(k) is not None] for k in ("rss_bytes", "cpu_pct", "open_files"))
-        yield Process(
-            role,
-            len(mine),
-            int(rss[0]) if rss else None,
-            int(rss[-1]) if rss else None,
-            int(max(rss)) if rss else None,
-            float(np.mean(cpu)) if cpu else None,
-            float(max(cpu)) if cpu else None,
-            int(max(files)) if files else None,
-        )
 
 
 # ---- in words

@@ -37,7 +37,16 @@ _PLACES = 240
 _GIGA = 2.0**30
 
 VISIBLE_HEADS = ("figure", "of", "limit", "smallest drift that would have shown", "smallest jump", "smallest stall")
-PROCESS_HEADS = ("process", "memory at first", "at last", "at most", "CPU", "CPU at most", "open files at most")
+PROCESS_HEADS = (
+    "process",
+    "memory at first",
+    "last",
+    "most",
+    "grew by hour",
+    "CPU",
+    "CPU at most",
+    "open files at most",
+)
 
 
 def soak_section(view: View) -> Html | None:
@@ -116,12 +125,21 @@ def process_rows(view: View) -> list[list[str]]:
         [
             row["role"],
             *(words.size(row[f"rss_{when}_bytes"]) for when in ("first", "last", "most")),
+            _grew(*(row[f"grew_{end}bytes_h"] for end in ("", "low_", "high_"))),
             percent(row["cpu_mean_pct"]),
             percent(row["cpu_most_pct"]),
             words.count(row["open_files_most"]),
         ]
         for row in (view.report.get("soak") or {"processes": ()})["processes"]
     ]
+
+
+def _grew(by: float | None, low: float | None, high: float | None) -> str:
+    """Megabytes, whose interval holds 0 where nothing shows that it grew."""
+    if by is None or low is None or high is None:
+        return words.ABSENT
+    middle, *ends = (f"{value / 1e6:.1f}".replace("-", "−") for value in (by, low, high))
+    return f"{middle} MB ({ends[0]} to {ends[1]})"
 
 
 def gap_sentences(view: View) -> list[str]:

@@ -133,6 +133,7 @@ class Scenario:
             "slo": [slo.as_json() for slo in self.slos],
         }
         found |= {"trace": self.trace, "speed": self.speed} if self.trace else {}
+        found |= {"guided": True} if self.guided else {}
         found |= {"faults": [fault.as_json() for fault in self.faults]} if self.faults else {}
         if self.mode == "soak":
             keys = ("total_seconds", "chapter_seconds", "daily", "keep_hours", "keep_gb", "stop_on", "max_memory_mb")
