@@ -500,6 +500,8 @@ def soak(scenario: str | None, **given: Any) -> None:
     resumed = Path(given["resume"]).resolve() if given["resume"] else None
     if resumed is None and scenario is None:
         refuse("soak what? give a scenario such as bert, or --resume with the run to go on with")
+    if resumed and not resumed.is_dir():  # before the lock makes its parent
+        refuse(f"{given['resume']} is not a folder")
     run_dir = resumed.parent if resumed else Path(given["run_dir"] or "runs")
     with launch.alone(run_dir) as lock:
         if resumed:
