@@ -69,8 +69,9 @@ def _asked(
 def _seen(change: str, variant: Variant, question: Question, replicas: int | None) -> WhatIf:
     if not replicas:
         return WhatIf(change, None, None, None)
-    reading = question.sizing.read(replace(variant.fleet, replicas=replicas), question.peak_rps)
-    return WhatIf(change, replicas, bill(variant, replicas, question).cost_per_hour, reading.latency_s * 1e3)
+    readings = question.sizing.readings(replace(variant.fleet, replicas=replicas), question.peak_rps)
+    p99_ms = readings[len(readings) // 2].latency_s * 1e3
+    return WhatIf(change, replicas, bill(variant, replicas, question).cost_per_hour, p99_ms)
 
 
 def what_if(variant: Variant, answer: Answer, question: Question) -> Iterator[WhatIf]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from statistics import median_low
 
 import numpy as np
 
 from analysis import simulate
+from analysis.queueing import stable_below_rps
 from analysis.records import Slo
 from analysis.scan import Floats
 from analysis.simulate import Fleet, Outage, Outcome
@@ -173,7 +175,9 @@ class Sizing:
         return self.objective.read(simulate.simulate(arrivals, fleet, seed))
 
     def readings(self, fleet: Fleet, rate_rps: float) -> list[Reading]:
-        return [self.read(fleet, rate_rps, seed) for seed in self.seeds]
+        """By latency: the one in the middle holds the objective where most of the seeds do."""
+        found = (self.read(fleet, rate_rps, seed) for seed in self.seeds)
+        return sorted(found, key=lambda reading: reading.latency_s)
 
     def holds(self, fleet: Fleet, rate_rps: float) -> bool:
         """For most of the seeds."""
@@ -255,31 +259,27 @@ class Sizing:
         return next((count for count in counts if self.survives(replace(fleet, replicas=count), rate_rps, lost)), None)
 
     def knee_rps(self, fleet: Fleet) -> float:
-        """The highest rate at which this fleet holds the latency."""
+        """The highest rate at which this fleet holds the latency, for most of the seeds."""
         self.tell(f"the knee of {fleet.replicas} replicas")
-        count = self.count(fleet, fleet.limit_rps)
-        return simulate.knee(
-            fleet,
-            self.objective.latency_s,
-            self.objective.percentile,
-            lambda rate: self.traffic.at(rate, count, self.seeds[0]),
-            seed=self.seeds[0],
+        count, slo_s, percent = self.count(fleet, fleet.limit_rps), self.objective.latency_s, self.objective.percentile
+        found = (
+            simulate.knee(fleet, slo_s, percent, partial(self.traffic.at, count=count, seed=seed), seed=seed)
+            for seed in self.seeds
         )
-
-
-def limit_rps(fleet: Fleet) -> float:
-    """Of one replica that always has a batch of the best size that is allowed."""
-    return replace(fleet, replicas=1).limit_rps
+        return median_low(found)
 
 
 def stable_from(fleet: Fleet, rate_rps: float) -> int:
     """The fewest replicas whose queues do not grow for ever: a bound that needs no simulation.
 
+    Where full batches are slower by the request than small ones, few replicas may do as long as nothing disturbs them:
+    once a queue has made their batches full, they never catch up again. So what counts is what full batches do.
+
     >>> service = simulate.Service.steady(np.array([0.0, 0.010]))
     >>> stable_from(Fleet(service, 1, 1, 0.0, simulate.Rule.COMPANY, simulate.Routing.LEAST), 1000)
     11
     """
-    return math.floor(rate_rps / limit_rps(fleet) + 1e-9) + 1
+    return math.floor(rate_rps / stable_below_rps(replace(fleet, replicas=1, autoscaling=None)) + 1e-9) + 1
 
 
 def lonely_from(fleet: Fleet, rate_rps: float) -> int:

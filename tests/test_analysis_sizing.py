@@ -109,8 +109,15 @@ def test_a_full_queue_refuses_and_errors_count() -> None:
 def test_the_knee_is_where_the_objective_is_just_held() -> None:
     batches, asked = fleet(service(0.004, 0.0005), queue=0), sizing("p99<20ms")
     knee = asked.knee_rps(replace(batches, replicas=4))
-    assert asked.read(replace(batches, replicas=4), knee).kept
-    assert not asked.read(replace(batches, replicas=4), 1.03 * knee).kept
+    assert asked.holds(replace(batches, replicas=4), knee)
+    assert not asked.holds(replace(batches, replicas=4), 1.03 * knee)
+
+
+def test_replicas_that_would_not_catch_up_after_a_disturbance_are_too_few() -> None:
+    """One by one nine do 9 × 8 a second and hold it; in fours, which any queue makes of them, they do 9 × 4."""
+    slow = fleet(Service.steady(np.array([0.0, 0.125, 0.4, 0.7, 1.0])), queue=0)
+    assert sizing("p99<1000ms").holds(replace(slow, replicas=9), 40)
+    assert sizing("p99<1000ms").fewest(slow, 40) == 11
 
 
 @pytest.mark.parametrize(

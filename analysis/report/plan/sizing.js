@@ -9,7 +9,12 @@ const sizing = (() => {
   /** Of one replica that always has a batch of the best size that is allowed. */
   const limitRps = ({ variant, maxBatch }) =>
     Math.max(...Array.from({ length: maxBatch }, (_, k) => (k + 1) / variant.fleet.service.mean_s[k + 1]));
-  const stableFrom = (asked) => Math.floor(asked.rate / limitRps(asked) + 1e-9) + 1;
+  // what full batches do, which any queue makes of them; with awaiting batches the simulation itself has to show it
+  const stableRps = (asked) => {
+    const { rule, service } = asked.variant.fleet;
+    return rule === "awaiting" ? limitRps(asked) : asked.maxBatch / service.mean_s[asked.maxBatch];
+  };
+  const stableFrom = (asked) => Math.floor(asked.rate / stableRps(asked) + 1e-9) + 1;
   const lonelyFrom = (asked) =>
     Math.max(stableFrom(asked), Math.ceil((asked.rate * (asked.variant.fleet.service.mean_s[1] + asked.waitS)) / LONELY));
 
