@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from analysis.fleet import ROUTERS
 from analysis.queueing import erlang_c, mdc_latency_s, mmc_latency_s, needed, quickest_s, stable_below_rps
 from analysis.simulate import Fleet, Routing, Rule, Service, simulate
 
@@ -77,7 +78,7 @@ def test_an_awaiting_method_is_stable_only_far_below_what_it_could_do():
 
 
 @pytest.mark.parametrize("rule", Rule)
-@pytest.mark.parametrize("routing", Routing)
+@pytest.mark.parametrize("routing", ROUTERS)
 def test_no_simulation_beats_the_bounds(rule, routing):
     gaps = np.random.default_rng(2).exponential(1, 50_000)
     spread = np.exp(0.2 * np.random.default_rng(5).normal(size=(1, 64)))
