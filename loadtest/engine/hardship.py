@@ -102,23 +102,27 @@ def _reads_slowly(here: LoadSide, address: tuple[str, int]) -> None:
 
 @contextmanager
 def telemetry_cut(here: LoadSide, fault: Fault) -> Iterator[str]:
-    _needs_samples(here)
-    here.collector.pause()
-    try:
+    with _paused(here):
         yield "device samples and clocks are not asked for; what the server keeps of them follows afterwards"
-    finally:
-        here.collector.resume()
 
 
 @contextmanager
 def collector_killed(here: LoadSide, fault: Fault) -> Iterator[str]:
     """With its greenlets dies what it knew of where it had read to."""
+    with _paused(here):
+        try:
+            yield "the collector is dead; what is sampled until it is started anew is lost"
+        finally:
+            here.collector.forget()
+
+
+@contextmanager
+def _paused(here: LoadSide) -> Iterator[None]:
     _needs_samples(here)
     here.collector.pause()
     try:
-        yield "the collector is dead; what is sampled until it is started anew is lost"
+        yield
     finally:
-        here.collector.forget()
         here.collector.resume()
 
 
