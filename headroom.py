@@ -73,7 +73,7 @@ class Front(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Front, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Front, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "HEADROOM"})
 @click.version_option(package_name="headroom", message="%(prog)s %(version)s")
 def main() -> None:
     """Load-tests live inference endpoints: how much compiling buys, and how much an endpoint can take."""

@@ -138,8 +138,9 @@ def edited(configuration: str, host: str, lost: Path) -> str:
     text = re.sub(r"(?ms)^listen stats\n.*", "", text)
     # no line of log per request
     text = re.sub(r"(?m)^ *(log .* local0 .*|option httplog)\n", "", text)
-    # this port alone may be reached from elsewhere: replicas listen on loopback
-    text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n{RULES}", text)
+    # where all of Ray is on loopback, this port alone may be reached from elsewhere; else Ray was told the host
+    text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n", text)
+    text = re.sub(r"(?m)^(frontend http_frontend\n *bind .*\n)", rf"\1{RULES}", text)
     return re.sub(r"(?m)^( *errorfile 50\d) .*", rf"\1 {lost}", text)
 
 

@@ -290,6 +290,12 @@ def test_metrics(images: Served) -> None:
     assert 'headroom_ready{model="resnet50",variant="eager"' in text
 
 
+def test_what_ray_exports_can_be_read_although_its_own_port_is_on_loopback(images: Served) -> None:
+    with urllib.request.urlopen(images.url + wire.RAY_METRICS, timeout=30) as response:
+        text = response.read().decode()
+    assert "ray_serve_deployment_replica_healthy" in text
+
+
 # ---- bert/compiled
 
 

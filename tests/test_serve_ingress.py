@@ -68,6 +68,13 @@ def test_a_host_that_was_asked_for_is_where_it_listens(tmp_path: Path, host: str
     assert "server one 127.0.0.1:30000" in text
 
 
+def test_a_host_that_ray_was_told_stays_and_has_the_same_rules(tmp_path: Path) -> None:
+    """A cluster over several machines, whose replicas cannot be on loopback either."""
+    text = ingress.edited(CONFIG.replace("bind 127.0.0.1:8123", "bind *:8123"), ingress.LOOPBACK, tmp_path)
+    assert "bind *:8123" in text
+    assert text.index("bind *:8123") < text.index("set-header") < text.index("acl healthcheck")
+
+
 def test_starting_again_with_the_same_file_changes_no_meaning(tmp_path: Path) -> None:
     once, twice = started(tmp_path), started(tmp_path, times=2)
     assert set(once.splitlines()) == set(twice.splitlines())
