@@ -291,9 +291,12 @@ def test_metrics(images: Served) -> None:
 
 
 def test_what_ray_exports_can_be_read_although_its_own_port_is_on_loopback(images: Served) -> None:
-    with urllib.request.urlopen(images.url + wire.RAY_METRICS, timeout=30) as response:
-        text = response.read().decode()
-    assert "ray_serve_deployment_replica_healthy" in text
+    until_s, text = time.monotonic() + 60, ""
+    while "ray_serve_deployment_replica_healthy" not in text:  # Ray makes its figures every ten seconds
+        assert time.monotonic() < until_s, text
+        with urllib.request.urlopen(images.url + wire.RAY_METRICS, timeout=30) as response:
+            text = response.read().decode()
+        time.sleep(0.5)
 
 
 # ---- bert/compiled
