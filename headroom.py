@@ -802,7 +802,8 @@ def doctor(port: int, host: str | None) -> None:
     marks = {"ok": "[green]ok[/green]  ", "note": "[yellow]note[/yellow]", "bad": "[red]bad[/red] "}
     worst = "ok"
     for name, state, found, advice in checks(port, host):
-        out.print(f"{marks[state]}  {name:<12} {found}" + (f" — {advice}" if advice else ""))
+        said = f"{name:<12} {found}" + (f" — {advice}" if advice else "")
+        out.print(f"{marks[state]}  " + said.replace("[", r"\["))  # headroom[serve] is no style
         worst = "bad" if state == "bad" else worst
     raise SystemExit(2 if worst == "bad" else 0)
 

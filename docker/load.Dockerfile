@@ -11,7 +11,7 @@ COPY . /src
 RUN python -m venv /opt/headroom \
  && /opt/headroom/bin/pip install --no-cache-dir --no-compile /src \
  && find /opt/headroom/lib -type d -name tests -prune -exec rm -rf {} + \
- && rm -rf /opt/headroom/lib/python*/site-packages/pip /opt/headroom/lib/python*/site-packages/pyarrow/include
+ && cd /opt/headroom/lib/python*/site-packages && rm -rf pip setuptools pyarrow/include
 
 FROM python:${PYTHON_VERSION}-slim-bookworm
 COPY --from=build /opt/headroom /opt/headroom

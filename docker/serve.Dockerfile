@@ -1,24 +1,15 @@
-# Hosts models: torch, Ray, and the compiler that torch.compile needs. On the CPU, or with DEVICE=cuda on NVIDIA GPUs.
+# Hosts models: torch, Ray, and the compiler that torch.compile needs. On the CPU, or on a CUDA base on NVIDIA GPUs.
 #
-#   docker build -f docker/serve.Dockerfile -t headroom-serve .
-#   docker build -f docker/serve.Dockerfile -t headroom-serve:cuda --build-arg DEVICE=cuda .
-ARG DEVICE=cpu
-ARG PYTHON_VERSION=3.12
-ARG CUDA_VERSION=12.8.1
+#   docker build -f docker/serve.Dockerfile -t headroom-serve:0.1.0 .
+#   docker build -f docker/serve.Dockerfile -t headroom-serve:0.1.0-cuda \
+#     --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
+ARG BASE=python:3.12-slim-bookworm
+FROM ${BASE}
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS cpu
-
-# Ubuntu 24.04 has Python 3.12 and no other
-FROM nvidia/cuda:${CUDA_VERSION}-runtime-ubuntu24.04 AS cuda
-ARG PYTHON_VERSION
-RUN apt-get update \
- && apt-get install -y --no-install-recommends python${PYTHON_VERSION}-dev python${PYTHON_VERSION}-venv \
- && rm -rf /var/lib/apt/lists/*
-
-FROM ${DEVICE}
-# g++ for Inductor's code on the CPU; Triton's launchers need it too
+# g++ for Inductor's code on the CPU, and for Triton's launchers; Python itself where the base has none
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates g++ tini \
+ && { command -v python3 || apt-get install -y --no-install-recommends python3-dev python3-venv; } \
  && rm -rf /var/lib/apt/lists/*
 
 # Such as 2.11.0+cpu: without a version, the newest of the index that pip is set to (PIP_EXTRA_INDEX_URL adds another).

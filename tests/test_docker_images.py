@@ -197,6 +197,7 @@ def test_images_are_pinned_and_ours_are_of_this_version() -> None:
     for name, service in services().items():
         check_image(service["image"])
         if "build" in service:
+            check_image(service["build"]["args"].get("BASE", service["image"]))
             assert service["image"].split(":")[1].removesuffix("-cuda") == PROJECT["project"]["version"], name
 
 
@@ -267,7 +268,7 @@ def test_gpus_are_reserved_where_they_are_meant() -> None:
     service = services()["serve-gpu"]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
-    assert service["build"]["args"]["DEVICE"] == "cuda"
+    assert service["build"]["args"]["BASE"].startswith("nvidia/cuda:")
     assert service["environment"]["HEADROOM_SERVE_DEVICE"] == "cuda"
     assert service["networks"]["default"]["aliases"] == ["serve"]  # where load and Prometheus look for it
 
