@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -135,6 +136,18 @@ def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "there is no HAProxy" in str(ingress.obstacle())
     monkeypatch.setattr("sys.platform", "darwin")
     assert "Linux only" in str(ingress.obstacle())
+
+
+def test_too_few_files_for_haproxy_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that allows 1024, where it would end at once and Ray Serve with it."""
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
+    assert ingress.obstacle() == "HAProxy may open 1024 files here, and needs 12000: raise the hard limit (nofile)"
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, resource.RLIM_INFINITY))
+    assert ingress.obstacle() is None
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may raise the limit
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
+    assert ingress.obstacle() is None
 
 
 STATISTICS = """# pxname,svname,qcur,stot,status,
