@@ -154,6 +154,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
     server = None
     try:
         server = cluster.start(options, click.echo)
+        _terminate_is_ctrl_c()  # Ray has put a handler of its own there
         click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
         threading.Event().wait()
     except KeyboardInterrupt:

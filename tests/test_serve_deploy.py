@@ -1,7 +1,11 @@
-"""Ray's own tools serve it: `ray start`, `serve deploy`, `serve run`, in the environment that the manifests prepare."""
+"""Ray's own tools serve it: `ray start`, `serve deploy`, `serve run`, in the environment that the manifests prepare.
+
+And `headroom serve` ends as whoever stops a container expects.
+"""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -106,3 +110,16 @@ def test_serve_run_takes_the_application_and_its_arguments(cluster: Cluster) -> 
     assert answers(port, "mlp", "eager")
     assert answers(port, "mlp", "compiled")
     assert cluster.get(port, wire.SERVER)["endpoints"] == ["mlp/eager", "mlp/compiled"]
+
+
+def test_headroom_serve_ends_well_when_it_is_told_to(tmp_path: Path) -> None:
+    """With 0 on SIGTERM, as of `docker stop`, and set up by the environment alone, as an image is."""
+    environment = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "HEADROOM_SERVE_PORT": str(free_port())}
+    words = [sys.executable, "-m", "headroom", "serve", "null"]
+    environment |= {"HEADROOM_SERVE_VARIANTS": "eager", "HEADROOM_SERVE_MAX_BATCH": ""}
+    with subprocess.Popen(words, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("ready: null/eager") for line in process.stdout)
+        process.send_signal(signal.SIGTERM)
+        assert "stopping\n" in process.stdout
+        assert process.wait(60) == 0
