@@ -173,7 +173,7 @@ def test_the_profiles_are_those_that_are_documented() -> None:
     found = {profile for service in SERVICES.values() for profile in service["profiles"]}
     assert found == {"cpu", "gpu", "demo", "load", "soak", "watch"}
     text = (ROOT / "docs" / "deploy.md").read_text()
-    for line in re.findall(r"^docker compose .*$", text, re.M):
+    for line in re.findall(r"^(?:\w+=\S+ )?docker compose .*$", text, re.M):
         assert set(re.findall(r"--profile (\w+)", line)) <= found, line
         assert set(re.findall(r"--scale (\w+)=", line)) <= set(SERVICES), line
         assert set(re.findall(r"--exit-code-from (\w+)", line)) <= set(SERVICES), line
