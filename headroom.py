@@ -35,6 +35,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 MISUSES = (
     ("analysis.records", "RunError"),
+    ("analysis.sizing", "QuestionError"),
     ("loadtest.engine.scenario", "ScenarioError"),
     ("serve.spec", "ServeError"),
 )
@@ -500,6 +501,8 @@ def soak(scenario: str | None, **given: Any) -> None:
     resumed = Path(given["resume"]).resolve() if given["resume"] else None
     if resumed is None and scenario is None:
         refuse("soak what? give a scenario such as bert, or --resume with the run to go on with")
+    if resumed and not resumed.is_dir():  # before the lock makes its parent
+        refuse(f"{given['resume']} is not a folder")
     run_dir = resumed.parent if resumed else Path(given["run_dir"] or "runs")
     with launch.alone(run_dir) as lock:
         if resumed:
@@ -786,6 +789,149 @@ def rows(folder: Path, table: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# ---- plan
+
+
+def question_options(function: Function) -> Function:
+    """What is measured, and what is to be held, shared by `plan` and `tune`."""
+    for option in reversed(
+        [
+            click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]..."),
+            click.option("--slo", default="", metavar="p99<50ms", help="the objective, errors and goodput too"),
+            click.option("--endpoint", "endpoints", multiple=True, metavar="NAME", help="only these, such as bert/*"),
+            click.option(
+                "--burst", default="poisson", show_default=True, help="arrivals: poisson, constant, or gamma:0.25"
+            ),
+            click.option("--json", "as_json", is_flag=True, help="print JSON instead of tables"),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@main.command()
+@question_options
+@click.option("--rate", type=float, help="requests per second that are to be answered")
+@click.option(
+    "--shape", default="flat", show_default=True, help="how the rate changes: sine:0.5:86400, spike:3:0:600 …"
+)
+@click.option("--growth", metavar="20%/quarter", help="of the rate, for a table of the next two years")
+@click.option("--n-plus", type=int, default=0, show_default=True, help="replicas that may be lost at once")
+@click.option("--replicas-per-gpu", type=int, help="replicas that share a device [default: as they were measured]")
+@click.option("--max-batch", type=int, help="requests per batch, in place of what was measured")
+@click.option("--max-wait-ms", type=float, help="batch wait, in place of what was measured")
+@click.option("--gpu-hour", type=float, help="price of a device's hour (of a machine's, where the CPU serves)")
+@click.option("--kwh", type=float, help="price of a kilowatt-hour, where it is paid for beside the device")
+@click.option("--co2", "co2_kg_per_kwh", type=float, help="kilograms of CO2e of a kilowatt-hour")
+@click.option("--currency", default="", help="of the prices, as it is printed")
+@click.option(
+    "--autoscale", is_flag=True, help="simulate an autoscaler over --shape; write serve.yaml, hpa.yaml, keda.yaml"
+)
+@click.option("--cold-start", type=float, help="seconds until a new replica serves, in place of what was measured")
+@click.option("--out", type=click.Path(path_type=Path), help="folder to write to [default: plans/UTC-model]")
+def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: bool, **given: Any) -> None:
+    """Says how many replicas hold an objective at a rate, what they cost, and how sure that is, from measured RUNS."""
+    from analysis import candidates, console, plan_words, scaling
+    from analysis import plan as plans
+    from analysis.records import run_folder
+
+    with console.progress() as tell:
+        runs, asked = _loaded("plan from", folders), _question(given, tell)
+        if autoscale:
+            scaling.Curve.parse(asked.shape)
+        per_gpu, wait_ms = given["replicas_per_gpu"], given["max_wait_ms"]
+        variants, left_out = candidates.variants(
+            runs, asked.slo, endpoints=given["endpoints"], replicas_per_gpu=per_gpu, tell=tell,
+            max_batch=given["max_batch"], batch_wait_s=None if wait_ms is None else wait_ms / 1e3,
+        )  # fmt: skip
+        made = plans.plan([run.folder.name for run in runs], variants, asked, left_out)
+        advice = scaling.advise(*made.best, asked, given["cold_start"]) if autoscale and made.best else None
+        folder = out or run_folder(Path("plans"), "", made.model)
+        tell(f"writing {folder}")
+        made.write(folder, shlex.join(["headroom", *sys.argv[1:]]), advice)
+    if as_json:
+        click.echo((folder / "plan.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        console.found(plan_words.warnings(made), plan_words.blocks(made, advice), [plan_words.conclusion(made)])
+        click.echo(f"plan: {(folder / 'plan.html').resolve()}")
+    raise SystemExit(made.exit_code)
+
+
+@main.command()
+@question_options
+@click.option("--objective", type=click.Choice(["rate", "energy"]), default="rate", show_default=True)
+def tune(folders: tuple[Path, ...], as_json: bool, objective: str, **given: Any) -> None:
+    """Looks for the settings with the highest rate within the objective, or the least energy, in measured RUNS."""
+    from analysis import console
+    from analysis import tune as tuning
+
+    with console.progress() as tell:
+        runs = _loaded("tune from", folders)
+        found = tuning.tune(runs, _sizing(given, tell), objective, given["endpoints"])
+    sentences = list(tuning.sentences(found, runs))
+    if as_json:
+        click.echo(json.dumps(found.as_json() | {"notes": sentences}, indent=1, ensure_ascii=False))
+    else:
+        console.found((), [tuning.block(found)], sentences)
+    raise SystemExit(0 if found.best else 1)
+
+
+def _loaded(what: str, folders: Sequence[Path]) -> list[Any]:
+    import analysis
+
+    if not folders:
+        refuse(f"{what} what? give one or more run folders, such as runs/20261120T101500Z-bert")
+    return [analysis.load(folder) for folder in folders]
+
+
+def _sizing(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
+    from analysis.records import Slo
+    from analysis.sizing import Objective, Sizing, Traffic
+
+    if not given["slo"]:
+        refuse("hold what? give an objective, such as --slo 'p99<50ms'")
+    try:
+        slo = Slo.parse(given["slo"])
+    except ValueError as problem:
+        refuse(f"--slo: {problem}")
+    return Sizing(Objective(slo), Traffic.parse(given["burst"], _drawn), tell=tell)
+
+
+def _question(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
+    from analysis.prices import Prices
+    from analysis.question import Growth, Question
+    from loadtest.engine.arrivals import mean_arrivals, parse_shape, peak
+
+    if given["rate"] is None:
+        refuse("hold how much? give a rate, such as --rate 5000")
+    try:
+        kind, _ = parse_shape(given["shape"])
+    except ValueError as problem:
+        refuse(f"--shape: {problem}")
+    span_s = 86_400.0 if kind == "spike" else 60.0  # of a day with one spike, or of a shape that fills any span
+    return Question(
+        rate_rps=given["rate"],
+        sizing=_sizing(given, tell),
+        prices=Prices(**{key: given[key] for key in ("gpu_hour", "kwh", "co2_kg_per_kwh", "currency")}),
+        n_plus=given["n_plus"],
+        shape=given["shape"],
+        peak=peak(given["shape"]),
+        mean=1.0 if kind == "sine" else mean_arrivals(given["shape"], span_s) / span_s,
+        growth=None if given["growth"] is None else Growth.parse(given["growth"]),
+    )
+
+
+def _drawn(count: int, seed: int, burstiness: float) -> Any:
+    """So many arrivals in seconds at a rate of one."""
+    from loadtest.engine.arrivals import Pattern
+
+    pattern = Pattern("constant") if burstiness == float("inf") else Pattern("gamma", burstiness)
+    milliseconds = 1.01 * count + 100
+    while len(found := pattern.offsets(1000.0, milliseconds / 1000, seed)) < count:
+        milliseconds *= 1.1
+    return found[:count] / 1e6
 
 
 # ---- doctor

@@ -23,7 +23,7 @@ from analysis.tables import COLUMNS, VanishedError, segment
 LEAST = 19
 
 
-def compact(folder: Path, until: int) -> None:
+def compact(folder: Path, until: int = 1 << 30) -> None:
     for table in COLUMNS:
         for path in segments(folder, table):
             if int(path.stem.rpartition("-")[2]) < until:

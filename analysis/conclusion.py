@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from analysis import verdict, words
+from analysis import struck, verdict, words
 from analysis.capacity import Capacity
 from analysis.compare import Pair
 from analysis.records import Manifest, Slo
@@ -49,7 +49,8 @@ def conclusion(
         searched = any(event["event"] == "knee" for event in run.events)
         clause = sustained(judgeable, run.manifest.slos, best, searched)
     else:
-        clause = answered(run.measured, run.manifest.slos, judged, best)
+        clause = answered(run.calm, run.manifest.slos, judged, best)
+        clause += ", the time of planned faults left out" if clause and struck.injected(run) else ""
     said = [soaked] if soaked else []
     if open_ and not soaked:
         what = "whether the objective is met" if run.manifest.slos else "what the endpoints can take"

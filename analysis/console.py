@@ -6,7 +6,9 @@ The only file of the analysis that knows `rich`; imported by the command that pr
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.lineage_words import Block
 
 STYLES = {"worse": "bold red", "better": "bold green"}
+QUIET_S = 10.0
 
 
 def console() -> Console:
@@ -104,6 +107,35 @@ def blocks(shown: Iterable[Block]) -> None:
     out = console()
     for block in shown:
         _block(out, block)
+
+
+def found(before: Iterable[str], shown: Iterable[Block], after: Iterable[str]) -> None:
+    """Sentences that stand above all else, tables, and sentences below them."""
+    out = console()
+    for sentence in before:
+        out.print(Text(sentence, "yellow"), soft_wrap=True)
+    blocks(shown)
+    for sentence in after:
+        out.print(sentence, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Says what is being done: on a terminal at once, into a log every ten seconds."""
+    out = Console(stderr=True, highlight=False)
+    if out.is_terminal:
+        with out.status("") as status:
+            yield lambda what: status.update(Text(what))
+        return
+    told_s = time.monotonic()
+
+    def tell(what: str) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s > QUIET_S:
+            told_s = time.monotonic()
+            out.print(f"… {what}", markup=False)
+
+    yield tell
 
 
 def _block(out: Console, block: Block) -> None:

@@ -9,6 +9,9 @@ Neighbouring minutes resemble each other, so what chance does is not what it doe
 is left is taken to be autoregressive, and is drawn again some hundred times: how much the clearest of all candidates
 shows in these is what the real one is held against. That pays for having looked everywhere, too. Pure: arrays in,
 numbers out; a hole is NaN. How often it is wrong: tests/bench/soak_findings.py.
+
+Where the load followed a curve by plan, what follows the load is fitted beside level and changes, as a cubic function
+of it, so that a change is one at equal load.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ ENDS = 12
 """Times the mean that chance comes to, of what the start of a trend or the end of a spell has to explain."""
 NEW = 0.2
 """Of a candidate's shape that those found before do not have."""
+POWERS = 3
+"""Of the load: a queue's P99 over a sensible range of it is a cubic to a fraction of a per cent."""
 _EULER = 0.5772156649
 
 
@@ -90,35 +95,53 @@ class _Candidate:
         return inside
 
 
-def drift(values: Floats, *, by: str = "median", floor: float = 0.0, seed: int = 1) -> Drift | None:
-    """What the values did; None where there are too few. `floor`: less noise than that is not believed."""
+def drift(
+    values: Floats, *, by: str = "median", floor: float = 0.0, load: Floats | None = None, seed: int = 1
+) -> Drift | None:
+    """What the values did; None where there are too few. `floor`: less noise than that is not believed.
+
+    `load`: what was asked for in each cell, where that changed by plan.
+    """
     size = max(1, -(-len(values) // BLOCKS))
     blocks = _blocks(values, size, by)
     known = np.flatnonzero(~np.isnan(blocks)).astype(np.int64)
     if len(known) < LEAST:
         return None
     floor = max(floor, 1e-9 * abs(float(np.median(blocks[known]))))  # what sums are rounded by
+    follows = _powers(values, load)
+    beside = np.array([_blocks(column, size, "mean")[known] for column in follows.T]).reshape(-1, len(known)).T
     level = _calm(blocks[known], floor)
     rng = np.random.default_rng(seed)
     chosen: list[_Candidate] = []
     p_values: list[float] = []
     while True:
-        p_value, clearest, draws = _clearest(level, known, chosen, _candidates(known), floor, rng)
+        p_value, clearest, draws = _clearest(level, known, beside, chosen, _candidates(known), floor, rng)
         if p_value > CLEAR and not chosen:  # two jumps hide each other in what they leave
-            p_value, clearest = _in_halves(level, known, floor, rng)
+            p_value, clearest = _in_halves(level, known, beside, floor, rng)
         if p_value > CLEAR or len(chosen) == MOST:
-            return _fitted(values, known, level, size, chosen, p_values, draws)
+            return _fitted(values, follows, known, beside, level, size, chosen, p_values, draws)
         p_values.append(p_value)
-        chosen.append(_sharpened(clearest, level, known, chosen, draws))
+        chosen.append(_sharpened(clearest, level, known, beside, chosen, draws))
+
+
+def _powers(values: Floats, load: Floats | None) -> Floats:
+    """A column for each power of the load, each zero in the mean; none where it was even."""
+    known = ~np.isnan(values)
+    if load is None or np.ptp(load[known]) < 1e-3 * abs(load[known]).max():
+        return np.zeros((len(values), 0))
+    even = (load - load[known].mean()) / load[known].std()
+    columns = even[:, None] ** np.arange(1, POWERS + 1)
+    found: Floats = columns - columns[known].mean(axis=0)
+    return found
 
 
 def _clearest(
-    level: Floats, known: Ints, chosen: Sequence[_Candidate], candidates: Sequence[_Candidate], floor: float,
-    rng: np.random.Generator,
+    level: Floats, known: Ints, beside: Floats, chosen: Sequence[_Candidate], candidates: Sequence[_Candidate],
+    floor: float, rng: np.random.Generator,
 ) -> tuple[float, _Candidate, Floats]:  # fmt: skip
     """The clearest of the candidates beside those chosen, how often chance shows as much, and draws of the noise."""
     shapes = np.array([one.shape(known) for one in candidates]).T
-    frame, _ = np.linalg.qr(_design(known, chosen))
+    frame, _ = np.linalg.qr(_design(known, beside, chosen))
     left, apart = level - frame @ (frame.T @ level), shapes - frame @ (frame.T @ shapes)
     length, wide = np.linalg.norm(apart, axis=0), np.linalg.norm(shapes - shapes.mean(axis=0), axis=0)
     apart = np.where(length > NEW * wide, apart / np.maximum(length, 1e-12), 0.0)
@@ -150,20 +173,22 @@ def _loudness(rest: Floats, known: Ints, chosen: Sequence[_Candidate]) -> Floats
     return np.maximum(spread[part] / level, 0.05) if level > 0 else np.ones(len(rest))
 
 
-def _in_halves(level: Floats, known: Ints, floor: float, rng: np.random.Generator) -> tuple[float, _Candidate]:
+def _in_halves(
+    level: Floats, known: Ints, beside: Floats, floor: float, rng: np.random.Generator
+) -> tuple[float, _Candidate]:
     """The clearest jump of either half by itself, which is a second look."""
     middle = len(known) // 2
     found = [(1.0, _Candidate("step", int(known[middle])))]
     for half in (slice(0, middle), slice(middle, None)):
         if len(known[half]) >= LEAST:
             jumps = [one for one in _candidates(known[half]) if one.kind != "trend"]
-            p_value, clearest, _ = _clearest(level[half], known[half], (), jumps, floor, rng)
+            p_value, clearest, _ = _clearest(level[half], known[half], beside[half], (), jumps, floor, rng)
             found.append((min(1.0, 3 * p_value), clearest))
     return min(found, key=lambda pair: pair[0])
 
 
-def _design(known: Ints, chosen: Sequence[_Candidate]) -> Floats:
-    return np.column_stack([np.ones(len(known)), *(one.shape(known) for one in chosen)])
+def _design(known: Ints, beside: Floats, chosen: Sequence[_Candidate]) -> Floats:
+    return np.column_stack([np.ones(len(known)), *(one.shape(known) for one in chosen), beside])
 
 
 def _rest(left: Floats, apart: Floats) -> Floats:
@@ -175,12 +200,13 @@ def _rest(left: Floats, apart: Floats) -> Floats:
 
 
 def _fitted(
-    values: Floats, known: Ints, level: Floats, size: int, chosen: Sequence[_Candidate], p_values: Sequence[float],
-    draws: Floats,
+    values: Floats, follows: Floats, known: Ints, beside: Floats, level: Floats, size: int,
+    chosen: Sequence[_Candidate], p_values: Sequence[float], draws: Floats,
 ) -> Drift:  # fmt: skip
     """Sizes together, their errors from the noise, and instants as fine as the cells."""
-    inverse = np.linalg.pinv(_design(known, chosen))
+    inverse = np.linalg.pinv(_design(known, beside, chosen))
     sizes, errors = inverse @ level, (inverse @ draws).std(axis=1)
+    values = values - follows @ sizes[1 + len(chosen) :]
     cells = np.arange(len(values), dtype=np.float64)
     in_blocks = (cells - (size - 1) / 2) / size
     shapes = [one.shape(in_blocks) for one in chosen]
@@ -197,16 +223,21 @@ def _fitted(
             shapes[number] = ((cells >= start) & (cells < (math.inf if end is None else end))).astype(float)
         changes.append(Change(one.kind, start, end, amount, error, p_values[number]))
     fitted = sizes[0] + sum((s * sizes[1 + k] for k, s in enumerate(shapes)), np.zeros(len(cells)))
-    line = (known - known.mean()) / ((known - known.mean()) ** 2).sum()
-    halves = np.where(np.arange(len(known)) < len(known) // 2, -2.0, 2.0) / len(known)
-    return Drift(
-        tuple(changes), float(sizes[0]), fitted, float((line @ draws).std()) / size, float((halves @ draws).std())
-    )
+    frame, _ = np.linalg.qr(_design(known, beside, ()))
+
+    def error_of(shape: Floats) -> float:
+        apart = shape - frame @ (frame.T @ shape)
+        return float((apart @ draws).std()) / max(float(apart @ apart), 1e-300)
+
+    halves = (np.arange(len(known)) >= len(known) // 2).astype(float)
+    return Drift(tuple(changes), float(sizes[0]), fitted, error_of(known.astype(float)) / size, error_of(halves))
 
 
-def _sharpened(one: _Candidate, level: Floats, known: Ints, others: Sequence[_Candidate], draws: Floats) -> _Candidate:
+def _sharpened(
+    one: _Candidate, level: Floats, known: Ints, beside: Floats, others: Sequence[_Candidate], draws: Floats
+) -> _Candidate:
     """With its ends to the block: candidates lie further apart. It has no start, or end, where one explains no more."""
-    design, last = _design(known, others), int(known[-1]) + 1
+    design, last = _design(known, beside, others), int(known[-1]) + 1
 
     def left(tried: _Candidate) -> float:
         whole = np.column_stack([design, tried.shape(known)])

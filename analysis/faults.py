@@ -30,6 +30,9 @@ STEADY_SLICES = 5
 LEAST_SLICES = 3
 """Of the time before, without which nothing is judged."""
 MARGIN = 1.1
+LOAD_KILLED = "load_killed"
+UNFELT = ("telemetry_cut", "collector_killed")
+"""What the endpoint does not notice: if users are served worse meanwhile, it is not because of these."""
 PAUSE_S = 5.0
 """Between two chapters, at most."""
 UNKNOWN = "too little is known of the time before it to say when users were served as before"
@@ -75,29 +78,45 @@ class FaultEffect:
     sentence: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault with the time that it takes out of what is judged: from the first request that was under way."""
+
+    effect: FaultEffect
+    start_ns: int
+    end_ns: int
+
+
 def faults(run: Run) -> list[FaultEffect]:
+    return [one.effect for one in run.struck]
+
+
+def struck(run: Run) -> list[Struck]:
     """Every fault of the run, in the order in which they were injected; those that could not be, too."""
     # another source may write events of this name without times, from which nothing can be told
     told = [e for e in run.events if e["event"] == "fault" and type(e.get("start_ns")) is type(e.get("id")) is int]
     begun = sorted((e for e in told if e.get("phase") != "end"), key=lambda event: int(event["start_ns"]))
     ends = {event["id"]: event["end_ns"] for event in told if event.get("end_ns")}
-    struck = [int(event["start_ns"]) for event in begun if event.get("phase") != "refused"]
+    instants = [int(event["start_ns"]) for event in begun if event.get("phase") != "refused"]
     admitted = run.manifest.totals.get("lost", 0) - run.tallies.statuses[LOST] if begun else 0
-    found: list[FaultEffect] = []
+    over_at_ns = max((int(step["end_ns"]) for step in run.manifest.scenario["steps"]), default=1 << 62)
+    found: list[Struck] = []
     free_ns = 0
     for event in begun:
         start_ns = int(event["start_ns"])
         if event.get("phase") == "refused":
-            found.append(_bare(run, event, None, "it could not be injected: {said}"))
+            found.append(Struck(_bare(run, event, None, "it could not be injected: {said}"), start_ns, start_ns))
             continue
         end_ns = ends.get(event["id"])
         seconds = None if end_ns is None else (end_ns - start_ns) / 1e9
         last_ns = (end_ns or start_ns) + round(HORIZON_S * 1e9)
-        next_ns = min([last_ns, *(at for at in struck if at > start_ns)])
+        next_ns = min([last_ns, *(at for at in instants if at > start_ns)])
         whole = (start_ns - WINDOW_NS, next_ns)
         span = _Span(free_ns, start_ns, int(end_ns or next_ns), next_ns)
         bare = _bare(run, event, seconds, "no arrival is there from which to tell what users saw")
         free_ns = max(free_ns, span.end_ns)
+        # a recovery that nobody can tell is given a minute
+        untold_ns = max(span.end_ns, min(next_ns, span.end_ns + WINDOW_NS))
         seen = []
         for endpoint, steps in _loads(run, start_ns).items():
             # what was sent before may still have been under way when it struck
@@ -105,9 +124,15 @@ def faults(run: Run) -> list[FaultEffect]:
             if len(rows):
                 closed = {int(step["index"]) for step in steps if step.get("concurrency")}
                 effect, over_ns = _effect(replace(bare, endpoint=endpoint), rows, span, closed, admitted)
-                seen.append(effect)
+                under_way = rows.intended_ns[rows.under_way(start_ns)]
+                until_ns = max(over_ns, span.end_ns if effect.recovered_s is not None else untold_ns)
+                if effect.fault in UNFELT:
+                    until_ns = span.end_ns
+                if effect.fault == LOAD_KILLED:  # its share of the arrivals is gone until the step ends
+                    until_ns = max([until_ns, *(int(step["end_ns"]) for step in steps if step["start_ns"] <= start_ns)])
+                seen.append(Struck(effect, int(min([start_ns, *under_way])), min(until_ns, over_at_ns)))
                 free_ns = max(free_ns, over_ns)
-        found += seen or [bare]
+        found += seen or [Struck(bare, start_ns, min(untold_ns, over_at_ns))]
     return found
 
 

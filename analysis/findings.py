@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import words
+from analysis import struck, words
 from analysis.conclusion import to_uncertainty
 from analysis.devices import THROTTLED, THROTTLES
 from analysis.drift import Drift, drift
-from analysis.series import COUNTERS, MEMORY, Series, series
+from analysis.scan import Floats
+from analysis.series import COUNTERS, MEMORY, Series, loads, series
 from analysis.sketch import LEVEL
-from analysis.stalls import longest, peaks, stalls
+from analysis.stalls import longest, peaks, smallest, stalls
+from analysis.struck import Spans, lost_s
 from analysis.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -35,8 +37,6 @@ REACH = 2.4
 """Standard errors either way: 1.96, and more for the noise being known from the same hours."""
 AROUND = 10
 """Cells before and after an instant that are compared to see what else changed."""
-LOADED = ("achieved_rps", "util_pct", "power_w")
-"""What follows the load, and is not judged where that changes by plan."""
 _ORDER = ("p99_ms", "error_share", *MEMORY, "p50_ms", "achieved_rps", "throttled_pct")
 
 
@@ -75,6 +75,10 @@ class Looked:
     findings: tuple[Finding, ...]
     looks: int
     """At so many series, endpoints and further changes."""
+    stalls_visible: Mapping[str, tuple[float, float]]
+    """By endpoint: by how many ms a stall must hold requests up to show, at periods of up to so many seconds."""
+    taken: Spans
+    """The time of planned faults, of which nothing here was looked at."""
 
     def slope_visible(self, one: Series) -> float | None:
         """The smallest slope by hour, as a share of the level, that would have shown in four of five such soaks."""
@@ -101,22 +105,37 @@ def _clear(level: float) -> float:
 def look(run: Run) -> Looked:
     """Everything at once: corrections need the number of all looks."""
     line, shown = series(run)
-    planned = run.manifest.scenario.get("daily") or run.manifest.scenario.get("shape") not in (None, "flat")
-    judged = [one for one in shown if one.quantity.matters is not None and not (planned and one.name in LOADED)]
+    load, taken = loads(run, line), struck.spans(run)
+    judged = [
+        replace(one, values=_emptied(one.values, taken, line, line.slice_ns))
+        for one in shown
+        if one.quantity.matters is not None
+    ]
     drifts = {
         (one.name, one.subject): found
         for one in judged
-        if (found := drift(one.scaled, by=one.quantity.by, floor=one.floor or _floor(one))) is not None
+        if (found := drift(one.scaled, by=one.quantity.by, floor=one.floor or _floor(one), load=load)) is not None
     }
     tried = [
         row for one in judged if (found := drifts.get((one.name, one.subject))) for row in _changes(one, found, line)
     ]
-    held = {endpoint: stalls(peak) for endpoint, peak in peaks(run, line).items()}
+    slowest = {endpoint: _emptied(peak, taken, line, 10**8) for endpoint, peak in peaks(run, line).items()}
+    held = {endpoint: stalls(peak) for endpoint, peak in slowest.items()}
     tried += [row for endpoint, found in held.items() for row in _stalls(endpoint, found, line)]
     looks = len(drifts) + len(held) + sum(max(0, len(found.changes) - 1) for found in drifts.values())
-    facts = [*_throttles(run, line), *_compiled(run.events)]
+    facts = [*_throttles(run, line), *_compiled(run.events, taken)]
     called = sorted([*_holm(tried, max(1, looks)), *facts], key=_rank)
-    return Looked(line, tuple(shown), drifts, tuple(_beside(called, run.events, shown, line)), max(1, looks))
+    told = tuple(_beside(called, run.events, shown, line, taken))
+    visible = {endpoint: least for endpoint, peak in slowest.items() if (least := smallest(peak)) is not None}
+    return Looked(line, tuple(shown), drifts, told, max(1, looks), visible, taken)
+
+
+def _emptied(values: Floats, taken: Spans, line: Timeline, cell_ns: int) -> Floats:
+    """With a hole wherever a planned fault was felt."""
+    found = values.copy() if taken else values
+    for start, end in taken:
+        found[max(0, (start - line.zero_ns) // cell_ns) : max(0, -((line.zero_ns - end) // cell_ns))] = math.nan
+    return found
 
 
 def _floor(one: Series) -> float:
@@ -250,8 +269,8 @@ def _throttles(run: Run, line: Timeline) -> Iterator[Finding]:
         )
 
 
-def _compiled(events: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Counters of the server that moved, one finding as long as they keep moving."""
+def _compiled(events: Sequence[Mapping[str, Any]], taken: Spans) -> Iterator[Finding]:
+    """Counters of the server that moved, one finding as long as they keep moving; a planned fault moves them too."""
     told: dict[str, list[Mapping[str, Any]]] = {}
     for event in events:
         if event["event"] == "server":
@@ -260,6 +279,7 @@ def _compiled(events: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         for name in COUNTERS:
             known = [(int(event["time_ns"]), int(event[name])) for event in mine if isinstance(event.get(name), int)]
             moved = [(a[0], b[0], b[1] - a[1]) for a, b in pairwise(known) if b[1] > a[1]]
+            moved = [one for one in moved if not lost_s(taken, *one[:2])]
             while moved:
                 run = 1
                 while run < len(moved) and moved[run][0] - moved[run - 1][1] < BESIDE_NS:
@@ -277,13 +297,17 @@ def _compiled(events: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _beside(
-    found: Sequence[Finding], events: Sequence[Mapping[str, Any]], shown: Sequence[Series], line: Timeline
-) -> Iterator[Finding]:
+    found: Sequence[Finding], events: Sequence[Mapping[str, Any]], shown: Sequence[Series], line: Timeline,
+    taken: Spans,
+) -> Iterator[Finding]:  # fmt: skip
     near = max(BESIDE_NS, 2 * line.slice_ns)
     for row in found:
+        # what comes out of a planned fault begins where that was over
+        begun = min([start for start, end in taken if start <= row.start_ns <= end + near], default=row.start_ns)
         said = [
-            _event(event) for event in events if _notable(event) and abs(int(event["time_ns"]) - row.start_ns) <= near
-        ]
+            _event(event) for event in events
+            if _notable(event) and begun - near <= int(event["time_ns"]) <= row.start_ns + near
+        ]  # fmt: skip
         others = [other for other in found if other is not row and abs(other.start_ns - row.start_ns) <= near]
         # what may be why before what is the same once more
         said += [other.sentence for other in sorted(others, key=lambda other: other.subject == row.subject)]

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis import verdict, words
+import numpy as np
+
+from analysis import struck, verdict, words
 from analysis.capacity import Capacity
 from analysis.compare import Pair
 from analysis.conclusion import on_one_machine, three
@@ -75,9 +77,9 @@ def risks(run: Run, compared: Sequence[Pair], limits: Sequence[Capacity]) -> lis
 
 
 def _untrusted(run: Run) -> Iterator[Risk]:
-    steps = [step for step in run.measured if step.summary.n and not step.summary.trusted]
+    steps = [step for step in run.calm if step.summary.n and not step.summary.trusted]
     if steps:
-        of = f"{len(steps)} of {len(run.measured)} steps cannot be trusted"
+        of = f"{len(steps)} of {len(run.calm)} steps cannot be trusted"
         yield Risk("untrusted", WRONG, f"{of}: {_where(steps[0])} {steps[0].summary.reasons[0]}", len(steps))
 
 
@@ -160,7 +162,9 @@ def _failures(run: Run) -> Iterator[Risk]:
 
 
 def _incidents(run: Run) -> Iterator[Risk]:
-    found = [event for event in run.events if event["event"] in LOST_SIGHT]
+    told = [event for event in run.events if event["event"] in LOST_SIGHT]
+    planned = struck.inside(np.array([int(event.get("time_ns") or 0) for event in told]), struck.spans(run))
+    found = [event for event, known in zip(told, planned.tolist(), strict=True) if not known]
     if found:
         first = found[0]
         what = str(first["event"]).replace("_", " ")
@@ -211,7 +215,7 @@ def _dependent(run: Run) -> Iterator[Risk]:
 def _unsteady(run: Run) -> Iterator[Risk]:
     found = [
         (step, next((r for r in step.summary.reasons if r.startswith("not steady: ")), ""))
-        for step in run.measured
+        for step in run.calm
         if step.summary.steady is False and not step.overloaded
     ]
     if found:

@@ -127,6 +127,30 @@ def series(run: Run) -> tuple[Timeline, list[Series]]:
     return line, [*_endpoints(run, line), *_devices(run, line), *_told(run, line)]
 
 
+def loads(run: Run, line: Timeline) -> Floats | None:
+    """What was asked for by plan in each cell, as a factor of its mean; None where that was the same throughout.
+
+    Of a curve over the whole soak (`daily`, a sine) what its plan says, of shapes within steps what was due.
+    """
+    scenario = run.manifest.scenario
+    kind, _, numbers = str(scenario.get("daily") or "").partition(":")
+    if kind == "sine":
+        depth, period_s = (float(number) for number in numbers.split(":")[:2])
+        begin = min((int(step["start_ns"]) for step in scenario["steps"]), default=line.zero_ns)
+        turn, edges_s = 2 * math.pi / period_s, (np.arange(line.slices + 1) * line.slice_s) - line.at(begin)
+        found: Floats = 1 - depth / turn * np.diff(np.cos(turn * edges_s)) / line.slice_s
+        return found
+    if scenario.get("shape") in (None, "", "flat"):
+        return None
+    due, seconds, each = np.zeros(line.slices), np.zeros(line.slices), line.slice_s // Timeline.of(run).slice_s
+    for tally in run.tallies.groups.values():
+        at = (tally.first + np.arange(len(tally.by_time))) // each
+        np.add.at(due, np.minimum(at, line.slices - 1), tally.by_time.sum(axis=1))
+    for endpoint in {endpoint for _, endpoint in run.tallies.groups}:
+        seconds += covered(run, endpoint, line)
+    return np.divide(due, seconds, where=seconds > 0, out=np.zeros(line.slices))
+
+
 # ---- endpoints
 
 

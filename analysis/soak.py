@@ -1,8 +1,9 @@
 """A soak: what hours of traffic brought to light, the verdict on it, and the sentence that is read out.
 
 Puts together what `findings` say and what was noted beside the traffic; other modes have none of it, and pay nothing.
-The limits are `scenario.soak`'s. A soak passes where nothing is over a limit and something over it would have shown;
-where it would not have, as in one that was too short, it cannot say, and names the smallest that it could have shown.
+Limits that were asked for are `scenario.soak`'s: nothing may be over one, and something over it would have to have
+shown, else the soak cannot say. Those that nobody asked for hold as far as it could see, which is said, and down to
+`LOOSEST`. So a short soak passes on what it can say; what it could have shown stands beside its verdict.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import verdict, words
+from analysis import struck, verdict, words
 from analysis.findings import Finding, Looked, look, short
-from analysis.series import MEMORY, Series
+from analysis.footprint import Process, processes
+from analysis.series import MEMORY, QUANTITIES, Series
 from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 MODE = "soak"
 MOST_SAID = 3
 """Findings in the sentence that is read out."""
+SHORTEST_S = 300.0
+"""24 cells of ten seconds, and some settle time: less is no series."""
+LOOSEST = {"p99_trend_pct_h": 100.0, "p99_step_pct": 50.0, "memory_pct_h": 10.0}
+"""What must have shown for a limit that nobody asked for to count as kept; trends in percent over the whole soak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +43,30 @@ class Limits:
     """Jump of P99, in percent."""
     memory_pct_h: float = 1.0
     """Growth of the server's memory, in percent by hour."""
+    stall_ms: float | None = None
+    """How long requests may be held up again and again; None: any time."""
+    asked: tuple[str, ...] = ()
+    """Those of them that somebody asked for."""
 
     @classmethod
     def of(cls, run: Run) -> Limits:
         found = run.manifest.scenario.get("soak")
         known = found if isinstance(found, Mapping) else {}
-        return cls(**{one.name: float(known[one.name]) for one in fields(cls) if known.get(one.name) is not None})
+        asked = tuple(one.name for one in fields(cls) if isinstance(known.get(one.name), int | float))
+        return cls(asked=asked, **{name: float(known[name]) for name in asked})
 
-    def of_trend(self, series: str) -> float | None:
-        return self.p99_trend_pct_h if series == "p99_ms" else self.memory_pct_h if series in MEMORY else None
+    def name(self, kind: str, series: str) -> str | None:
+        """Of the limit that holds for a change of this kind."""
+        if kind == "stall":
+            return "stall_ms"
+        if series == "p99_ms":
+            return "p99_trend_pct_h" if kind == "trend" else "p99_step_pct" if kind in ("step", "spell") else None
+        return "memory_pct_h" if kind == "trend" and series in MEMORY else None
 
-    def of_step(self, series: str) -> float | None:
-        return self.p99_step_pct if series == "p99_ms" else None
+    def most(self, kind: str, series: str) -> float | None:
+        name = self.name(kind, series)
+        found: float | None = getattr(self, name) if name else None
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,12 @@ class Visible:
     subject: str
     slope_pct_h: float | None
     step_pct: float | None
+    stall_ms: float | None = None
+    """Of P99: by how long the requests of a stall would have to be held up, at periods of up to `stall_s`."""
+    stall_s: float | None = None
+
+    def of(self, kind: str) -> float | None:
+        return {"trend": self.slope_pct_h, "step": self.step_pct, "stall": self.stall_ms}[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +93,6 @@ class Gap:
     end_ns: int
     scheduled: int
     """Arrivals that the plan had in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of the load generator over the soak."""
-
-    role: str
-    samples: int
-    rss_first_bytes: int | None
-    rss_last_bytes: int | None
-    rss_most_bytes: int | None
-    cpu_mean_pct: float | None
-    cpu_most_pct: float | None
-    open_files_most: int | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,11 +107,13 @@ class Soak:
     limits: Limits
     visible: tuple[Visible, ...]
     hours: float
+    faults_s: float
+    """Of planned faults, in which nothing was looked for."""
     looked: Looked
     sentence: str
 
     def as_json(self) -> dict[str, Any]:
-        judged = {name: getattr(self, name) for name in ("verdict", "reasons", "hours")}
+        judged = {name: getattr(self, name) for name in ("verdict", "reasons", "hours", "faults_s")}
         judged |= {"limits": asdict(self.limits), "visible": [asdict(row) for row in self.visible]}
         tables = {name: [asdict(row) for row in getattr(self, name)] for name in ("findings", "gaps", "processes")}
         return {**tables, "verdict": judged}
@@ -113,15 +125,16 @@ def soak(run: Run) -> Soak | None:
         return None
     looked, limits = look(run), Limits.of(run)
     found = tuple(replace(row, fails=_over(row, limits)) for row in looked.findings)
-    judged = [one for one in looked.series if limits.of_trend(one.name) is not None]
-    visible = tuple(
-        Visible(one.name, one.subject, _pct(looked.slope_visible(one)), _pct(looked.step_visible(one)))
-        for one in judged
-    )
-    answer, reasons = _judged(run, found, list(zip(judged, visible, strict=True)), limits)
+    visible = tuple(_visible(looked, one) for one in looked.series if limits.name("trend", one.name))
     hours = looked.line.seconds / 3600
+    answer, reasons = _judged(run, found, visible, limits, hours)
+    line = looked.line
+    faults_s = struck.lost_s(looked.taken, line.zero_ns, line.zero_ns + round(line.seconds * 1e9))
     said = f"Over {_hours(hours)} {_loads(run, looked)}: {_said(found, visible)}"
-    return Soak(found, _gaps(run), tuple(_processes(run)), answer, reasons, limits, visible, hours, looked, said)
+    said += f"; {words.significant(faults_s)} s of planned faults are left out" if faults_s else ""
+    return Soak(
+        found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, hours, faults_s, looked, said
+    )  # fmt: skip
 
 
 def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
@@ -136,35 +149,55 @@ def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
 
 
 def _over(row: Finding, limits: Limits) -> bool:
-    limit = limits.of_trend(row.series) if row.kind == "trend" else limits.of_step(row.series)
-    return limit is not None and row.kind in ("trend", "step", "spell") and row.size > limit
+    limit = limits.most(row.kind, row.series)
+    return limit is not None and row.size > limit
+
+
+def _visible(looked: Looked, one: Series) -> Visible:
+    stall = looked.stalls_visible.get(one.subject, (None, None)) if one.name == "p99_ms" else (None, None)
+    return Visible(one.name, one.subject, _pct(looked.slope_visible(one)), _pct(looked.step_visible(one)), *stall)
 
 
 def _judged(
-    run: Run, found: tuple[Finding, ...], visible: list[tuple[Series, Visible]], limits: Limits
+    run: Run, found: tuple[Finding, ...], visible: tuple[Visible, ...], limits: Limits, hours: float
 ) -> tuple[str, tuple[str, ...]]:
     broken = [row.sentence for row in found if row.fails] + list(_errors(run))
     if broken:
         return FAIL, tuple(broken)
-    open_ = []
-    for one, row in visible:
-        told = {(f.kind, f.series, f.subject): f for f in found}
-        for kind, limit, seen in (
-            ("trend", limits.of_trend(one.name), row.slope_pct_h),
-            ("step", limits.of_step(one.name), row.step_pct),
-        ):
-            finding = told.get((kind, one.name, one.subject))
-            if limit is None or (finding is not None and (finding.high or 0.0) <= limit):
+    told = {(row.kind, row.series, row.subject): row for row in found}
+    open_: list[str] = []
+    unseen: list[str] = []
+    for row in visible:
+        for kind in ("trend", "step", "stall") if row.series == "p99_ms" else ("trend",):
+            name, limit, seen = limits.name(kind, row.series), limits.most(kind, row.series), row.of(kind)
+            finding = told.get((kind, "latency_ms" if kind == "stall" else row.series, row.subject))
+            answered = finding is not None and (finding.high or 0.0) <= (limit or 0.0)
+            if name is None or limit is None or answered or (seen is not None and seen <= limit):
                 continue
-            if seen is None or seen > limit:
-                unit = "%/h" if kind == "trend" else "%"
-                least = "none that it had" if seen is None else f"one of {words.significant(seen, 2)} {unit}"
-                what = "rise" if kind == "trend" else "jump"
-                open_.append(
-                    f"this soak cannot say whether {one.quantity.said} of {short(one.subject)} has a {what} of more "
-                    f"than {limit:g} {unit}: the smallest that it could have shown is {least}"
-                )
-    return (INCONCLUSIVE, tuple(open_)) if open_ else (PASS, ())
+            loosest = LOOSEST.get(name, 0.0) / (hours if kind == "trend" else 1)
+            question = _question(row, kind, limit, hours)
+            if name not in limits.asked and seen is not None and seen <= loosest:
+                unseen.append(f"too short to say {question}")
+            else:
+                open_.append(f"this soak cannot say {question}")
+    return (INCONCLUSIVE, tuple(open_)) if open_ else (PASS, tuple(unseen))
+
+
+def _question(row: Visible, kind: str, limit: float, hours: float) -> str:
+    """What it leaves open, and how long a soak takes to answer it: as errors fall with the length."""
+    unit = {"trend": "%/h", "step": "%", "stall": "ms"}[kind]
+    what = {"trend": "a rise", "step": "a jump", "stall": "a stall"}[kind]
+    seen, of = row.of(kind), f"{QUANTITIES[row.series].said} of {short(row.subject)}"
+    said = f"whether {of} has {what} of more than {limit:g} {unit}: "
+    if seen is None and hours * 3600 < SHORTEST_S:
+        return f"{said}it is too short for any answer; about {_hours(SHORTEST_S / 3600)} would do for a first one"
+    if seen is None:
+        return f"{said}too few of its cells have arrivals enough, so a higher rate is needed"
+    said += f"the smallest that it could have shown is one of {words.significant(seen, 2)} {unit}"
+    if kind == "stall":
+        return said
+    needed = hours * (seen / limit) ** (2 / 3 if kind == "trend" else 2)
+    return f"{said}; about {_hours(needed)} would do"
 
 
 def _errors(run: Run) -> Iterator[str]:
@@ -174,10 +207,12 @@ def _errors(run: Run) -> Iterator[str]:
         sums = counts.setdefault(endpoint, [0, 0])
         sums[0] += tally.n
         sums[1] += tally.n - tally.ok
-    for endpoint, (n, failed) in counts.items():
+    for endpoint, sums in counts.items():
+        n, failed = np.array(sums) - struck.counted(run, endpoint)
         if allowed is not None and n and failed / n > allowed:
             share = words.significant(100 * failed / n, 2)
-            yield f"{share} % of all arrivals of {endpoint} failed, the objective is {100 * allowed:g} %"
+            of = "all arrivals" if n == sums[0] else "the arrivals apart from planned faults"
+            yield f"{share} % of {of} of {endpoint} failed, the objective is {100 * allowed:g} %"
 
 
 def _gaps(run: Run) -> tuple[Gap, ...]:
@@ -188,30 +223,12 @@ def _gaps(run: Run) -> tuple[Gap, ...]:
     )
 
 
-def _processes(run: Run) -> Iterator[Process]:
-    told: dict[str, list[Mapping[str, Any]]] = {}
-    for event in run.events:
-        if event["event"] == "process":
-            told.setdefault(str(event.get("role")), []).append(event)
-    for role, mine in told.items():
-        rss, cpu, files = ([e[k] for e in mine if e.get(k) is not None] for k in ("rss_bytes", "cpu_pct", "open_files"))
-        yield Process(
-            role,
-            len(mine),
-            int(rss[0]) if rss else None,
-            int(rss[-1]) if rss else None,
-            int(max(rss)) if rss else None,
-            float(np.mean(cpu)) if cpu else None,
-            float(max(cpu)) if cpu else None,
-            int(max(files)) if files else None,
-        )
-
-
 # ---- in words
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
+    minutes = max(1, round(60 * hours))
+    return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
 
 
 def _loads(run: Run, looked: Looked) -> str:

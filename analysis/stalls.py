@@ -31,6 +31,8 @@ TENTHS = 10
 USUAL_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 PHASES = 60
 LEAST_CYCLES = 8
+SURELY_CYCLES = 16
+"""As many show a stall that is in no more than `MOSTLY` of them."""
 MOSTLY = 0.66
 """Of the cycles, in which a stall is seen."""
 MATTERS, MATTERS_MS = 0.2, 1.0
@@ -95,6 +97,18 @@ def stalls(peak: Floats) -> list[Stall]:
         if all(abs(ratio - round(ratio)) > 0.02 * ratio for ratio in ratios):
             found.append(stall)
     return found
+
+
+def smallest(peak: Floats) -> tuple[float, float] | None:
+    """(ms, s): by how long a stall must hold requests up to show, at usual periods of up to so many seconds."""
+    periods = [one for one in USUAL_S if len(peak) / TENTHS / one >= SURELY_CYCLES]
+    if not periods or np.isnan(peak).all():
+        return None
+    cycles = _cycles(peak, periods[-1])
+    # four of five of what is usual, so much later, is among the slowest tenth of four of five cycles
+    slowest = np.nanquantile(cycles[~np.isnan(cycles).all(axis=1)], 0.9, axis=1)
+    apart = float(np.quantile(slowest, 0.8)) - float(np.nanquantile(cycles, 0.2))
+    return max(apart, MATTERS * float(np.nanmedian(cycles)), MATTERS_MS), periods[-1]
 
 
 def _cycles(peak: Floats, period_s: float) -> Floats:

@@ -135,9 +135,12 @@ def _three_windows(tally: Tally) -> bool | None:
     return stats.three_windows(counts.tolist(), (sums / np.maximum(counts, 1)).tolist())
 
 
-def causes(run: Run, endpoint: str, throttled: bool, doubted: bool) -> str:
+def causes(run: Run, endpoint: str, span: tuple[int, int], throttled: bool, doubted: bool) -> str:
     """What else was wrong in an unsteady step, told apart as far as the run recorded it."""
     found = ["the device's clocks were held down"] if throttled else []
+    begun = [event for event in run.events if event["event"] == "fault" and event.get("phase") == "begin"]
+    inside = [event for event in begun if span[0] <= int(event.get("time_ns") or 0) < span[1]]
+    found += dict.fromkeys(f"{event.get('fault')} was injected" for event in inside)
     for entry in run.manifest.endpoints:
         if f"{entry.get('model')}/{entry.get('variant')}" == endpoint:
             if testimony.during(entry, "recompiles"):

@@ -236,7 +236,7 @@ class _Log:
         overloaded = verdict.is_overloaded(growth, given_up)
         unsent = 0.0 if overloaded else dropped / n
         late_ms = order.late_ms.get(99.0)
-        doubts = verdict.doubts(late_ms or 0.0, order.late, order.late_limit_ms, unsent, self._cpu_pct(step))
+        doubts = verdict.doubts(late_ms or 0.0, order.late, order.late_limit_ms, unsent, cpu_pct(self.run, step))
         doubts += verdict.beyond(self.run.manifest.extra.get("self_check"), n / seconds, bool(closed))
         if step["index"] in self.short:
             doubts.append("a load process was lost, and its share of the arrivals with it")
@@ -270,7 +270,7 @@ class _Log:
         if by:
             remarks.append(f"its device's clocks were held down: {by} of the time")
         if not overloaded and (unsteady := state.sentence(tally)):
-            why = steady.causes(self.run, group.endpoint, by is not None, bool(doubts))
+            why = steady.causes(self.run, group.endpoint, (begin, end), by is not None, bool(doubts))
             # first where it is why an objective has no answer
             remarks.insert(0 if state.flatters is not None else len(remarks), f"not steady: {unsteady}{why}")
 
@@ -324,16 +324,17 @@ class _Log:
         )
         return MeasuredStep(row, rate, closed, twin, tally, order, growth, overloaded, met)
 
-    def _cpu_pct(self, step: Mapping[str, Any]) -> float | None:
-        """The busiest load process during the step; its report belongs to the step that began last before it."""
-        begins = np.sort([s["start_ns"] for s in self.run.manifest.scenario["steps"]])
-        found = []
-        for event in self.run.events:
-            if event["event"] == "load_cpu" and event.get("pct") is not None:
-                own = np.searchsorted(begins, event.get("time_ns", 0), side="right") - 1
-                if own >= 0 and begins[own] == step["start_ns"]:
-                    found.append(float(event["pct"]))
-        return max(found, default=None)
+
+def cpu_pct(run: Run, step: Mapping[str, Any]) -> float | None:
+    """The busiest load process during the step; its report belongs to the step that began last before it."""
+    begins = np.sort([s["start_ns"] for s in run.manifest.scenario["steps"]])
+    found = []
+    for event in run.events:
+        if event["event"] == "load_cpu" and event.get("pct") is not None:
+            own = np.searchsorted(begins, event.get("time_ns", 0), side="right") - 1
+            if own >= 0 and begins[own] == step["start_ns"]:
+                found.append(float(event["pct"]))
+    return max(found, default=None)
 
 
 def _part_of(

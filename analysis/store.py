@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.compact import compact
 from analysis.records import (
     DEVICES,
     LOST,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.devices import Track
+    from analysis.faults import Struck
     from analysis.order import Order
     from analysis.steps import MeasuredStep
     from analysis.tally import Key, Tallies
@@ -156,6 +158,20 @@ class Run:
         return measure(self)
 
     @cached_property
+    def struck(self) -> list[Struck]:
+        """The faults that were injected on purpose, with the time that each takes out of what is judged."""
+        from analysis.faults import struck
+
+        return struck(self)
+
+    @cached_property
+    def calm(self) -> list[MeasuredStep]:
+        """The steps, those with such a fault judged by the rest of their time."""
+        from analysis.calm import calm
+
+        return calm(self)
+
+    @cached_property
     def steps(self) -> pd.DataFrame:
         from analysis.steps import frame
 
@@ -206,8 +222,11 @@ def seal(folder: str | Path) -> Manifest:
     ended = manifest.status == "running"
     if ended:
         _close_killed(manifest, events, {table: find(folder, table) for table in COLUMNS})
-    for table in COLUMNS:
-        _seal(folder, table)
+    if manifest.scenario.get("mode") == "soak" and manifest.status != "complete":
+        compact(folder)  # it may go on and delete its oldest chapters: each keeps files of its own
+    else:
+        for table in COLUMNS:
+            _seal(folder, table)
     (folder / RESERVE).unlink(missing_ok=True)
     if ended:
         manifest.write(folder)

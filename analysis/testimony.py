@@ -15,9 +15,12 @@ from analysis.words import fact
 Entry = Mapping[str, Any]
 
 
-def flaws(manifest: Manifest) -> list[str]:
-    """Why this was not the endpoint that is reported on, so that its figures prove nothing."""
-    found = list(_ways(manifest))
+def flaws(manifest: Manifest, *, broken: bool = False) -> list[str]:
+    """Why this was not the endpoint that is reported on, so that its figures prove nothing.
+
+    `broken`: faults were injected on purpose, after which requests may well have come another way.
+    """
+    found = [sentence for sentence, since in _ways(manifest) if not (since and broken)]
     for name, entry in _endpoints(manifest):
         if failures := during(entry, "parity_failures", "sampled_failures"):
             of = during(entry, "parity_samples", "sampled_responses") or failures
@@ -34,9 +37,9 @@ def flaws(manifest: Manifest) -> list[str]:
     return found
 
 
-def warnings(manifest: Manifest) -> list[str]:
+def warnings(manifest: Manifest, *, broken: bool = False) -> list[str]:
     """What a reader of the figures must know of the endpoint."""
-    found = []
+    found = [f"{sentence}, after a planned fault" for sentence, since in _ways(manifest) if since and broken]
     for name, entry in _endpoints(manifest):
         said = _after(entry)
         if said.get("parity_ok") is False:
@@ -72,17 +75,18 @@ def during(entry: Entry, event: str, parameter: str = "") -> int:
     return max(0, _number(_after(entry).get(name)) - _number(had))
 
 
-def _ways(manifest: Manifest) -> Iterator[str]:
+def _ways(manifest: Manifest) -> Iterator[tuple[str, bool]]:
+    """And whether that came up during the run only."""
     ingress = manifest.extra.get("ingress")
     if not isinstance(ingress, Mapping):
         return
     before, after = (found if isinstance(found := ingress.get(key), Mapping) else {} for key in ("before", "after"))
-    for said in (before, after):
+    for said, since in ((before, False), (after, True)):
         if said.get("way") == "plain" and said.get("fallback"):
-            yield f"requests fell back to the server's plain path: {said['fallback']}"
+            yield f"requests fell back to the server's plain path: {said['fallback']}", since
             return
     if missed := _number(after.get("slow_requests")) - _number(before.get("slow_requests")):
-        yield f"{missed} requests fell back to the server's plain path, as no replica seemed to be there"
+        yield f"{missed} requests fell back to the server's plain path, as no replica seemed to be there", True
 
 
 def _endpoints(manifest: Manifest) -> Iterator[tuple[str, Entry]]:

@@ -11,6 +11,7 @@ is not what it claims to be (`testimony`). Otherwise:
   endpoint has a trusted step that meets the objectives (and the rate they ask for). Fail: an endpoint
   already misses them at its lowest rate, or before the rate that they ask for. Else: cannot say.
 - all other modes: every step must be trusted and meet them; one trusted miss is a fail.
+- what was due in the time of a fault that was injected on purpose is left out of all that (`calm`), and told.
 - without an objective: pass when the figures can be trusted, saying that none was set; with rising rates
   that takes one trusted step of each endpoint.
 """
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis import testimony
+from analysis import struck, testimony
 from analysis.devices import idle_moved
 from analysis.records import LOST, MOST_CPU_PCT, MOST_UNSENT, Slo
 from analysis.stats import Growth, early_stop_n, surely_over
@@ -166,10 +167,12 @@ def is_rising(run: Run) -> bool:
 
 
 def judge(run: Run) -> Verdict:
-    steps = run.measured
-    notes = warnings(run)
+    steps = run.calm
+    notes = [*struck.sentences(run), *warnings(run)]
     if broken := flaws(run):
         return Verdict(INCONCLUSIVE, (*broken, *notes))
+    if not steps and run.measured:
+        return Verdict(INCONCLUSIVE, ("planned faults left no time in which the objective could be judged", *notes))
     objectives = run.manifest.slos
     if knees := [event for event in run.events if event["event"] == "knee"]:
         found = [_searched(knee, objectives) for knee in knees]
@@ -269,7 +272,7 @@ def flaws(run: Run) -> list[str]:
         found.append(f"the ledger is broken: {rows.doubled} arrivals are recorded twice")
     if rows.strangers:
         found.append(f"the ledger is broken: {rows.strangers} arrivals belong to no step of the manifest")
-    return found + testimony.flaws(manifest)
+    return found + testimony.flaws(manifest, broken=bool(struck.injected(run)))
 
 
 def warnings(run: Run) -> list[str]:
@@ -288,4 +291,4 @@ def warnings(run: Run) -> list[str]:
         if moved := idle_moved(track, idle):
             before, after = (significant(watts) for watts in moved)
             found.append(f"{name} drew {before} W idle before the load and {after} W after it: net energy is in doubt")
-    return found + testimony.warnings(run.manifest)
+    return found + testimony.warnings(run.manifest, broken=bool(struck.injected(run)))

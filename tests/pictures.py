@@ -1,9 +1,10 @@
 """Makes the pictures of docs/pictures anew, from a real run on this machine (some four minutes, chromium).
 
 A small model is served eager and compiled, Locust drives rising rates at both with its web page open, the live page is
-taken on the way and the report at the end, each light and dark.
+taken on the way and the report at the end, each light and dark. The plan is of made-up service times, like the example
+in docs/planning.md, and can be had alone.
 
-    python tests/pictures.py
+    python tests/pictures.py [plan]
 """
 
 from __future__ import annotations
@@ -39,8 +40,27 @@ def keep(page: Any, name: str, height_px: int | None) -> None:
     picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
 
 
+def plan() -> None:
+    from planned import planned
+
+    from analysis.report import planpage
+
+    with tempfile.TemporaryDirectory(prefix="headroom-") as scratch, chromium() as browser:
+        path = Path(scratch) / "plan.html"
+        path.write_text(planpage.page(planned()), encoding="utf-8")
+        for scheme in ("light", "dark"):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
+            page.goto(path.as_uri())
+            page.wait_for_timeout(2500)
+            keep(page, f"plan-{scheme}", 1040)
+            page.close()
+
+
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
+    plan()
+    if sys.argv[1:] == ["plan"]:
+        return
     with tempfile.TemporaryDirectory(prefix="headroom-") as scratch:
         runs, web = Path(scratch) / "runs", free_port()
         with served(Path(scratch) / "cache", models=("custom_cnn",), threads=1) as server, chromium() as browser:

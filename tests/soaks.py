@@ -50,6 +50,8 @@ class Truth:
     slo: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     endpoints: tuple[str, ...] = ("m/a",)
+    daily: tuple[float, float] | None = None
+    """Depth and period in seconds of a sine that the rate follows."""
 
 
 def write(folder: Path, truth: Truth, seed: int = 1) -> Path:
@@ -64,7 +66,8 @@ def write(folder: Path, truth: Truth, seed: int = 1) -> Path:
             begin = chapter * CHAPTER_S
             latency = _latency(truth, begin, noise[endpoint])
             settle = 30.0 if chapter == 0 else 0.0
-            loads.append(Load(endpoint, truth.rate, latency, CHAPTER_S - 0.5, settle, begin, block=chapter))
+            most = truth.rate * (1 + truth.daily[0]) if truth.daily else truth.rate
+            loads.append(Load(endpoint, most, latency, CHAPTER_S - 0.5, settle, begin, block=chapter))
     devices = [Waveform(period_s=10.0, idle_s=0.0)]
     written = make_run(folder, loads, seed=seed, mode="soak", slo=truth.slo, poisson=True, devices=devices)
     written.manifest.scenario |= {
@@ -72,6 +75,15 @@ def write(folder: Path, truth: Truth, seed: int = 1) -> Path:
         "total_seconds": truth.hours * 3600,
         "soak": dict(truth.limits),
     }
+    if truth.daily:
+        depth, period_s = truth.daily
+        written.manifest.scenario["daily"] = f"sine:{depth:g}:{period_s:g}"
+        rows = written.requests
+        at_s = (rows["intended_ns"].to_numpy() - START_NS) / 1e9
+        rows = rows[rng.random(len(rows)) * (1 + depth) < curve(truth, at_s)].copy()
+        rows["seq"] = rows.groupby("step").cumcount()
+        rewrite(folder, rows)
+        written.manifest.totals |= {"scheduled": len(rows), "ok": len(rows)}
     written.manifest.write(folder)
     rewrite(folder, _samples(truth, rng, written.devices), DEVICES)
     for role, pid in (("load 0", 11), ("conductor", 12)):
@@ -82,6 +94,12 @@ def write(folder: Path, truth: Truth, seed: int = 1) -> Path:
                 rss_bytes=int(rss[minute]), cpu_pct=12.0, open_files=40,
             )  # fmt: skip
     return folder
+
+
+def curve(truth: Truth, at_s: Floats) -> Floats:
+    """By how much the rate is more than in the mean."""
+    depth, period_s = truth.daily or (0.0, 1.0)
+    return 1 + depth * np.sin(2 * np.pi * at_s / period_s)
 
 
 def _latency(truth: Truth, begin_s: float, noise: Floats) -> Callable[[np.random.Generator, Floats], Floats]:
@@ -102,12 +120,13 @@ def _samples(truth: Truth, rng: np.random.Generator, samples: Any) -> Any:
     n = len(at_h)
     hot = np.zeros(n, dtype=bool) if truth.throttled_from_h is None else at_h >= truth.throttled_from_h
     held = hot & (np.arange(n) % 3 == 0)
+    load = curve(truth, at_h * 3600)
     memory = 20 * GIB * truth.memory(at_h) * (1 + np.abs(remembering(rng, n, 0.5, 0.001)))
     return samples.assign(
         device=GPU,
         mem_bytes=memory.astype(np.int64),
-        util_pct=80 + remembering(rng, n, 0.8, 3.0),
-        power_w=400 + remembering(rng, n, 0.8, 10.0),
+        util_pct=(40 if truth.daily else 80) * load + remembering(rng, n, 0.8, 3.0),
+        power_w=100 + 300 * load + remembering(rng, n, 0.8, 10.0),
         energy_j=np.nan,
         temp_c=60 + remembering(rng, n, 0.9, 1.0),
         sm_mhz=np.where(hot, 1500.0, 1980.0),

@@ -64,6 +64,31 @@ def test_two_steps_that_hide_each_other_are_both_found() -> None:
     assert sorted(change.start for change in found) == [pytest.approx(100, abs=4), pytest.approx(333, abs=4)]
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_follows_the_load_is_no_change_and_a_step_on_top_of_it_is(seed: int) -> None:
+    """As P99 of a queue that is half full in the mean does, in logarithms."""
+    cells = np.arange(N)
+    load = 1 + 0.5 * np.sin(2 * np.pi * cells / 240)
+    values = noisy(np.random.default_rng(seed), -np.log(1 - 0.5 * load))
+    plain, beside = of(values), of(values, load=load)
+    assert beside.changes == ()
+    assert plain.step_error > 10 * beside.step_error  # without it, the curve is noise in which nothing shows
+    assert of(values, load=np.ones(N)).step_error == plain.step_error
+    (found,) = of(values + 0.1 * (cells >= 190), load=load).changes
+    assert (found.kind, found.start) == ("step", pytest.approx(190, abs=6))
+    assert abs(found.size - 0.1) < 4 * found.error
+
+
+def test_over_a_piece_of_a_curve_a_drift_is_not_told_from_it() -> None:
+    cells = np.arange(N)
+    load = 1 + 0.5 * np.sin(2 * np.pi * cells / (8 * N))
+    values = noisy(np.random.default_rng(1), 0.5 * load)
+    found, even = of(values, load=load), of(values - 0.5 * load)
+    assert found.changes == ()
+    assert found.slope_error > 20 * even.slope_error
+    assert found.step_error < 5 * even.step_error
+
+
 def test_holes_are_no_values() -> None:
     values = noisy(np.random.default_rng(3), 1 + 0.1 * (np.arange(N) >= 300))
     values[100:160] = np.nan

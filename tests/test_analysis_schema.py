@@ -17,9 +17,10 @@ from analysis.compare import Pair
 from analysis.curves import Batches, Curve
 from analysis.faults import FaultEffect
 from analysis.findings import Finding
+from analysis.footprint import Process
 from analysis.ledger import LedgerRow
 from analysis.risks import Risk
-from analysis.soak import Gap, Limits, Process, Visible
+from analysis.soak import Gap, Limits, Visible
 from analysis.steps import StepSummary
 from analysis.summary import report_of
 from analysis.verdict import EXIT_CODES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ import numpy as np
 import pytest
 from chromium import CHROMIUM, chromium, findings
 from folders import GPU, START_NS, Load, make_run
-from soaks import Truth, write
+from soaks import Truth, curve, write
 
 import analysis
 from analysis.findings import Finding
 from analysis.records import append_event
 from analysis.report import write as write_page
+from analysis.series import cells, loads
 from analysis.soak import Soak, soak
-from analysis.stalls import stalls
+from analysis.stalls import smallest, stalls
 from analysis.summary import report_of
+from analysis.verdict import EXIT_CODES
 
 HOUR_NS = 3600 * 10**9
 SCHEMA = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
@@ -95,8 +98,10 @@ def test_a_leak_of_one_percent_by_hour_is_found_with_its_start(tmp_path: Path) -
 
 
 def test_a_stall_each_minute_is_found_with_its_start(tmp_path: Path) -> None:
-    found = soaked(write(tmp_path / "run", Truth(hours=3.0, stall_ms=200.0, stall_from_h=1.0)))
+    truth = Truth(hours=3.0, stall_ms=200.0, stall_from_h=1.0, limits={"stall_ms": 50.0})
+    found = soaked(write(tmp_path / "run", truth))
     row = only(found, "stall", "latency_ms")
+    assert (row.fails, found.verdict) == (True, "fail")
     assert (row.period_s, row.end_ns) == (60.0, None)
     assert row.size == pytest.approx(200, rel=0.1)
     assert (row.start_ns - START_NS) / 1e9 == pytest.approx(3607, abs=61)
@@ -133,13 +138,107 @@ def test_false_alarms_are_rare(tmp_path: Path, carry: float) -> None:
 # ---- the verdict
 
 
-def test_one_that_is_too_short_names_what_it_could_have_shown(tmp_path: Path) -> None:
-    found = soaked(write(tmp_path / "run", Truth(hours=0.5, deviation=0.1)))
-    assert found.verdict == "inconclusive"
-    assert found.reasons[0].startswith(
-        "this soak cannot say whether P99 of m/a has a rise of more than 5 %/h: the smallest that it could have shown "
+def test_one_that_is_too_short_for_what_was_asked_names_what_it_could_have_shown_and_how_long_it_takes(
+    tmp_path: Path,
+) -> None:
+    truth = Truth(hours=0.5, deviation=0.1, limits={"p99_trend_pct_h": 5.0})
+    found = soaked(write(tmp_path / "run", truth))
+    assert (found.verdict, found.limits.asked, len(found.reasons)) == ("inconclusive", ("p99_trend_pct_h",), 1)
+    said = re.fullmatch(
+        r"this soak cannot say whether P99 of m/a has a rise of more than 5 %/h: the smallest that it could have shown "
+        r"is one of ([\d.]+) %/h; about ([\d.]+) hours would do",
+        found.reasons[0],
     )
-    assert report_of(analysis.load(tmp_path / "run"))["verdict"] == "inconclusive"
+    assert said is not None
+    seen, hours = map(float, said.groups())
+    assert found.visible[0].slope_pct_h == pytest.approx(seen, rel=0.05)
+    assert hours == pytest.approx(0.5 * (seen / 5) ** (2 / 3), rel=0.05)
+    run = analysis.load(tmp_path / "run")
+    report = report_of(run)
+    assert report["verdict"] == "inconclusive"
+    assert EXIT_CODES[report["verdict"]] == 3
+    assert found.reasons[0] in report["reasons"]
+
+
+def test_what_nobody_asked_for_holds_as_far_as_a_short_soak_sees(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(hours=1 / 3, rate=20.0)))
+    assert (found.verdict, found.limits.asked) == ("pass", ())
+    (said,) = found.reasons
+    assert said.startswith(
+        "too short to say whether P99 of m/a has a rise of more than 5 %/h: the smallest that it could"
+    )
+    seen = found.visible[0]
+    assert seen.step_pct is not None
+    assert seen.step_pct < 10
+    assert seen.stall_s == 60
+    assert seen.stall_ms is not None
+    assert seen.stall_ms < 20
+    leak = soaked(write(tmp_path / "leak", Truth(hours=1 / 3, rate=20.0, memory=lambda at_h: 1 + 0.02 * at_h)))
+    assert (leak.verdict, only(leak, "trend", "memory_bytes").fails) == ("fail", True)
+
+
+def test_one_that_sees_nothing_cannot_say_anything(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(hours=1 / 3, rate=0.5)))
+    assert found.verdict == "inconclusive"
+    assert found.reasons[0] == (
+        "this soak cannot say whether P99 of m/a has a rise of more than 5 %/h: too few of its cells have "
+        "arrivals enough, so a higher rate is needed"
+    )
+
+
+@pytest.mark.parametrize("hours", [1 / 3, 3.0])
+def test_the_smallest_stall_that_is_said_to_show_does(hours: float) -> None:
+    rng = np.random.default_rng(1)
+    at_s = np.arange(int(36000 * hours)) / 10 + 0.05
+    peak = 20 * np.exp(0.3 * rng.normal(size=len(at_s)))
+    visible = smallest(peak)
+    assert visible is not None
+    size_ms, period_s = visible
+    held = ((at_s - 0.3) % period_s) < 1
+    assert stalls(peak) == []
+    assert [one.period_s for one in stalls(peak + size_ms * held)] == [period_s]
+    assert smallest(peak[:100]) is None
+
+
+# ---- a curve over the whole soak
+
+
+def daily(step: float = 1.0) -> Truth:
+    """Two periods of a sine; P99 of a queue that is half full in the mean, from 1:50 on by so much higher."""
+
+    def latency(at_h: Any) -> Any:
+        busy = 0.5 * curve(Truth(daily=(0.5, 5400.0)), at_h * 3600)
+        return 0.5 / (1 - busy) * np.where(at_h >= 1.83, step, 1.0)
+
+    return Truth(hours=3.0, rate=20.0, daily=(0.5, 5400.0), latency=latency)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_follows_the_rate_is_no_finding_and_a_jump_on_top_of_it_is(tmp_path: Path, seed: int) -> None:
+    """How often it is wrong: tests/bench/soak_findings.py."""
+    clean = soaked(write(tmp_path / "clean", daily(), seed))
+    assert (clean.findings, clean.verdict) == ((), "pass")
+    p99, power = (next(one for one in clean.looked.series if one.name == name) for name in ("p99_ms", "power_w"))
+    assert np.nanmax(p99.values) > 2 * np.nanmin(p99.values)
+    assert ("power_w", power.subject) in clean.looked.drifts
+    row = only(soaked(write(tmp_path / "jump", daily(1.1), seed)), "step", "p99_ms")
+    assert row.size == pytest.approx(10, abs=3)
+    assert hours(row) == pytest.approx(1.83, abs=0.1)
+
+
+def test_the_load_is_that_of_the_plan_or_of_what_was_due(tmp_path: Path) -> None:
+    run = analysis.load(write(tmp_path / "run", Truth(hours=1.0, rate=20.0, daily=(0.5, 3600.0))))
+    line = cells(run)
+    planned = loads(run, line)
+    assert planned is not None
+    middles = np.array([line.middle(cell) for cell in range(line.slices)])
+    assert planned == pytest.approx(1 + 0.5 * np.sin(2 * np.pi * middles / 3600), abs=0.01)
+    run.manifest.scenario |= {"daily": "", "shape": "sine:0.5"}
+    due = loads(run, line)
+    assert due is not None
+    assert due[5:50] == pytest.approx(20 * planned[5:50], rel=0.15)
+    run.manifest.scenario["shape"] = "flat"
+    assert loads(run, line) is None
 
 
 def test_errors_over_the_objective_fail(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ TABLE = {
     "serve.variants.tensorrt": (("serve",), ("torch", "torch_tensorrt")),
     "serve.nvml": (("serve",), ("pynvml", "psutil")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
+    "loadtest.soak": (("loadtest.bert",), ("locust",)),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
     "loadtest.engine.web": (("loadtest.engine",), ("flask", "gevent")),

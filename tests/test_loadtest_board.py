@@ -274,6 +274,36 @@ def test_what_is_left_follows_the_plan_and_the_steps():
     assert searching.state(at(1))["steps"][0]["left_s"] == 9.0
 
 
+def test_a_soak_tells_its_chapter_and_its_disk():
+    found = board()
+    found.facts |= {"mode": "soak", "total_s": 28800.0}
+    found.plan(6, [10.3, 10.3, 10.3], 2.0, at(2.0))
+    assert found.state(at(1.0))["soak"] == {
+        "chapter": None, "of": 3, "total_s": 28800.0, "used_bytes": None, "free_bytes": None,
+    }  # fmt: skip
+    found.event({"event": "disk", "time_ns": at(1), "used_bytes": 7, "free_bytes": 9})
+    found.begin(step(2), at(5.0), even())
+    told = found.state(at(8.0))["soak"]
+    assert (told["chapter"], told["used_bytes"], told["free_bytes"]) == (3, 7, 9)
+    assert found.events(0) == []
+    assert board().state(at(1.0))["soak"] is None
+
+
+def test_faults_are_told_as_they_begin_and_end():
+    found = board()
+    known = {"event": "fault", "fault": "cpu_taken", "target": "4", "id": 0}
+    found.event(known | {"time_ns": at(1), "phase": "begin", "sentence": "4 busy processes"})
+    found.event(known | {"time_ns": at(31), "phase": "end", "sentence": "it is over"})
+    found.event(known | {"time_ns": at(40), "target": "", "phase": "refused", "sentence": "403"})
+    found.event({"event": "gap", "time_ns": at(50), "start_ns": at(41), "end_ns": at(50), "scheduled": {}})
+    assert [(event["t"], event["warning"]) for event in found.events(0)] == [
+        (1.0, "cpu_taken 4 is injected: 4 busy processes"),
+        (31.0, "cpu_taken 4 is over"),
+        (40.0, "cpu_taken was not injected: 403"),
+        (50.0, "the soak went on; nothing was sent since it was interrupted"),
+    ]
+
+
 def test_devices_are_averaged_over_what_came_at_once_and_go_stale():
     found = board()
     found.samples(samples(("h", "GPU-1", 0, 80.0, 2**30), ("h", "GPU-1", 0, 90.0, 2**30)), at(1.0))

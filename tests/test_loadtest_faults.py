@@ -273,7 +273,8 @@ def test_a_load_process_is_killed_and_its_share_is_counted_as_lost(tmp_path):
         workers = [start(tmp_path, "--worker", "--master-port", port, "--faults", str(plan)) for _ in range(2)]
         master = ["--master", "--expect-workers", "2", "--master-bind-port", port, "--master-bind-host", "127.0.0.1"]
         words = ["--headless", "--host", url, "--rates", "50,60", "--variants", "eager", "--step-seconds=8", *master]
-        manifest, rows = finish(tmp_path, *words, "--faults", str(plan))
+        # Locust shares its users out anew; a request under way just then is lost, and Locust ends with 1
+        manifest, rows = finish(tmp_path, *words, "--faults", str(plan), codes=(0, 1))
         assert sorted(worker.wait(timeout=30) for worker in workers) == [-9, 0], said(tmp_path)
     assert manifest.status == "complete"
     begin, end = faults_of(tmp_path / "it")

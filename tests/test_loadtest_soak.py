@@ -10,6 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,10 @@ from analysis.records import (
     segment_path,
     segments,
 )
+from analysis.soak import Limits
 from analysis.store import seal
 from loadtest.engine import folder as folders
-from loadtest.engine import plan, resumption, schedule
+from loadtest.engine import limits, plan, resumption, schedule
 from loadtest.engine.clock import MOST_KEPT, Offset
 from loadtest.engine.folder import RunFolder
 from loadtest.engine.histogram import Histogram
@@ -110,6 +112,10 @@ def test_the_daily_curve_goes_on_over_the_chapters():
         ({"daily": "sine:0.5"}, "--daily 'sine:0.5' is not understood"),
         ({"daily": "sine:0.5:60", "shape": "sine:0.5"}, "give one of them"),
         ({"stop_on": "errors<5%"}, "'errors<5%' is not understood; write some of errors>5%, slo, replica"),
+        ({"limits": "p99_step<10ms"}, "--limits 'p99_step<10ms' is not understood; write some of p99_trend<5%/h, p99_"),
+        ({"limits": "p98<3%"}, "--limits 'p98<3%' is not understood"),
+        ({"limits": "memory<1%/h, memory<2%/h"}, "--limits 'memory<2%/h' is a second limit of memory"),
+        ({"limits": "p99_trend<0%/h"}, "--limits 'p99_trend<0%/h' allows nothing"),
         ({"keep_hours": -1.0}, "--keep-hours must be at least 0"),
         ({"mode": "hold", "resume": "runs/x"}, "--resume goes on with a soak"),
         ({"rows": "1,x"}, "--rows must be at least 1"),
@@ -119,6 +125,37 @@ def test_what_makes_no_soak_is_said(given, sentence):
     with pytest.raises(ScenarioError) as caught:
         scenario(**given)
     assert sentence in str(caught.value)
+
+
+def test_limits_stand_in_the_manifest_under_the_names_that_the_analysis_has():
+    asked = "p99_step < 12.5%; p99_trend<1 %/h,memory<0.5%/ h, stall<50ms"
+    found = scenario(limits=asked).as_json()["soak"]
+    assert found == {"p99_step_pct": 12.5, "p99_trend_pct_h": 1, "memory_pct_h": 0.5, "stall_ms": 50}
+    assert set(found) == {key for key, _ in limits.TERMS.values()} == {one.name for one in fields(Limits)} - {"asked"}
+    assert limits.parse(limits.EXAMPLE).keys() == found.keys()
+    assert scenario().as_json()["soak"] == {}
+    assert "soak" not in scenario(mode="hold").as_json()
+
+
+def test_the_mix_of_a_night_is_a_locustfile(tmp_path):
+    words = ["--rates=40", "--total-seconds=4", "--chapter-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0"]
+    path = Path(__file__).parents[1] / "loadtest/soak.py"
+    command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--run-id=it", *words]
+    with endpoint(model="bert") as url:
+        command += ["--host", url, "--run-dir", str(tmp_path), "--logfile", str(tmp_path / "log")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=80, check=False, cwd=path.parents[1])
+    assert done.returncode == 0, done.stderr
+    run = analysis.load(tmp_path / "it")
+    assert (run.manifest.status, run.manifest.scenario["mode"], run.manifest.scenario["name"]) == (
+        "complete", "soak", "soak",
+    )  # fmt: skip
+    rows = run.requests()
+    assert set(rows["endpoint"]) == {"bert/eager", "bert/compiled"}
+    assert set(rows["rows"]) == {1, 4}
+    # int64 ids, 16 to 128 in a row, and some JSON before them
+    sizes = set((rows["bytes_in"] // rows["rows"] // 8).tolist())
+    assert {size // 16 for size in sizes} >= {1, 4, 8}
+    assert [event["used_bytes"] > 0 for event in run.events if event["event"] == "disk"] == [True]
 
 
 # ---- what is noted beside it
@@ -510,6 +547,26 @@ def test_the_oldest_rows_are_deleted_and_the_ledger_knows_of_them(files):
     assert run.missing["requests"] == 0
 
 
+def test_what_was_reported_before_it_went_on_can_still_be_deleted(files):
+    folder = files.path
+    files.manifest.scenario["mode"], files.manifest.status = "soak", "aborted"
+    files.close()
+    files.manifest.write(folder)
+    seal(folder)
+    assert (len(parts(folder, "requests")), segments(folder, "requests")) == (5, [])
+    assert_whole(folder)
+    more = RunFolder(folder, Manifest.read(folder), time.time_ns, lambda _: None)
+    more.retire(3600.0, 0, (3600 + 1300) * S)
+    more.close()
+    assert_whole(folder, (2, 3))
+    whole = Manifest.read(folder)
+    whole.status = "complete"
+    whole.write(folder)
+    seal(folder)
+    assert parts(folder, "requests") == []
+    assert_whole(folder, (2, 3))
+
+
 def test_a_kill_between_the_word_and_the_deed_of_deletion_counts_nothing_twice(files, monkeypatch):
 
     def killed(*_, **__):
@@ -608,6 +665,18 @@ def test_it_ends_early_when_the_endpoint_fails_too_often(tmp_path):
     run = analysis.load(tmp_path / "it")
     assert totals.pop("scheduled") == sum(totals.values()) == len(run.requests()) >= len(rows)
     assert manifest.extra["interrupted_ns"] == event["time_ns"] or manifest.extra["interrupted_ns"] <= event["time_ns"]
+
+
+def test_what_a_planned_fault_does_is_no_reason_to_end_early(tmp_path):
+    plan = tmp_path / "plan.csv"
+    plan.write_text("at_s,fault,target,seconds\n0,slow_client,1,3\n")
+    with endpoint(fail_every=4) as url:
+        process = start(
+            tmp_path, "--headless", "--host", url, *SOAK, "--total-seconds=6", "--settle-seconds=0.1",
+            "--stop-on=errors>5%,slo", f"--faults={plan}", "--slo=p99<1ms",
+        )  # fmt: skip
+        process.wait(timeout=60)
+    assert read(tmp_path / "it")[0].status == "complete", said(tmp_path)
 
 
 def test_sigterm_keeps_what_there_is_and_leaves_no_process(tmp_path):

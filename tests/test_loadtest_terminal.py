@@ -135,6 +135,15 @@ def test_a_closed_loop_and_a_narrow_terminal():
     assert headline(state) == "aborted after 1 h 6 min"
 
 
+def test_a_soak_says_its_chapter_what_is_left_of_how_much_and_the_disk():
+    soak = {"chapter": 3, "of": 48, "total_s": 28800.0, "used_bytes": 120_000_000, "free_bytes": 50_000_000_000}
+    state = STATE | {"soak": soak, "left_s": 27000.0}
+    said = "chapter 3 of 48: m/eager at 200/s, 14 s left · 120 MB on disk, 50 GB free · 7 h 30 min left of 8 h 0 min"
+    assert headline(state) == said
+    between = state | {"steps": [], "soak": soak | {"chapter": None, "used_bytes": None}}
+    assert headline(between) == "7 h 30 min left of 8 h 0 min"
+
+
 def test_what_a_server_says_does_not_steer_the_terminal():
     state = json.loads(json.dumps(STATE).replace("m/eager", json.dumps(EVIL)[1:-1]))
     lines = [line({"event": "warning", "warning": EVIL})]

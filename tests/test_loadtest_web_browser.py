@@ -139,7 +139,20 @@ def broken() -> Board:
     return board
 
 
+def soaking() -> Board:
+    """In its third chapter, with a fault that is over and one that is under way."""
+    board = running()
+    board.facts |= {"mode": "soak", "total_s": 28800.0}
+    board.plan(6, [10.3, 10.3, 28000.0], 2.0, at(0.0))
+    board.event({"event": "disk", "time_ns": at(1), "used_bytes": 12_345_678, "free_bytes": 43_000_000_000})
+    known = {"event": "fault", "fault": "cpu_taken", "target": "4", "id": 0}
+    board.event(known | {"time_ns": at(3), "phase": "begin", "sentence": "4 busy processes"})
+    board.event(known | {"time_ns": at(5), "phase": "end", "sentence": "it is over"})
+    return board
+
+
 BOARDS = {
+    "soak": soaking,
     "waiting": lambda: Board(Base(0)),
     "running": running,
     "many": many,
@@ -198,6 +211,18 @@ def test_the_page_shows_the_figures_of_the_board(browser: Browser) -> None:
     assert series.count("full s0 m/eager") == series.count("full s1 m/compiled") == 3
     assert series.count("dots s1 m/compiled") == 2
     page.close()
+
+
+def test_a_soak_shows_its_chapter_its_disk_and_its_faults(browser: Browser) -> None:
+    page, wrong = opened(browser, HOME, Server(soaking(), 8.9), viewport={"width": 1280, "height": 900})
+    assert page.locator("#headline").inner_text() == "Chapter 1 of 3, m/eager at 100/s, m/compiled at 100/s"
+    subline = page.locator("#subline").inner_text()
+    assert "left in this chapter, 7 h 46 min left of 8 h 0 min, 12.3 MB on disk, 43 GB free" in subline
+    told = page.locator("#past-doubts").inner_text()
+    assert "cpu_taken 4 is injected: 4 busy processes" in told
+    assert "cpu_taken 4 is over" in told
+    page.close()
+    assert wrong == []
 
 
 def test_pointer_and_arrow_keys_show_the_values_of_a_second(browser: Browser) -> None:

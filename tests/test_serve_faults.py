@@ -236,7 +236,7 @@ def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Se
     gone = replica.said.split()[1]
     assert gone in {row["replica"] for row in rows}
     assert replica.closes
-    assert replica.errors < replica.n  # the other replica goes on
+    assert replica.errors < max(1, replica.n)  # the other replica goes on; perhaps nothing was under way
     killed_ns = next(e["end_ns"] for e in read_events(tmp_path / "it") if e["event"] == "fault" and e["phase"] == "end")
     assert not [row for row in rows if row["replica"] == gone and row["sent_ns"] > killed_ns]
     assert (cpu.injected, cpu.closes, cpu.errors) == (True, True, 0)

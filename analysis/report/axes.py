@@ -18,6 +18,8 @@ Point = tuple[float, float | None]
 """x and y as values; None breaks the line, infinity leaves at the top."""
 
 _WIDTH = 1000  # of the stretched inner drawing that holds lines and areas
+EDGE = 0.02
+"""Of the width: text so near to an end would be cut in its middle."""
 _TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 """As in `zoom.js`."""
 
@@ -154,8 +156,10 @@ class Panel:
         self.placed.append(tag("rect", mask=f"url(#{name})", class_=class_, data_series=series, **place))
 
     def text(self, x: float, y: float, label: str, class_: str) -> None:
-        """Text at pixel height `y`, centred on the value `x`."""
-        self.placed.append(tag("text", label, x=_at(self.x(x)), y=y, text_anchor="middle", class_=class_))
+        """Text at pixel height `y`, centred on the value `x`; at the ends it keeps inside."""
+        share = self.x(x)
+        anchor = "start" if share < EDGE else "end" if share > 1 - EDGE else "middle"
+        self.placed.append(tag("text", label, x=_at(share), y=y, text_anchor=anchor, class_=class_))
 
     def _path(self, d: str, class_: str, series: int | None) -> None:
         inner = tag("path", d=d, class_=class_)

@@ -18,11 +18,14 @@ def parts(kind: str) -> str:
     return "\n".join(part.read_text(encoding="utf-8") for part in ordered)
 
 
-def document(title: str, body: Child, *, style: str, script: str, generator: str = "headroom") -> str:
-    """What a hover shows has its place at the end of the body."""
+def document(
+    title: str, body: Child, *, style: str, script: str, generator: str = "headroom", workers: bool = False
+) -> str:
+    """What a hover shows has its place at the end of the body; `workers` may be made of the page's own script."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only this very script may run, and nothing may be fetched, whatever text came into the page.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    policy += "; worker-src blob:" * workers
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis import words
+from analysis.report.faults import fault_event
 from analysis.report.view import View
 
 
@@ -109,6 +110,8 @@ def _then(key: str, before: Any, after: Any) -> str:
 
 def event_text(event: Mapping[str, Any]) -> str:
     """`replica lost: replica r1`, or the sentence that the event carries."""
+    if event["event"] == "fault" and event.get("fault"):
+        return fault_event(event)
     shown = (key for key in event if key not in ("event", "sentence") and not key.endswith("_ns"))
     rest = {key: event[key] for key in shown if event[key] not in (None, "")}
     said = "; ".join(

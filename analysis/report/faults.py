@@ -63,3 +63,11 @@ def fault_section(view: View) -> Html | None:
 
 def fault_sentences(view: View) -> list[str]:
     return [str(effect["sentence"]) for effect in view.report.get("faults") or ()]
+
+
+def fault_event(event: Mapping[str, Any]) -> str:
+    """`cpu_taken 4 was injected: 4 busy processes`"""
+    name = " ".join(str(event[key]) for key in ("fault", "target") if event.get(key))
+    if event.get("phase") == "end":
+        return f"{name} is over"
+    return f"{name} {'was not' if event.get('phase') == 'refused' else 'was'} injected: {event.get('sentence') or ''}"

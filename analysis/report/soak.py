@@ -20,6 +20,7 @@ from analysis.report.table import table
 from analysis.report.timechart import moment, zoom_buttons
 from analysis.report.view import View
 from analysis.series import QUANTITIES, Series, series
+from analysis.struck import spans
 from analysis.timeline import Timeline
 
 Row = Mapping[str, Any]
@@ -35,8 +36,17 @@ _PLACES = 240
 """Instants that can be read."""
 _GIGA = 2.0**30
 
-VISIBLE_HEADS = ("figure", "of", "limit", "smallest drift that would have shown", "smallest jump")
-PROCESS_HEADS = ("process", "memory at first", "at last", "at most", "CPU", "CPU at most", "open files at most")
+VISIBLE_HEADS = ("figure", "of", "limit", "smallest drift that would have shown", "smallest jump", "smallest stall")
+PROCESS_HEADS = (
+    "process",
+    "memory at first",
+    "last",
+    "most",
+    "grew by hour",
+    "CPU",
+    "CPU at most",
+    "open files at most",
+)
 
 
 def soak_section(view: View) -> Html | None:
@@ -53,6 +63,7 @@ def soak_section(view: View) -> Html | None:
     return join(
         [
             tag("ol", listed, class_="events") if told["findings"] else tag("p", "Nothing drifted, jumped or stalled."),
+            tag("p", left) if (left := _left_out(told)) else None,
             _drawn(view, line, lanes, told["findings"]) if lanes else None,
             table(
                 VISIBLE_HEADS, visible_rows(view), "What would have shown in four of five such soaks", numbers_from=2
@@ -72,23 +83,36 @@ def soak_sentences(view: View) -> list[str]:
         f"{row['sentence']}" + (f" (beside it: {'; '.join(row['beside'])})" if row["beside"] else "")
         for row in told["findings"]
     ]
-    return (found or ["Nothing drifted, jumped or stalled."]) + gap_sentences(view)
+    left = _left_out(told)
+    return (found or ["Nothing drifted, jumped or stalled."]) + ([left] if left else []) + gap_sentences(view)
+
+
+def _left_out(told: Row) -> str:
+    seconds = told["verdict"].get("faults_s")
+    return f"{words.significant(seconds)} s of planned faults were not looked at here." if seconds else ""
 
 
 def visible_rows(view: View) -> list[list[str]]:
     """Under `VISIBLE_HEADS`."""
     verdict = (view.report.get("soak") or {}).get("verdict") or {"limits": {}, "visible": ()}
     limits = verdict["limits"]
-    by_hour, percent = words.with_unit(" %/h"), words.with_unit(" %")
+    by_hour, percent, ms = words.with_unit(" %/h"), words.with_unit(" %"), words.ms
+
+    def limit(row: Row) -> str:
+        if row["series"] != "p99_ms":
+            return by_hour(limits["memory_pct_h"])
+        most = limits.get("stall_ms")
+        stall = [] if most is None else [ms(most)]
+        return ", ".join([by_hour(limits["p99_trend_pct_h"]), percent(limits["p99_step_pct"]), *stall])
+
     return [
         [
             QUANTITIES[row["series"]].said,
             short(row["subject"]),
-            f"{by_hour(limits['p99_trend_pct_h'])}, {percent(limits['p99_step_pct'])}"
-            if row["series"] == "p99_ms"
-            else by_hour(limits["memory_pct_h"]),
+            limit(row),
             by_hour(row["slope_pct_h"]),
             percent(row["step_pct"]),
+            words.ABSENT if row.get("stall_ms") is None else f"{ms(row['stall_ms'])} each {row['stall_s']:g} s or less",
         ]
         for row in verdict["visible"]
     ]
@@ -101,12 +125,21 @@ def process_rows(view: View) -> list[list[str]]:
         [
             row["role"],
             *(words.size(row[f"rss_{when}_bytes"]) for when in ("first", "last", "most")),
+            _grew(*(row[f"grew_{end}bytes_h"] for end in ("", "low_", "high_"))),
             percent(row["cpu_mean_pct"]),
             percent(row["cpu_most_pct"]),
             words.count(row["open_files_most"]),
         ]
         for row in (view.report.get("soak") or {"processes": ()})["processes"]
     ]
+
+
+def _grew(by: float | None, low: float | None, high: float | None) -> str:
+    """Megabytes, whose interval holds 0 where nothing shows that it grew."""
+    if by is None or low is None or high is None:
+        return words.ABSENT
+    middle, *ends = (f"{value / 1e6:.1f}".replace("-", "−") for value in (by, low, high))
+    return f"{middle} MB ({ends[0]} to {ends[1]})"
 
 
 def gap_sentences(view: View) -> list[str]:
@@ -138,6 +171,9 @@ def _drawn(view: View, line: Timeline, lanes: Sequence[tuple[str, list[Series]]]
     for place, (name, mine) in enumerate(lanes):
         unit, of = _unit(mine)
         panel = Panel(Scale(0, line.seconds), _fitting(mine, of), 120 if not place else 76, zooms=True)
+        for span in spans(view.run):
+            start, end = (min(max(0.0, line.at(edge)), line.seconds) for edge in span)
+            panel.stripe(start, end, 0, panel.height, "apart")
         panel.grid((v, words.tick(v)) for v in panel.y.ticks(6 if not place else 4))
         for one in mine:
             number = view.series.get(one.subject)
@@ -160,6 +196,7 @@ def _drawn(view: View, line: Timeline, lanes: Sequence[tuple[str, list[Series]]]
     note = (
         f"Cells of {line.slice_s} s; an axis begins where its values do. "
         "A number is where a finding of the list begins, a bar how long it lasts."
+        f"{' Shaded: planned faults, not looked at.' if spans(view.run) else ''}"
     )
     return figure(
         "soak-series", "Every series over the soak", note,

@@ -25,6 +25,8 @@ from analysis.timeline import Timeline
 Row = Mapping[str, Any]
 
 _BINARY_GIGA = 2.0**30
+NEAR = 0.02
+"""Of the width: events that are nearer to each other have one label."""
 
 
 @dataclass(slots=True, eq=False)
@@ -237,8 +239,14 @@ def _steps_above(panel: Panel, line: Timeline, steps: Sequence[Row], series: Map
 
 
 def _mark_events(panel: Panel, line: Timeline, events: Sequence[Row], *, numbered: bool) -> None:
+    places: dict[float, list[str]] = {}
     for number, event in enumerate(events, start=1):
         at = min(max(line.at(event["time_ns"]), 0.0), line.seconds)
         panel.upright(at, "event")
-        if numbered:
-            panel.text(at, panel.height - 6, str(number), "event")
+        near = next((place for place in places if abs(place - at) < NEAR * line.seconds), at)
+        places.setdefault(near, []).append(str(number))
+    for at, numbers in places.items() if numbered else ():
+        # of many, the first and the last
+        panel.text(
+            at, panel.height - 6, ", ".join(numbers) if len(numbers) < 3 else f"{numbers[0]}–{numbers[-1]}", "event"
+        )

@@ -28,7 +28,7 @@ _TOGETHER = ("mem_bytes", "power_w")
 """Summed over the devices; the others are a mean, with the largest and the smallest beside it."""
 _ROUTINE = (
     "step", "row", "segment", "seal", "start", "finish", "clock", "idle", "load_cpu", "run",
-    "process", "server", "minute", "retired",
+    "process", "server", "minute", "retired", "disk",
 )  # fmt: skip
 _HEAT = 1 << (SPLIT - 3)
 """Bins to one row of the heat map, which is an eighth of an octave."""

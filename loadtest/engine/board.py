@@ -33,6 +33,8 @@ WARNINGS = {
     "warning": "",
     "aborted": "the run was stopped",
     "device": "",
+    "fault": "",
+    "gap": "the soak went on; nothing was sent since it was interrupted",
     "samples_overwritten": "the server overwrote device samples before they were read",
     "step_cut": "a step was cut short",
     "telemetry_back": "device samples come again",
@@ -49,6 +51,11 @@ def warning(event: Mapping[str, Any]) -> str | None:
         return (
             f"load process {event['worker']} was busy for {event['pct']:.0f} % of the time: its steps are not trusted"
         )
+    if kind == "fault":
+        name = " ".join(str(event[key]) for key in ("fault", "target") if event.get(key))
+        if event.get("phase") == "end":
+            return f"{name} is over"
+        return f"{name} {'was not' if event.get('phase') == 'refused' else 'is'} injected: {event.get('sentence')}"
     if kind not in WARNINGS:
         return None
     return ": ".join(str(part) for part in (WARNINGS[kind], event.get("sentence")) if part) or kind
@@ -71,6 +78,7 @@ class Board:
         self._endpoints: list[str] = []
         self._slos: Sequence[Slo] = ()
         self._of: int | None = None
+        self._disk: dict[str, Any] = {}
         self._blocks_left_s: list[float] | None = None
         self._end_ns: int | None = None
         self._over_ns = 0
@@ -109,6 +117,8 @@ class Board:
 
     def event(self, event: dict[str, Any]) -> None:
         kind = event["event"]
+        if kind == "disk":
+            self._disk = {key: event[key] for key in ("used_bytes", "free_bytes")}
         known = kind in TOLD or (kind == "load_cpu" and event["pct"] > MOST_CPU_PCT)
         if not known:
             return
@@ -205,6 +215,7 @@ class Board:
             "left_s": left_s,
             "of": self._of,
             "steps": [_step(live, now_ns) for live in running],
+            "soak": self._soak(running),
             "endpoints": [self._endpoint(name, present.get(name)) for name in self._endpoints],
             "devices": [
                 {"name": _name(*which, hosts), "stale": now_ns - heard[-1][0] > STALE_NS}
@@ -213,6 +224,14 @@ class Board:
             ],
             "doubts": [doubt for live in running for doubt in self._doubts(live)],
         }
+
+    def _soak(self, running: Sequence[Live]) -> dict[str, Any] | None:
+        """Which chapter it is in, and what it takes of the disk; None where the run is no soak."""
+        if self.facts.get("mode") != "soak" or self._blocks_left_s is None:
+            return None
+        number = max((live.step.block + 1 for live in running), default=None)
+        known = {"chapter": number, "of": len(self._blocks_left_s) - 1, "total_s": self.facts.get("total_s")}
+        return known | {key: self._disk.get(key) for key in ("used_bytes", "free_bytes")}
 
     def events(self, after: int) -> list[dict[str, Any]]:
         return [told for _, told, _ in self._newer(after)]

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 WINDOW_NS = 1_000_000_000
-MOST_KEPT = 4000
+MOST_KEPT = 400
 """Windows; beyond them they become twice as long."""
 MOST_WINDOWS = 200
 """That a line is laid through; of more, neighbours are taken together."""

@@ -8,32 +8,32 @@ writes what they report. Knows nothing of Locust: the crew is a handful of funct
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 import numpy as np
-from gevent.event import Event
 
-from analysis.records import MANIFEST, Manifest
-from loadtest.engine import plan, selfcheck, testimony
+from analysis.records import MANIFEST
+from loadtest.engine import opening, plan, selfcheck, testimony
 from loadtest.engine.arrivals import Pattern
 from loadtest.engine.board import Board
 from loadtest.engine.client import OK, Client, discover, error_sentence
-from loadtest.engine.clock import Base, Offset
+from loadtest.engine.clock import Offset
+from loadtest.engine.crew import Companion, Crew
 from loadtest.engine.devices import Collector
-from loadtest.engine.driver import HALT_S, Order, Payloads
+from loadtest.engine.dispatch import LEAD_S, Dispatch
+from loadtest.engine.driver import Order, Payloads
 from loadtest.engine.folder import RunFolder
+from loadtest.engine.guided import ask_about
 from loadtest.engine.hardship import LoadSide
 from loadtest.engine.injection import Faults
 from loadtest.engine.live import Live
 from loadtest.engine.plan import LoadStep
-from loadtest.engine.provenance import hosts, versions
 from loadtest.engine.scenario import CLOSED, Scenario, ScenarioError
 from loadtest.engine.search import Knee, Outcome
 from loadtest.engine.soak import Soak
@@ -41,48 +41,8 @@ from serve import wire
 
 ANNOUNCE_S = 10.0
 """A soak says how many rows there are so often only: two lines each second would be 30 MB a day."""
-LEAD_S = 0.3
-"""From giving an order to its start: the message's way to every worker, and a breath between steps."""
 
 say = logging.getLogger("headroom")
-
-
-class Crew(Protocol):
-    """The load processes."""
-
-    @property
-    def distributed(self) -> bool:
-        """They are other processes than this one."""
-
-    def members(self) -> list[str]:
-        """Those that are ready for orders, in a fixed order."""
-
-    def give(self, member: str, order: Order) -> None: ...
-
-    def halt(self) -> None: ...
-
-    def cut(self) -> None:
-        """No more of the present order is sent; what is under way is answered."""
-
-    def base(self, member: str, base: Base) -> Base:
-        """The run's time base for that member's clock."""
-
-    def kill(self, member: str) -> bool:
-        """At once, as SIGKILL does; whether that is possible."""
-
-    def priority(self) -> str:
-        """How the operating system treats them, for the record."""
-
-    def forget(self) -> None:
-        """Lets go of what grows with a run's length."""
-
-
-class Companion(Protocol):
-    """What goes on beside a run's steps."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 class Conductor:
@@ -109,13 +69,8 @@ class Conductor:
         """What goes on beside the steps, from before the first of them to the end."""
         self._ending: str | None = None
         """Why it ends before its time."""
-        self._waiting: set[str] = set()
-        self._all_done = Event()
+        self._dispatch = Dispatch(crew, self._base, self._now, self._lose)
         self._live: dict[int, Live] = {}
-        self._order: Order | None = None
-        self._members: list[str] = []
-        self._lost: list[tuple[Order, int]] = []
-        self._stopped_ns: int | None = None
         self._cpu_pct = 0.0
         self._checked: list[dict[str, float]] = []
         self._payloads: Payloads | None = None
@@ -145,7 +100,8 @@ class Conductor:
         block_s: list[float] | None = None
         of: int | None = None
         if self.scenario.mode == "knee":
-            blocks = plan.searched(self.scenario, names, knees)
+            ask = partial(ask_about, self.folder, slo=self.scenario.searched_slo) if self.scenario.guided else None
+            blocks = plan.searched(self.scenario, names, knees, ask)
         elif self.scenario.mode != "soak":
             planned = plan.blocks(self.scenario, names)
             blocks, of = plan.fixed(self.scenario, names), sum(map(len, planned))
@@ -197,9 +153,8 @@ class Conductor:
         self._ending = self._manifest.extra["stopped"] = sentence
         self._interrupt(sentence=sentence)
         say.warning("the run ends early: %s", sentence)
-        if self._waiting:
-            self._stopped_ns = self._now()
-            self._crew.cut()
+        if self._dispatch.under_way:
+            self._dispatch.cut()
 
     def _be_idle(self) -> None:
         """What the devices draw without load, before the first step and after the last."""
@@ -219,11 +174,8 @@ class Conductor:
             return
         self.board.status = "stopping"
         self._interrupt()
-        if self._waiting:
-            self._crew.halt()
-            self._all_done.wait(timeout=HALT_S + 1)
-            for member in list(self._waiting):
-                self._lose(member)
+        if self._dispatch.under_way:
+            self._dispatch.halt()
         self._close("aborted")
 
     def _interrupt(self, **what: Any) -> None:
@@ -234,7 +186,7 @@ class Conductor:
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[Outcome]:
         """Until every arrival is answered; what a search wants to know of it."""
         paths = {info.name: self._path(info) for info in self._endpoints}
-        order = self._order_for(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
+        order = self._dispatch.order(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
         self._steps += [step.index for step in steps]
         if self._soak:
             self._soak.begin(order.start_ns, order.start_ns + int(steps[0].seconds * 1e9))
@@ -249,7 +201,7 @@ class Conductor:
             self._event("step_start", time_ns=start_ns, **what, **more)
         self._files.write()
         self._cpu_pct = 0.0
-        self._give(order, self._watch_over)
+        self._dispatch.give(order, self._watch_over)
         if self._aborting:
             return []
         outcomes = [self._finish(step, of) for step in steps]
@@ -259,46 +211,26 @@ class Conductor:
             self._crew.forget()
         return outcomes
 
-    def _order_for(self, steps: list[LoadStep], paths: list[str], pattern: Pattern) -> Order:
-        members = self._crew.members()
-        if not members:
-            raise ScenarioError("no load process is left to send anything")
-        self._members = members
-        start_ns = self._now() + int(LEAD_S * 1e9)
-        return Order(steps[0].block, start_ns, self._base, 0, len(members), pattern, tuple(steps), tuple(paths))
-
-    def _give(self, order: Order, look: Callable[[], None] = lambda: None) -> None:
-        """Every member gets its share; returns when all of them are done with it."""
-        self._order, self._stopped_ns = order, None
-        self._waiting = set(self._members)
-        self._all_done.clear()
-        for index, member in enumerate(self._members):
-            self._crew.give(member, replace(order, index=index, base=self._crew.base(member, order.base)))
-        while not self._all_done.wait(timeout=1.0):
-            for member in self._waiting - set(self._crew.members()):
-                self._lose(member)
-            look()
-
     def _watch_over(self) -> None:
         """Ends a search's probe whose answer is already clear, and a run that nobody can write down any more."""
         if self._files.lost:
             self.end_early(self._files.lost)
         objective = self.scenario.objective
-        if self.scenario.mode != "knee" or objective is None or self._stopped_ns:
+        if self.scenario.mode != "knee" or objective is None or self._dispatch.stopped_ns:
             return
         for live in self._live.values():
             if live.drowning((self._now() - live.start_ns) / 1e9, objective.latency_ms):
-                self._stopped_ns = self._now()
                 self._event("step_cut", step=live.step.index, sentence="the queue grows without bound")
-                self._crew.cut()
+                self._dispatch.cut()
 
     def _finish(self, step: LoadStep, of: int | None) -> Outcome:
         """Writes down how the step ended, which for a closed loop or one that was cut is not when it was to end."""
         live, entry = self._live.pop(step.index), self._manifest.scenario["steps"][step.index]
-        if self._stopped_ns or step.requests:
-            entry["end_ns"] = min(entry["end_ns"], self._stopped_ns or self._now())
+        stopped_ns = self._dispatch.stopped_ns
+        if stopped_ns or step.requests:
+            entry["end_ns"] = min(entry["end_ns"], stopped_ns or self._now())
             entry["seconds"] = (entry["end_ns"] - entry["start_ns"]) / 1e9
-            entry["cut"] = bool(self._stopped_ns)
+            entry["cut"] = bool(stopped_ns)
             self._files.write()
         seconds = entry["seconds"]
         figures = live.figures(seconds)
@@ -311,7 +243,7 @@ class Conductor:
         if self.scenario.mode != "knee" or self.scenario.objective is None:
             live.end(seconds)
             return Outcome(step.rate, 0, 0, seconds=seconds)
-        outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(self._stopped_ns))
+        outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(stopped_ns))
         live.end(seconds)
         return replace(outcome, seconds=(self._now() - entry["start_ns"]) / 1e9)
 
@@ -320,7 +252,8 @@ class Conductor:
         for endpoint, knee in knees.items():
             self._event("knee", endpoint=endpoint, **asdict(knee))
             between = f"between {knee.low_rps or 0:.4g} and {knee.high_rps or np.inf:.4g}/s"
-            say.info("knee of %s: %s%s", endpoint, between, f", unresolved: {knee.reason}" if knee.reason else "")
+            how = f"; {knee.guide}" if knee.guide else ""
+            say.info("knee of %s: %s%s", endpoint, between, f", unresolved: {knee.reason}{how}" if knee.reason else how)
         knees.clear()
 
     def _check_self(self) -> None:
@@ -340,7 +273,7 @@ class Conductor:
                 most = max(scenario.concurrency) if closed else 0
                 step = LoadStep(0, "null", rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
                 self._checked = []
-                self._give(replace(self._order_for([step], ["/"], pattern), check=True))
+                self._dispatch.give(replace(self._dispatch.order([step], ["/"], pattern), check=True))
                 if not self._checked:
                     raise ScenarioError("no load process answered the self-check")
                 return self._checked
@@ -353,29 +286,13 @@ class Conductor:
         self._event("self_check", sentence=found.sentence(closed))
         say.info("self-check: %s", found.sentence(closed))
 
-    def _lose(self, member: str) -> None:
+    def _lose(self, order: Order, index: int, member: str) -> None:
         """A load process that answers no more: an event, and its share of the schedule is counted as lost."""
-        assert self._order is not None
-        index = self._members.index(member)
-        if self._order.check:
-            self._done(member)
-            return
-        steps = [step.index for step in self._order.steps]
+        steps = [step.index for step in order.steps]
         self._event("worker_lost", worker=index, member=member, steps=steps)
         for step_index in steps:
-            self._live[step_index].lose(index, self._order.count)
+            self._live[step_index].lose(index, order.count)
         say.warning("load process %s was lost; its share of this step is counted as lost", member)
-        self._lost.append((self._order, index))
-        self._done(member)
-
-    def _due(self, order: Order, index: int) -> int:
-        """Arrivals of one member's share that were due by now; for members that cannot say so themselves."""
-        elapsed = (self._stopped_ns or self._now()) - order.start_ns
-        return sum(
-            int(np.searchsorted(step.offsets(order.pattern)[index :: order.count], elapsed - int(step.start_s * 1e9)))
-            for step in order.steps
-            if not step.concurrency
-        )
 
     # ---- what the crew reports
 
@@ -409,7 +326,7 @@ class Conductor:
             self._event("load_cpu", worker=index, pct=content["cpu_pct"], **figures)
             self._cpu_pct = max(self._cpu_pct, content["cpu_pct"])
             self._scheduled += content["due"]
-            self._done(member)
+            self._dispatch.done(member)
 
     def on_process(self, index: int, found: dict[str, Any]) -> None:
         if self._soak and not self.finished:
@@ -417,19 +334,22 @@ class Conductor:
 
     def on_check(self, member: str, figures: dict[str, float]) -> None:
         self._checked.append(figures)
-        self._done(member)
-
-    def _done(self, member: str) -> None:
-        self._waiting.discard(member)
-        if not self._waiting:
-            self._all_done.set()
+        self._dispatch.done(member)
 
     # ---- the folder
 
     def _open(self, of: int | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         server = self._client.get_json(wire.SERVER)
-        self._manifest = self._resumed() if self.scenario.resume else self._fresh(server, of)
+        served = [(info, self._path(info)) for info in self._endpoints]
+        if self.scenario.resume:
+            self._manifest = opening.resumed(self.folder, self.scenario, {path for _, path in served}, self._now())
+        else:
+            name, url, priority = self.folder.name, self._client.url, self._crew.priority()
+            self._manifest = opening.fresh(
+                name, self.scenario, served, server, url, priority, self._now(), self._command
+            )
+            self._manifest.scenario |= {"planned_steps": of} if of else {}
         soaking = self.scenario.mode == "soak"
         every_s = ANNOUNCE_S if soaking else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
@@ -444,52 +364,16 @@ class Conductor:
         self._opened = True
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
         facts |= {"name": self.scenario.name, "mode": self.scenario.mode}
+        facts |= {"total_s": self.scenario.total_seconds} if soaking else {}
         facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
         names = [info.name for info in self._endpoints]
         self.board.open(facts, names, self.scenario.slos, self._now())
         say.info("run folder: %s", self.folder)
 
-    def _fresh(self, server: dict[str, Any], of: int | None) -> Manifest:
-        return Manifest(
-            id=self.folder.name,
-            status="running",
-            scenario=self.scenario.as_json() | ({"planned_steps": of} if of else {}) | {"steps": []},
-            endpoints=[
-                {
-                    "model": info.model,
-                    "variant": info.variant,
-                    "path": self._path(info),
-                    "device": info.parameters.get("device"),
-                    "max_batch": info.parameters.get("max_batch"),
-                    "parameters": dict(info.parameters),
-                }
-                for info in self._endpoints
-            ],
-            started_ns=self._now(),
-            hosts=hosts(server, self._client.url, self._crew.priority()),
-            versions=versions(server),
-            extra={"pid": os.getpid(), "host": socket.gethostname(), "command": self._command},
-        )
-
-    def _resumed(self) -> Manifest:
-        """The manifest of the run that it goes on with."""
-        found = Manifest.read(self.folder)
-        had, has = ({entry["path"] for entry in found.endpoints}, {self._path(info) for info in self._endpoints})
-        if had != has:
-            there = ", ".join(sorted(has))
-            raise ScenarioError(f"{self.folder} drove {', '.join(sorted(had))}; now there is {there}")
-        found.status, found.finished_ns = "running", 0
-        found.scenario |= self.scenario.as_json()
-        life = {"start_ns": self._now(), "pid": os.getpid()}
-        found.extra |= {"pid": os.getpid(), "host": socket.gethostname()}
-        found.extra["resumed"] = [*found.extra.get("resumed", ()), life]
-        found.extra.pop("stopped", None)
-        return found
-
     def _end_chapter(self) -> None:
-        self._scheduled += sum(self._due(order, index) for order, index in self._lost)
+        self._scheduled += self._dispatch.went_down()
         self._files.end_chapter(self._steps, self._now(), self._scheduled)
-        self._scheduled, self._steps, self._lost = 0, [], []
+        self._scheduled, self._steps = 0, []
 
     def _close(self, status: str) -> None:
         if self.finished:
@@ -516,6 +400,8 @@ class Conductor:
 
     def _event(self, kind: str, **what: Any) -> None:
         self._files.event(kind, **what)
+        if kind == "fault" and self._soak:
+            self._soak.fault(what)
 
     def _now(self) -> int:
         return self._base.wall_ns(time.monotonic_ns())

@@ -40,7 +40,7 @@ from loadtest.engine.recorder import Segment
 
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 PATIENCE_S = 60.0
-RETRY_S = 1.0
+RETRY_S = 0.25
 MOST_BYTES = 64 << 20
 LINE_BYTES = 200
 """What an event is taken for; rows are larger."""
@@ -183,6 +183,15 @@ class RunFolder:
             chapter["retired"] = True
             for path in paths:
                 path.unlink(missing_ok=True)
+
+    def disk(self) -> dict[str, int]:
+        """What the folder takes of its disk, and what is left there."""
+        used = 0
+        for path in self.path.iterdir():
+            with suppress(FileNotFoundError):  # the compactor moves files meanwhile
+                used += path.stat().st_size
+        volume = os.statvfs(self.path)
+        return {"used_bytes": used, "free_bytes": volume.f_bavail * volume.f_frsize}
 
     def _busy(self) -> bool:
         return bool(self._queue) or (self._compactor is not None and self._compactor.poll() is None)

@@ -33,22 +33,23 @@ class History:
 
     def __init__(self, length: int = LENGTH) -> None:
         self._length = length
-        self._tiers: list[deque[tuple[Point, str]]] = [deque()]
+        self._tiers: list[deque[tuple[int, str]]] = [deque()]
+        """The end of each point, and the point as text, which takes a fifth of the memory."""
 
     def add(self, point: Point) -> None:
         for tier in self._tiers:
-            tier.append((point, written(point)))
+            tier.append((point["t"], written(point)))
             if len(tier) <= self._length + 1:
                 return
-            point = together(tier.popleft()[0], tier.popleft()[0])
-        self._tiers.append(deque([(point, written(point))]))
+            point = together(*(json.loads(tier.popleft()[1]) for _ in range(2)))
+        self._tiers.append(deque([(point["t"], written(point))]))
 
     def after(self, t: int) -> list[str]:
         """Points that end after `t`, oldest first, as JSON."""
         found: list[str] = []
         for tier in self._tiers:
-            for point, text in reversed(tier):
-                if point["t"] <= t:
+            for end, text in reversed(tier):
+                if end <= t:
                     return found[::-1]
                 found.append(text)
         return found[::-1]

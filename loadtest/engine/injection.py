@@ -77,6 +77,7 @@ class Faults:
                 return
         finally:  # also when the run is stopped in the middle of it
             if sentence is not None:
+                say.info("fault %s: it is over", fault.fault)
                 self._event("fault", **known, end_ns=self._now(), phase="end", sentence="it is over")
 
     @contextmanager

@@ -72,15 +72,17 @@
   // ---- sentences and tables
 
   const headline = () => {
-    const { status, facts, steps, of, doing, elapsed_s: elapsed } = state;
-    const where = steps.map((step) => `step ${step.index + 1}${of ? ` of ${of}` : ""}, ${step.endpoint} at ${asked(step)}`).join("; ");
+    const { status, facts, steps, of, doing, soak, elapsed_s: elapsed } = state;
+    const rates = steps.map((step) => `${step.endpoint} at ${asked(step)}`).join(", ");
+    const where = soak && steps.length ? `chapter ${soak.chapter} of ${soak.of}, ${rates}` : steps.map((step) => `step ${step.index + 1}${of ? ` of ${of}` : ""}, ${step.endpoint} at ${asked(step)}`).join("; ");
     if (status === "waiting") return ["No test has been started.", "Start one on Locust's page; this page then shows it."];
     if (status === "failed") return [doing || "The run failed.", ""];
     if (status === "complete") return [`Complete after ${duration(elapsed)}.`, ""];
     if (status === "aborted") return [facts.run ? `Stopped after ${duration(elapsed)}.` : "Stopped before anything was sent.", ""];
     const left = steps.filter((step) => step.left_s !== null).map((step) => step.left_s);
-    const parts = left.length ? [`${duration(Math.max(...left))} left in this step`] : [];
-    if (state.left_s !== null) parts.push(`${duration(state.left_s)} left in all`);
+    const parts = left.length ? [`${duration(Math.max(...left))} left in this ${soak ? "chapter" : "step"}`] : [];
+    if (state.left_s !== null) parts.push(`${duration(state.left_s)} left${soak ? ` of ${duration(soak.total_s)}` : " in all"}`);
+    if (soak && soak.used_bytes !== null) parts.push(`${number(soak.used_bytes / 1e6)} MB on disk, ${number(soak.free_bytes / 1e9)} GB free`);
     if (where && doing) parts.unshift(doing);
     const first = where || doing || (status === "starting" ? "the load processes get ready" : "between two steps");
     return [`${first[0].toUpperCase()}${first.slice(1)}`, parts.join(", ")];

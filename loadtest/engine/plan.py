@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from loadtest.engine.arrivals import Offsets, Pattern, mean_arrivals
+from loadtest.engine.guided import Guess, Guide
 from loadtest.engine.scenario import CLOSED, Scenario
-from loadtest.engine.search import Knee, Outcome, Search
+from loadtest.engine.search import WIDTH, Knee, Outcome, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,15 @@ def to_be_expected(scenario: Scenario, endpoints: Sequence[str], from_s: float, 
     return {name: round(max(0.0, factor) * scenario.rates[0] / len(endpoints)) for name in endpoints}
 
 
-def searched(scenario: Scenario, endpoints: Sequence[str], found: dict[str, Knee]) -> Blocks:
-    """One search after the other; `found` gets each endpoint's answer."""
+def searched(
+    scenario: Scenario, endpoints: Sequence[str], found: dict[str, Knee], ask: Callable[[str], Guess] | None = None
+) -> Blocks:
+    """One search after the other; `found` gets each endpoint's answer. With `ask` a model is to guide them."""
     assert scenario.objective is not None
     plan = _Plan(scenario)
     most = max(scenario.rates) if len(scenario.rates) > 1 else float("inf")
     for endpoint in endpoints:
+        guide = None if ask is None else Guide(partial(ask, endpoint), WIDTH)
         search = Search(
             scenario.objective,
             min(scenario.rates),
@@ -181,6 +186,7 @@ def searched(scenario: Scenario, endpoints: Sequence[str], found: dict[str, Knee
             scenario.step_seconds,
             scenario.settle_seconds,
             scenario.budget_s,
+            guide,
         )
         spent_s = 0.0
         try:

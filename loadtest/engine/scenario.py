@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.records import Slo
+from loadtest.engine import limits
 from loadtest.engine.arrivals import SHAPES, SPACINGS, Pattern, parse_shape, peak
 from loadtest.engine.search import Objective
 from loadtest.engine.stop import Stop
@@ -64,6 +65,7 @@ class Scenario:
     concurrency: tuple[int, ...] = (1,)
     requests: int = 1000
     budget_s: float = 1200.0
+    guided: bool = False
     seed: int = 1
     rows: tuple[int, ...] = (1,)
     timeout_s: float = 10.0
@@ -76,6 +78,7 @@ class Scenario:
     keep_hours: float = 0.0
     keep_gb: float = 0.0
     stop_on: str = ""
+    limits: str = ""
     max_memory_mb: float = 0.0
     resume: str = ""
     faults: Plan = ()
@@ -88,10 +91,20 @@ class Scenario:
     @property
     def objective(self) -> Objective | None:
         """What a search asks for: the first objective with a latency."""
-        for slo in self.slos:
-            if slo.latency_ms is not None and slo.percentile is not None:
-                return Objective(slo.latency_ms, 1 - slo.percentile / 100)
-        return None
+        slo = self._searched
+        return Objective(slo[1], 1 - slo[0] / 100) if slo else None
+
+    @property
+    def searched_slo(self) -> str:
+        """The same in words."""
+        slo = self._searched
+        return f"p{slo[0]:g}<{slo[1]:g}ms" if slo else ""
+
+    @property
+    def _searched(self) -> tuple[float, float] | None:
+        """Percentile and latency in ms."""
+        found = ((slo.percentile, slo.latency_ms) for slo in self.slos)
+        return next(((percent, ms) for percent, ms in found if percent is not None and ms is not None), None)
 
     @property
     def peak_rps(self) -> float:
@@ -120,10 +133,12 @@ class Scenario:
             "slo": [slo.as_json() for slo in self.slos],
         }
         found |= {"trace": self.trace, "speed": self.speed} if self.trace else {}
+        found |= {"guided": True} if self.guided else {}
         found |= {"faults": [fault.as_json() for fault in self.faults]} if self.faults else {}
         if self.mode == "soak":
             keys = ("total_seconds", "chapter_seconds", "daily", "keep_hours", "keep_gb", "stop_on", "max_memory_mb")
             found |= {key: getattr(self, key) for key in keys}
+            found["soak"] = limits.parse(self.limits)
         return found
 
 
@@ -182,6 +197,7 @@ OPTIONS = (
     Option("trace", "", "mode replay: CSV or Parquet file with a column of instants"),
     Option("speed", 1.0, "mode replay: how many times as fast as recorded"),
     Option("budget-seconds", 1200.0, "mode knee: longest search for each endpoint"),
+    Option("guided", "off", "mode knee: let a model of the endpoint say where to probe: faster", ("on", "off")),
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
@@ -193,6 +209,7 @@ OPTIONS = (
     Option("keep-hours", 0.0, "mode soak: rows of requests older than this are deleted, their minutes stay; 0: none"),
     Option("keep-gb", 0.0, "mode soak: so much of the disk for rows of requests, the oldest are deleted; 0: any"),
     Option("stop-on", "", "mode soak: ends early on errors over a share, on slo or replica, such as slo,replica"),
+    Option("limits", "", "mode soak: the most of p99_trend, p99_step, memory and stall that passes: see docs/soak.md"),
     Option("max-memory-mb", 0.0, "mode soak: ends when a process of the harness is larger; 0: never"),
     Option("resume", "", "mode soak: the run folder that it goes on with"),
     Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
@@ -284,6 +301,7 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         concurrency={"single": (1,), "offline": (options.max_in_flight,)}.get(options.mode, concurrency),
         requests=options.requests,
         budget_s=options.budget_seconds,
+        guided=options.guided == "on",
         self_check=options.self_check == "on",
         seed=options.seed,
         rows=parse_rows(options.rows),
@@ -296,6 +314,7 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         keep_hours=options.keep_hours,
         keep_gb=options.keep_gb,
         stop_on=options.stop_on,
+        limits=options.limits,
         max_memory_mb=options.max_memory_mb,
         resume=options.resume,
         faults=faults.read(options.faults, options.mode),
@@ -313,6 +332,10 @@ def _check_soak(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
         Stop.parse(options.stop_on)
     except ValueError as problem:
         raise ScenarioError(f"--stop-on {problem}") from None
+    try:
+        limits.parse(options.limits)
+    except ValueError as problem:
+        raise ScenarioError(f"--limits {problem}") from None
     if not options.daily:
         return
     try:

@@ -25,7 +25,7 @@ from loadtest.engine.board import Board
 PERIOD_S = 1.0
 GOODBYE_S = 5.0
 MOST_LINES = 1000
-LOGGED = ("step_end", "knee", "self_check")
+LOGGED = ("step_end", "knee", "self_check", "fault")
 """Events that are log lines too."""
 
 

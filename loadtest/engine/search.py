@@ -10,15 +10,22 @@ An overloaded probe says only that the share is large there, since it depends on
 
 The search ends when the interval is narrow enough, or unresolved with the reason: the budget, the load generator,
 probes that contradict each other, an objective that no rate keeps, or that every rate keeps.
+
+With a guide (`guided`) a model of the endpoint says where to probe and when to stop; once it gives up, all of the above
+goes on from what was seen.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from loadtest.engine.guided import Guide
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,17 +89,30 @@ class Knee:
     low_rps: float | None
     high_rps: float | None
     reason: str | None
+    guide: str | None = None
+    """How it was come by, where a guide was asked for."""
 
 
 class Search:
     """`probe()` gives the next rate and its seconds, or None when `knee` has the answer; `see` takes what it showed."""
 
     def __init__(
-        self, objective: Objective, first_rps: float, most_rps: float, probe_s: float, settle_s: float, budget_s: float
+        self,
+        objective: Objective,
+        first_rps: float,
+        most_rps: float,
+        probe_s: float,
+        settle_s: float,
+        budget_s: float,
+        guide: Guide | None = None,
     ) -> None:
         self.objective = objective
         self._first, self._most = first_rps, most_rps
         self._probe_s, self._settle_s, self._budget_s = probe_s, settle_s, budget_s
+        self._guide, self._guided = guide, guide is not None
+        """Whether it is still followed."""
+        self._whole: bool | None = None
+        """Whether the next probe takes all of its time, where the guide says so."""
         self._seen: list[Outcome] = []
         self._hindered = 0
         self._next: float | None = first_rps
@@ -103,14 +123,15 @@ class Search:
 
     @property
     def knee(self) -> Knee:
-        return self._knee or self._unresolved("it was stopped")
+        found = self._knee or self._unresolved("it was stopped")
+        return replace(found, guide=self._guide.sentence) if self._guide else found
 
     def probe(self, spent_s: float = 0.0) -> tuple[float, float] | None:
         if self._next is None:
             return None
-        rising = not self._bracketed
+        whole = self._bracketed if self._whole is None else self._whole
         least_s = self._settle_s + self.objective.least_n / self._next
-        seconds = max(self._probe_s * (RISE_SHARE if rising else 1.0), least_s)
+        seconds = max(self._probe_s * (1.0 if whole else RISE_SHARE), least_s)
         if spent_s + seconds > self._budget_s:
             needs = f", a probe at {self._next:.4g}/s takes {seconds:.0f} s" if seconds == least_s else ""
             self._end(f"the budget of {self._budget_s:g} s is spent{needs}")
@@ -132,12 +153,34 @@ class Search:
             self._highest_good = max(self._highest_good, outcome.rate)
         elif good is False:
             self._lowest_bad = min(self._lowest_bad, outcome.rate)
+        if self._guided:
+            self._guided = self._follow()
+        if self._guided:
+            return
         if self._bracketed:
             self._narrow()
         elif math.isinf(self._lowest_bad):
             self._rise(outcome.rate)
         else:
             self._fall(outcome.rate)
+
+    def _follow(self) -> bool:
+        """Whether the guide has said what comes next."""
+        assert self._guide is not None
+        advice = self._guide.advise([seen.rate for seen in self._seen], self._most)
+        self._whole = None if advice is None else advice.whole
+        if advice is None:
+            return False
+        if advice.interval is None:
+            self._next = advice.rate
+            return True
+        for seen in self._seen:
+            if (kept := self._against(seen, *advice.interval)) is not None:
+                self._guide.contradicted(seen.rate, kept)
+                self._whole = None
+                return False
+        self._end(None, advice.interval)
+        return True
 
     # ---- the rise
 
@@ -231,16 +274,22 @@ class Search:
         than chance, nor does an objective that is kept at its upper end."""
         assert self._ends
         low, high = self._ends.pop()
+        kept = self._against(outcome, low, high)
+        if kept is None:
+            return True
+        why = f"unstable: the objective {'was kept' if kept else 'was missed'} at {outcome.rate:.4g}/s"
+        interval = (low if kept else low / RISE, high * RISE if kept else high)
+        self._end(f"{why}, where earlier probes said otherwise", interval)
+        return False
+
+    def _against(self, outcome: Outcome, low: float, high: float) -> bool | None:
+        """What a probe says against the interval, by more than chance: True for an objective that was kept above it,
+        False for one that was missed below it, None where it leaves it standing."""
         share, worth, target = outcome.missed / outcome.n, outcome.n / self._dependence(), self.objective.target
         reach = 3 * math.sqrt(target * (1 - target) / worth)
         good = share < target - reach or (not outcome.missed and worth * target > NONE_BY_CHANCE)
         bad = outcome.overloaded or share > target + reach
-        if (good and outcome.rate >= high) or (bad and outcome.rate <= low):
-            did = "was kept" if good else "was missed"
-            why = f"unstable: the objective {did} at {outcome.rate:.4g}/s, where earlier probes said otherwise"
-            self._end(why, (low / RISE if bad else low, high * RISE if good else high))
-            return False
-        return True
+        return True if good and outcome.rate >= high else False if bad and outcome.rate <= low else None
 
     def _unresolved(self, reason: str) -> Knee:
         if self._bracketed:

@@ -174,7 +174,9 @@ def attach(user_class: type[EndpointUser]) -> None:
     """Called for each scenario class; its attributes become the defaults of the options."""
     global _scenario_class
     if _scenario_class is not None:
-        if _scenario_class.__name__ != user_class.__name__:
+        if issubclass(user_class, _scenario_class):  # one scenario, refined
+            _scenario_class = user_class
+        elif _scenario_class.__name__ != user_class.__name__:
             fail(f"one scenario at a time: {_scenario_class.__name__} or {user_class.__name__}, not both")
         return
     _scenario_class = user_class

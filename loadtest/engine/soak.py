@@ -1,9 +1,9 @@
 """What a soak has beyond other runs: chapters, what is noted beside them, its early end, the gap before it went on.
 
 Chapters are blocks of the plan; between two of them files are turned, and nothing is sent for a moment. Beside them it
-notes what the harness itself takes (`process`), what the server says of itself (`server`) and each minute's figures
-(`minute`), so that days of it can be read without their rows. Nothing here grows with its length but a few lines of
-`run.json` for each chapter.
+notes what the harness itself takes (`process`, `disk`), what the server says of itself (`server`) and each minute's
+figures (`minute`), so that days of it can be read without their rows. Nothing here grows with its length but a few
+lines of `run.json` for each chapter.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from loadtest.engine.minutes import Minutes
 from loadtest.engine.scenario import Scenario, ScenarioError
 from serve import wire
 
+SPARED_NS = 120_000_000_000
+"""After a planned fault, in which what users see of it is no reason to end early."""
 SERVER_S = 60.0
 LOOK_S = 1.0
 CAN_CHANGE = ("replica",)
@@ -49,6 +51,8 @@ class Soak:
         self._steps: list[dict[str, Any]] = folder.manifest.scenario["steps"]
         self._entries = folder.manifest.endpoints
         self._names = [f"{entry['model']}/{entry['variant']}" for entry in self._entries]
+        self._planned: dict[int, tuple[int, float]] = {}
+        """The time of each planned fault, as far as it is over."""
         self._greenlets: list[gevent.Greenlet[..., None]] = []
         folder.manifest.extra["chapters"] = folder.chapters
 
@@ -92,9 +96,18 @@ class Soak:
     def see(self, batch: Any) -> None:
         self._minutes.see(batch)
 
+    def fault(self, what: Mapping[str, Any]) -> None:
+        if what["phase"] != "refused":
+            end_ns = math.inf if what["end_ns"] is None else what["end_ns"] + SPARED_NS
+            self._planned[what["id"]] = what["start_ns"], end_ns
+
+    def _spared(self, start_ns: int, end_ns: int) -> bool:
+        return any(start < end_ns and start_ns < end for start, end in self._planned.values())
+
     def finished(self, live: Live) -> None:
         """One step of a chapter."""
-        self._judge(self._stop.chapter(live.step.endpoint, live.latency, self._scenario.slos))
+        if not self._spared(live.start_ns, self._now()):
+            self._judge(self._stop.chapter(live.step.endpoint, live.latency, self._scenario.slos))
 
     def over(self) -> None:
         """Every arrival of the chapter has its row, and its steps are in the manifest."""
@@ -107,6 +120,7 @@ class Soak:
 
     def start(self) -> None:
         looks: list[tuple[Callable[[], None], float]] = [
+            (lambda: self._folder.event("disk", **self._folder.disk()), SERVER_S),
             (self._look_at_servers, SERVER_S),
             (self._look_at_rows, LOOK_S),
         ]
@@ -129,7 +143,8 @@ class Soak:
     def _note_minutes(self, until_ns: int | None) -> None:
         for minute in self._minutes.over(until_ns):
             self._folder.event("minute", **minute.as_json())
-            self._judge(self._stop.minute(minute))
+            if not self._spared(minute.start_ns, minute.end_ns):
+                self._judge(self._stop.minute(minute))
 
     def _look_at_servers(self) -> None:
         for name, entry in zip(self._names, self._entries, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -72,8 +72,9 @@ def picture(state: Mapping[str, Any], width: int) -> RenderableType:
 
 def headline(state: Mapping[str, Any]) -> str:
     """`step 3 of 12: bert/eager at 200/s, 14 s left · 2 min 10 s left in all`"""
-    parts = []
-    for step in state["steps"]:
+    soak = state.get("soak")
+    parts = _chapter(soak, state["steps"]) if soak else []
+    for step in [] if soak else state["steps"]:
         of = f" of {state['of']}" if state["of"] else ""
         left = "" if step["left_s"] is None else f", {duration(step['left_s'])} left"
         parts.append(f"step {step['index'] + 1}{of}: {step['endpoint']} at {asked(step)}{left}")
@@ -82,8 +83,21 @@ def headline(state: Mapping[str, Any]) -> str:
     if state["status"] != "running":
         parts.insert(0, f"{state['status']} after {duration(state['elapsed_s'])}")
     if state["left_s"] is not None:
-        parts.append(f"{duration(state['left_s'])} left in all")
+        whole = f"of {duration(soak['total_s'])}" if soak else "in all"
+        parts.append(f"{duration(state['left_s'])} left {whole}")
     return " · ".join(parts) or state["status"]
+
+
+def _chapter(soak: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`chapter 3 of 48: bert/eager at 25/s, bert/compiled at 25/s, 9 min 2 s left`, and what it takes of the disk."""
+    parts = []
+    if steps:
+        names = ", ".join(f"{step['endpoint']} at {asked(step)}" for step in steps)
+        left = duration(max(step["left_s"] for step in steps))
+        parts.append(f"chapter {soak['chapter']} of {soak['of']}: {names}, {left} left")
+    if soak["used_bytes"] is not None:
+        parts.append(f"{soak['used_bytes'] / 1e6:.0f} MB on disk, {soak['free_bytes'] / 1e9:.0f} GB free")
+    return parts
 
 
 def asked(step: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 is any row wrong, how many are missing?
 
 Physics: rows are handed over every half second and written at once, so what a kill takes is what was answered since,
-and what was under way; while the disk is full they wait in memory, so a kill then takes all since it filled up.
+and what was under way; while the disk is full they wait in memory, which is taken off what a kill then takes.
 Chapters are short, so that both also fall into the turning of files, the making of Parquet and the writing of
 run.json. Each folder is then gone on with, and its ledger has to close to the row. The disk is a volume in memory,
 which takes a user who may mount one; for others there are kills alone.
@@ -75,33 +75,36 @@ def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]
     folder, ballast = runs / "it", runs / "ballast"
     while not (folder / MANIFEST).exists():
         time.sleep(0.02)
-    began, load, full_ns = time.monotonic(), int(Manifest.read(folder).extra["pid"]), 0
+    began, load = time.monotonic(), int(Manifest.read(folder).extra["pid"])
+    full: list[int] = []
+    """When the disk filled up and when it was freed."""
     for at_s, what in sorted(plan):
         time.sleep(max(0.0, began + at_s - time.monotonic()))
         if what == "fill":
-            full_ns = time.time_ns()
             fill(runs, ballast)
+            full.append(time.time_ns())
         elif what == "free":
+            full.append(time.time_ns())
             ballast.unlink()
-            full_ns = 0
         else:
             break
     process.kill()
     os.kill(load, signal.SIGKILL)
     killed_ns = time.time_ns()
     process.wait()
-    safe_ns = full_ns or killed_ns
     rows = analysis.load(folder).requests(columns=["step", "seq", "intended_ns", "status"])
     found = {(row.step, row.seq): row.intended_ns for row in rows.itertuples()}
     due = schedule_of(Manifest.read(folder))
     wrong = len(rows) - len(found) + sum(due.get(key) != at for key, at in found.items())
     wrong += int((rows["status"] != "200").sum())
-    missing = [at for key, at in due.items() if at < safe_ns and key not in found]
+    missing = [at for key, at in due.items() if at < killed_ns and key not in found]
     ballast.unlink(missing_ok=True)
     time.sleep(0.5)
     code = subprocess.run([*soak, "--resume", str(folder)], **quiet, check=False).returncode
     run = analysis.load(folder)
     totals = dict(run.manifest.totals)
+    first_ns, (filled_ns, freed_ns) = min(missing, default=killed_ns), [*full, killed_ns, killed_ns][:2]
+    refused_ns = max(0, freed_ns - max(filled_ns, first_ns))
     broken = (
         bool(flaws(run))
         or totals.pop("scheduled") != sum(totals.values())
@@ -110,11 +113,11 @@ def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]
     return {
         "wrong": wrong,
         "missing": len(missing),
-        "longest_s": (safe_ns - min(missing)) / 1e9 if missing else 0.0,
+        "longest_s": (killed_ns - first_ns - refused_ns) / 1e9,
         "broken": broken,
         "code": code,
         "rows": len(rows),
-        "full": bool(full_ns),
+        "full": len(full) == 1,
     }
 
 
@@ -141,7 +144,7 @@ def main() -> None:
             found.append(one)
             print(
                 f"{number:3d}  killed at {after_s:4.1f} s, disk {filled}: {one['rows']:5d} rows, {one['missing']:4d} "
-                f"missing, the oldest {one['longest_s']:.2f} s before {'it filled up' if one['full'] else 'the kill'}, "
+                f"missing, of {one['longest_s']:.2f} s{' before it filled up' if one['full'] else ''}, "
                 f"{one['wrong']} wrong, "
                 f"{'ledger broken' if one['broken'] else 'gone on with, ledger closed'}",
                 flush=True,

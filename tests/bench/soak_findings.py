@@ -5,7 +5,8 @@
 Whole folders of six hours, written, read and judged. A clean soak has a P99 whose minutes remember each other
 (autoregressive with 0.5, 0.7 and 0.9) and nothing else; any finding is a false alarm. The others hold a step of P99 of
 a tenth, memory that grows by 1 %/h from 2:00 on, a stall of a fifth of a second in each minute from 2:00 on, or heat
-from 3:00 on. Prints a table, then one JSON line.
+from 3:00 on. Daily soaks follow a sine of depth 0.5, two periods of it or an eighth, with the P99 of a queue that is
+half full in the mean; clean, or with the same step of a tenth. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations
@@ -27,10 +28,24 @@ from analysis.soak import soak  # noqa: E402
 
 HOUR_NS = 3600 * 10**9
 CARRIES = (0.5, 0.7, 0.9)
+DAILY = {"twice": (0.5, 10800.0), "an eighth": (0.5, 172800.0)}
+
+
+def follows(daily: tuple[float, float], step: float = 1.0) -> soaks.Truth:
+    """P99 of a queue at half its capacity in the mean, twice as busy at most; at 3:12 it jumps."""
+
+    def latency(at_h: Any) -> Any:
+        busy = 0.5 * soaks.curve(soaks.Truth(daily=daily), at_h * 3600)
+        return 0.5 / (1 - busy) * np.where(at_h >= 3.2, step, 1.0)
+
+    return soaks.Truth(daily=daily, latency=latency)
+
+
 CASES: dict[str, tuple[soaks.Truth, str, str, float, float]] = {
     "step": (soaks.Truth(latency=lambda h: np.where(h >= 3.2, 1.1, 1.0)), "step", "p99_ms", 3.2, 10.0),
     "leak": (soaks.Truth(memory=lambda h: 1 + 0.01 * np.maximum(0, h - 2)), "trend", "memory_bytes", 2.0, 1.0),
     "stall": (soaks.Truth(stall_ms=200.0, stall_from_h=2.0), "stall", "latency_ms", 2.0, 200.0),
+    "daily step": (follows(DAILY["twice"], 1.1), "step", "p99_ms", 3.2, 10.0),
     "throttle": (soaks.Truth(throttled_from_h=3.0), "throttle", "throttled_pct", 3.0, 33.3),
 }
 
@@ -49,6 +64,12 @@ def main(count: int) -> None:
         wrong = [row for seed in range(count) if (row := findings(soaks.Truth(carry=carry), seed).findings)]
         print(f"{carry:28}  {len(wrong)} of {count}  {'; '.join(row[0].sentence for row in wrong)}", flush=True)
         said[f"false_alarms_{carry:g}"] = len(wrong)
+    for name, daily in DAILY.items():
+        wrong = [row for seed in range(count) if (row := findings(follows(daily), seed).findings)]
+        print(
+            f"{'daily, ' + name:28}  {len(wrong)} of {count}  {'; '.join(row[0].sentence for row in wrong)}", flush=True
+        )
+        said[f"false_alarms_daily_{name.replace(' ', '_')}"] = len(wrong)
     few = max(1, count // 5)
     print(f"\n{'truth':12}{'found':>9}{'size':>9}{'median':>9}{'covered':>9}{'start off, min':>16}{'others':>8}")
     for name, (truth, kind, series, hour, size) in CASES.items():

@@ -1,0 +1,46 @@
+"""Whom a conductor works with: the load processes, and what goes on beside the steps. Knows nothing of Locust."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from loadtest.engine.clock import Base
+from loadtest.engine.driver import Order
+
+
+class Crew(Protocol):
+    """The load processes."""
+
+    @property
+    def distributed(self) -> bool:
+        """They are other processes than this one."""
+
+    def members(self) -> list[str]:
+        """Those that are ready for orders, in a fixed order."""
+
+    def give(self, member: str, order: Order) -> None: ...
+
+    def halt(self) -> None: ...
+
+    def cut(self) -> None:
+        """No more of the present order is sent; what is under way is answered."""
+
+    def base(self, member: str, base: Base) -> Base:
+        """The run's time base for that member's clock."""
+
+    def kill(self, member: str) -> bool:
+        """At once, as SIGKILL does; whether that is possible."""
+
+    def priority(self) -> str:
+        """How the operating system treats them, for the record."""
+
+    def forget(self) -> None:
+        """Lets go of what grows with a run's length."""
+
+
+class Companion(Protocol):
+    """What goes on beside a run's steps."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...

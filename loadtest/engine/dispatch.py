@@ -1,0 +1,99 @@
+"""One order at a time: each load process gets its share, until every one of them has done it or is gone.
+
+What was due in the share of one that went down can't be asked of it any more, and is counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from gevent.event import Event
+
+from loadtest.engine.arrivals import Pattern
+from loadtest.engine.clock import Base
+from loadtest.engine.crew import Crew
+from loadtest.engine.driver import HALT_S, Order
+from loadtest.engine.plan import LoadStep
+from loadtest.engine.scenario import ScenarioError
+
+LEAD_S = 0.3
+"""From giving an order to its start: the message's way to every worker, and a breath between steps."""
+LOOK_S = 1.0
+
+
+class Dispatch:
+    """`lost(order, index, member)` is called for each load process that went down with its share of an order."""
+
+    def __init__(self, crew: Crew, base: Base, now: Callable[[], int], lost: Callable[[Order, int, str], None]) -> None:
+        self.stopped_ns: int | None = None
+        """When the present order was cut short, if it was."""
+        self._crew, self._base, self._now, self._tell = crew, base, now, lost
+        self._order: Order | None = None
+        self._members: list[str] = []
+        self._waiting: set[str] = set()
+        self._all_done = Event()
+        self._lost: list[tuple[Order, int]] = []
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._waiting)
+
+    def order(self, steps: Sequence[LoadStep], paths: Sequence[str], pattern: Pattern) -> Order:
+        """For all members that there are now."""
+        self._members = self._crew.members()
+        if not self._members:
+            raise ScenarioError("no load process is left to send anything")
+        start_ns = self._now() + int(LEAD_S * 1e9)
+        return Order(steps[0].block, start_ns, self._base, 0, len(self._members), pattern, tuple(steps), tuple(paths))
+
+    def give(self, order: Order, look: Callable[[], None] = lambda: None) -> None:
+        """Returns when all members are done with it; `look` is called now and then."""
+        self._order, self.stopped_ns = order, None
+        self._waiting = set(self._members)
+        self._all_done.clear()
+        for index, member in enumerate(self._members):
+            self._crew.give(member, replace(order, index=index, base=self._crew.base(member, order.base)))
+        while not self._all_done.wait(timeout=LOOK_S):
+            for member in self._waiting - set(self._crew.members()):
+                self._lose(member)
+            look()
+
+    def done(self, member: str) -> None:
+        self._waiting.discard(member)
+        if not self._waiting:
+            self._all_done.set()
+
+    def cut(self) -> None:
+        """No more of it is sent; what is under way is answered."""
+        self.stopped_ns = self._now()
+        self._crew.cut()
+
+    def halt(self) -> None:
+        """At once; who does not answer in time is lost."""
+        self._crew.halt()
+        self._all_done.wait(timeout=HALT_S + 1)
+        for member in list(self._waiting):
+            self._lose(member)
+
+    def _lose(self, member: str) -> None:
+        assert self._order is not None
+        if not self._order.check:
+            index = self._members.index(member)
+            self._tell(self._order, index, member)
+            self._lost.append((self._order, index))
+        self.done(member)
+
+    def went_down(self) -> int:
+        """Arrivals that were due in the shares of those that were lost since the last time."""
+        lost, self._lost = self._lost, []
+        return sum(self._due(order, index) for order, index in lost)
+
+    def _due(self, order: Order, index: int) -> int:
+        elapsed = (self.stopped_ns or self._now()) - order.start_ns
+        return sum(
+            int(np.searchsorted(step.offsets(order.pattern)[index :: order.count], elapsed - int(step.start_s * 1e9)))
+            for step in order.steps
+            if not step.concurrency
+        )

@@ -1,0 +1,67 @@
+"""The manifest with which a run begins, or with which a soak goes on. Writes nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.records import Manifest
+from loadtest.engine.provenance import hosts, versions
+from loadtest.engine.scenario import Scenario, ScenarioError
+from serve import wire
+
+
+def fresh(
+    name: str,
+    scenario: Scenario,
+    served: Sequence[tuple[wire.EndpointInfo, str]],
+    server: dict[str, Any],
+    url: str,
+    priority: str,
+    now_ns: int,
+    command: str,
+) -> Manifest:
+    """Of a run of this name; `served` has each endpoint with its path, `server` what that says of itself."""
+    return Manifest(
+        id=name,
+        status="running",
+        scenario=scenario.as_json() | {"steps": []},
+        endpoints=[
+            {
+                "model": info.model,
+                "variant": info.variant,
+                "path": path,
+                "device": info.parameters.get("device"),
+                "max_batch": info.parameters.get("max_batch"),
+                "parameters": dict(info.parameters),
+            }
+            for info, path in served
+        ],
+        started_ns=now_ns,
+        hosts=hosts(server, url, priority),
+        versions=versions(server),
+        extra=_writer() | {"command": command},
+    )
+
+
+def resumed(folder: Path, scenario: Scenario, paths: set[str], now_ns: int) -> Manifest:
+    """Of the run that it goes on with, or `ScenarioError` where other endpoints are there now."""
+    found = Manifest.read(folder)
+    had = {entry["path"] for entry in found.endpoints}
+    if had != paths:
+        there = ", ".join(sorted(paths))
+        raise ScenarioError(f"{folder} drove {', '.join(sorted(had))}; now there is {there}")
+    found.status, found.finished_ns = "running", 0
+    found.scenario |= scenario.as_json()
+    found.extra |= _writer()
+    found.extra["resumed"] = [*found.extra.get("resumed", ()), {"start_ns": now_ns, "pid": os.getpid()}]
+    found.extra.pop("stopped", None)
+    return found
+
+
+def _writer() -> dict[str, Any]:
+    """Who writes the folder, as long as it is written."""
+    return {"pid": os.getpid(), "host": socket.gethostname()}

@@ -1,0 +1,193 @@
+"""How well does the model foretell a live endpoint? Fitted at three rates, it is asked for four others.
+
+`null` with a set delay and `custom_cnn` eager are served on this machine. A closed loop first finds about how much the
+endpoint can take (X). The model is fitted to steps at 0.3, 0.6 and 0.9 of X, says where the knee is (P99 within a
+multiple of a lone request's latency), and predicts P50, P99, throughput, batch size and utilisation at 0.3, 0.5, 0.7
+and 0.9 of that knee; then these rates are driven, and their own arrivals replayed through the model. All of it in one
+session of one server, as speeds of a shared machine wander from hour to hour.
+
+Then two replicas of `null` are planned from the runs of one, started, and driven at 0.5 and 0.9 of the planned knee.
+
+Prints a table, then one JSON line: median absolute errors of P50, P99 and throughput.
+
+    python tests/bench/prediction.py --quick      a look: nothing but null, ten seconds a step
+    python tests/bench/prediction.py              the whole, about half an hour on a quiet machine
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder, whose coverage.py is no package
+
+FIT, ASK, PLANNED = (0.3, 0.6, 0.9), (0.3, 0.5, 0.7, 0.9), (0.5, 0.9)
+LIMITS = {"null/eager": 4.0, "custom_cnn/eager": 10.0}
+"""P99's objective, in latencies of a lone request; on a CPU a batch of four takes five times as long as one alone."""
+SETTLE_S = 3.0
+MODELS: dict[str, dict[str, Any]] = {
+    "null": {"settings": {"delay_ms": "20"}, "max_batch": 8},
+    "custom_cnn": {"max_batch": 4},
+}
+TARGETS = {"p50": 0.05, "p99": 0.15, "throughput": 0.02}
+
+
+def serving(model: str, cache: Path, replicas: int = 1) -> Any:
+    from serving import served
+
+    more = MODELS[model] | {"replicas": replicas, "parity_share": 0}
+    return served(cache, models=[model], variants=["eager"], device="cpu", **more)
+
+
+def drive(url: str, model: str, folder: Path, *words: str) -> Any:
+    import analysis
+
+    command = [sys.executable, "-m", "locust", "-f", f"loadtest/{model}.py", "--headless", "--only-summary"]
+    command += ["--host", url, "--variants", "eager", "--idle-seconds", "0", *words]
+    command += ["--run-dir", str(folder.parent), "--run-id", folder.name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if not (folder / "run.json").exists():  # Locust's exit code says that requests failed, which is no failure here
+        raise SystemExit(f"locust did not run: {done.stderr[-2000:]}")
+    return analysis.load(folder)
+
+
+def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], seconds: float, seed: int) -> Any:
+    """In an order that does not rise with time."""
+    order = [*rates[::2], *rates[1::2]]
+    words = ["--mode", "hold", "--rates", ",".join(f"{rate:.2f}" for rate in order), "--seed", str(seed)]
+    words += ["--step-seconds", f"{SETTLE_S + seconds:g}", "--settle-seconds", f"{SETTLE_S:g}"]
+    return drive(url, model, folder, *words, "--timeout", "30")
+
+
+def most_rps(url: str, model: str, folder: Path) -> float:
+    width = 3 * MODELS[model]["max_batch"]
+    words = ["--mode", "closed", "--concurrency", str(width), "--step-seconds", "8", "--settle-seconds", "2"]
+    return float(drive(url, model, folder, *words).measured[0].summary.achieved_rps)
+
+
+def limit_of(model: Any) -> tuple[float, float]:
+    """The objective in ms, and the rate at which the model has it."""
+    from analysis.simulate import knee
+
+    limit_ms = LIMITS[model.endpoint] * model.lone_ms
+    return limit_ms, knee_of(model.fleet(1), limit_ms, knee)
+
+
+def knee_of(fleet: Any, limit_ms: float, knee: Any) -> float:
+    unit = np.cumsum(np.random.default_rng(5).exponential(1.0, 200_000))
+    return float(knee(fleet, limit_ms / 1e3, 99.0, lambda rate: unit / rate))
+
+
+def compared(model: Any, run: Any, endpoint: str) -> list[dict[str, Any]]:
+    """Each step of the run beside what the model says of its arrivals."""
+    from analysis.calibrate import observed
+    from analysis.validate import SEEDS, measured, rate_error, replay
+
+    rows = []
+    for step in sorted(observed([run], endpoint), key=lambda one: one.rate):
+        fleet = model.fleet(step.replicas)
+        several = [asdict(replay(step, fleet, seed)[0]) for seed in range(1, SEEDS + 1)]
+        predicted = {name: float(np.median([one[name] for one in several])) for name in several[0]}
+        found = asdict(measured(step, model))
+        rows.append({
+            "endpoint": endpoint, "replicas": step.replicas, "rate": step.rate, "n": int(step.window.sum()),
+            "measured": found, "predicted": predicted, "overloaded": step.overloaded, "doubt": step.doubt,
+            "error": {name: predicted[name] / found[name] - 1 for name in found},
+            "p99_interval_ms": None if step.p99_s is None else [1e3 * value for value in step.p99_s],
+            "rate_error": rate_error(step, fleet, found["p99_ms"]),
+        })  # fmt: skip
+        show(rows[-1])
+    return rows
+
+
+def show(row: dict[str, Any]) -> None:
+    found, said, off = row["measured"], row["predicted"], row["error"]
+    rate_off = row["rate_error"]
+    print(
+        f"{row['endpoint']:<17} {row['replicas']:>2} {row['rate']:8.1f} {row['n']:>6} "
+        f"{found['p50_ms']:8.2f} {said['p50_ms']:8.2f} {off['p50_ms']:7.1%} "
+        f"{found['p99_ms']:8.2f} {said['p99_ms']:8.2f} {off['p99_ms']:7.1%} {off['throughput_rps']:7.1%} "
+        f"{found['batch']:6.2f} {said['batch']:6.2f} {found['utilisation']:5.0%} {said['utilisation']:5.0%} "
+        f"{'–' if rate_off is None else f'{rate_off:.1%}':>7} {row['doubt'] or ''}",
+        flush=True,
+    )  # fmt: skip
+
+
+def one_endpoint(name: str, seconds: float, cache: Path, scratch: Path, seed: int) -> tuple[list[dict[str, Any]], Any]:
+    from analysis.calibrate import calibrate
+
+    endpoint = f"{name}/eager"
+    with serving(name, cache) as server:
+        most = most_rps(server.url, name, scratch / f"{name}-most")
+        fitted = at_rates(server.url, name, scratch / f"{name}-fit", [share * most for share in FIT], seconds, seed)
+        model = calibrate([fitted], endpoint)
+        limit_ms, knee_rps = limit_of(model)
+        print(f"{endpoint}: about {most:.4g}/s at most; P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, says the model")
+        for note in model.notes:
+            print(f"  {note}")
+        if knee_rps < FIT[0] * most:
+            print("  that is below every fitted rate: this machine is too noisy; 0.9 of the most is taken instead")
+            knee_rps = FIT[-1] * most
+        rates = [share * knee_rps for share in ASK]
+        asked = at_rates(server.url, name, scratch / f"{name}-ask", rates, seconds, seed + 1)
+        return compared(model, asked, endpoint), model
+
+
+def two_replicas(model: Any, seconds: float, cache: Path, scratch: Path, seed: int) -> list[dict[str, Any]]:
+    from analysis.simulate import knee
+
+    limit_ms, _ = limit_of(model)
+    planned = knee_of(model.fleet(2), limit_ms, knee)
+    if not planned:
+        print("no rate keeps the objective on two replicas of null/eager, says the plan")
+        return []
+    print(f"two replicas of null/eager: P99 of {limit_ms:.4g} ms at {planned:.4g}/s, says the plan")
+    with serving("null", cache, replicas=2) as server:
+        run = at_rates(server.url, "null", scratch / "null-two", [share * planned for share in PLANNED], seconds, seed)
+        return compared(model, run, "null/eager")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--models", default="null,custom_cnn")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of a step of null")
+    parser.add_argument("--cnn-seconds", type=float, default=150.0, help="of a step of custom_cnn, which is slower")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", default="", help="folder for the runs; else they are deleted")
+    options = parser.parse_args()
+    names = ["null"] if options.quick else options.models.split(",")
+    seconds = {"null": 10.0 if options.quick else options.seconds, "custom_cnn": options.cnn_seconds}
+    print(
+        f"{'endpoint':<17} {'k':>2} {'rate/s':>8} {'n':>6} {'P50 ms':>8} {'said':>8} {'off':>7} "
+        f"{'P99 ms':>8} {'said':>8} {'off':>7} {'thr.':>7} {'batch':>6} {'said':>6} {'util':>5} {'said':>5} {'rate':>7}"
+    )
+    rows: list[dict[str, Any]] = []
+    planned: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as made:
+        scratch = Path(options.keep or made)
+        scratch.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            found, model = one_endpoint(name, seconds[name], Path(made), scratch, options.seed)
+            rows += found
+            if name == "null":
+                planned = two_replicas(model, seconds[name], Path(made), scratch, options.seed + 2)
+    fields = {"p50": "p50_ms", "p99": "p99_ms", "throughput": "throughput_rps"}
+    medians = {key: float(np.median([abs(row["error"][field]) for row in rows])) for key, field in fields.items()}
+    for key, value in medians.items():
+        print(f"median error of {key}: {value:.1%} (wanted: {TARGETS[key]:.0%})")
+    print(json.dumps({"benchmark": "prediction", "median": medians, "rows": rows, "two_replicas": planned}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Variants for plans, made by hand, so that what a plan says of them is known without it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from analysis.calibrate import Calibration
+from analysis.candidates import Variant
+from analysis.question import Question
+from analysis.records import Slo
+from analysis.scan import Floats
+from analysis.simulate import Fleet, Routing, Rule, Service
+from analysis.sizing import Objective, Sizing, Traffic
+from analysis.validate import Validation
+
+
+def draw(count: int, seed: int, burstiness: float) -> Floats:
+    """Arrivals at a rate of one."""
+    if math.isinf(burstiness):
+        return np.arange(count, dtype=np.float64)
+    return np.cumsum(np.random.default_rng(seed).standard_gamma(burstiness, count) / burstiness)
+
+
+def sizing(slo: str = "p99<50ms", burstiness: float = 1.0, **more: Any) -> Sizing:
+    return Sizing(Objective(Slo.parse(slo)), Traffic(draw, burstiness), **more)
+
+
+def service(fixed_s: float, each_s: float, most: int = 16) -> Service:
+    """Always the same time: so much, and so much more for each request."""
+    return Service.steady(fixed_s + each_s * np.arange(most + 1))
+
+
+def fleet(made: Service, **more: Any) -> Fleet:
+    how: dict[str, Any] = {"rule": Rule.COMPANY, "routing": Routing.LEAST, "batch_wait_s": 0.0, "queue": 0}
+    return Fleet(made, 1, made.max_batch, **how | more)
+
+
+def variant(
+    endpoint: str = "m/compiled", made: Service | None = None, *, error: float | None = 0.01, highest_rps: float = 1e6,
+    idle_w: float | None = None, active_w: float | None = None, per_gpu: int = 1, failed: float = 0.0,
+    arrivals: int = 1_000_000, warmup_s: float | None = 20.0, device: str | None = "NVIDIA H200", rows: float = 1.0,
+    **more: Any,
+) -> Variant:  # fmt: skip
+    made = made or service(0.004, 0.0005)
+    how = fleet(made, **more)
+    seen = np.full(made.max_batch + 1, 1000)
+    calibration = Calibration(
+        endpoint=endpoint, service=made, max_batch=how.max_batch, batch_wait_s=how.batch_wait_s, rule=how.rule,
+        declared_rule=Rule.COMPANY, queue=how.queue, routing=how.routing, replicas=1, rows=rows, host_share=0.1,
+        lone_ms=made.mean_s[1] * 1e3, highest_rps=highest_rps, warmup_s=warmup_s, idle_w=idle_w, active_w=active_w,
+        device=device, batches=seen, notes=(),
+    )  # fmt: skip
+    gate = "good" if error is not None and error <= 0.05 else "refused"
+    reason = "no other rate was there to predict" if error is None else f"the model is off by {error:.1%}"
+    validation = Validation(endpoint, (), {"p50": 0.01, "p99": 0.02, "throughput": 0.0}, error, gate, reason)
+    return Variant(endpoint, calibration, validation, how, per_gpu, 1, failed, arrivals)
+
+
+def question(rate: float = 5000, slo: str = "p99<50ms", **more: Any) -> Question:
+    return Question(rate, more.pop("sizing", None) or sizing(slo), **more)

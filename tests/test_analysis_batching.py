@@ -1,0 +1,106 @@
+"""Which rule an endpoint follows, from batches that were made by each of them."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from batched import Server, batched_run, linear
+from virtual_ray import asked
+
+import analysis
+from analysis import batching
+from analysis.batches import Batches
+from analysis.calibrate import calibrate, observed
+from analysis.simulate import Rule, Service
+
+FIXED_S, EACH_S, LIMIT = 0.004, 0.001, 8 / 0.012
+
+
+def found(folder, rule, wait_s, shares, said_wait=None):
+    server = Server(linear(FIXED_S, EACH_S, 0.1), 8, wait_s, rule, gap_s=0.0002)
+    batched_run(folder, server, [LIMIT * share for share in shares], seconds=20)
+    run = analysis.load(folder)
+    steps = [step for step in observed([run], "m/a") if not step.overloaded]
+    return run, batching.find(Batches.joined([step.batches for step in steps]), 8, said_wait)
+
+
+@pytest.mark.parametrize("said", [True, False])
+@pytest.mark.parametrize(
+    ("rule", "wait_s", "shares"),
+    [
+        ("company", 0.0, (0.3, 0.7)),
+        ("company", 0.004, (0.3, 0.7)),
+        ("opportunistic", 0.004, (0.3, 0.7)),
+        ("blocking", 0.004, (0.5, 0.8)),
+        ("awaiting", 0.004, (0.2, 0.35)),
+        ("awaiting", 0.0, (0.1, 0.2)),
+    ],
+)
+def test_each_rule_is_told_from_its_batches(tmp_path, rule, wait_s, shares, said):
+    _, seen = found(tmp_path / "it", rule, wait_s, shares, wait_s if said else None)
+    assert seen.rule == rule
+    assert seen.wait_s == pytest.approx(wait_s, abs=0.0003)
+
+
+def test_hardly_any_load_tells_nothing(tmp_path):
+    _, seen = found(tmp_path / "it", "company", 0.0, (0.01,))
+    assert seen.rule is None
+
+
+@pytest.mark.parametrize("rule", ["company", "opportunistic"])
+def test_a_good_rule_is_no_reason_to_warn(tmp_path, rule):
+    run, seen = found(tmp_path / "it", rule, 0.004, (0.3, 0.7))
+    assert batching.warning("m/a", seen, calibrate([run], "m/a").service) is None
+
+
+def test_the_trap_is_said_with_what_it_costs(tmp_path):
+    run, _ = found(tmp_path / "it", "awaiting", 0.004, (0.2, 0.35))
+    model = calibrate([run], "m/a")
+    (said,) = [note for note in model.notes if "closes a batch" in note]
+    assert "4 ms after its first request although the replica is busy" in said
+    assert "method that awaits" in said
+    most = batching.awaiting_limit_rps(model.service, model.batch_wait_s)
+    assert most < 0.6 * model.service.limit_rps
+
+
+def test_leftovers_that_go_alone_are_said(tmp_path):
+    run, _ = found(tmp_path / "it", "blocking", 0.004, (0.5, 0.8))
+    assert any("what a full batch left over as a batch of its own" in note for note in calibrate([run], "m/a").notes)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_the_rules_of_rays_own_queue(tmp_path):
+    """Ray's code in virtual time: requests go in order, so the sizes tell who was in which batch."""
+    mean_s = 0.020 + 0.002 * np.arange(17)
+    rates = {Rule.BLOCKING: 260, Rule.AWAITING: 60}
+    due = {rule: np.cumsum(np.random.default_rng(rate).exponential(1 / rate, 8000)) for rule, rate in rates.items()}
+    cases = [
+        {"arrivals_s": at.tolist(), "mean_s": mean_s.tolist(), "max_batch": 16, "wait_s": 0.010,
+         "blocking": rule is Rule.BLOCKING} for rule, at in due.items()
+    ]  # fmt: skip
+    for (rule, at), real in zip(due.items(), asked(tmp_path, what="batched", cases=cases), strict=True):
+        sizes, service = np.array(real["sizes"]), mean_s[real["sizes"]]
+        first, last = np.cumsum(sizes) - sizes, np.cumsum(sizes) - 1
+        begun = (at + real["latency_s"])[last] - service
+        second = np.where(sizes > 1, at[np.minimum(first + 1, len(at) - 1)], np.inf)
+        batches = Batches(
+            np.zeros(len(sizes), dtype=np.int64), sizes, begun, service, service, at[first], second, at[last],
+            np.ones(len(sizes), dtype=bool),
+        )  # fmt: skip
+        assert batching.find(batches, 16, 0.010).rule is rule
+
+
+def test_the_limit_of_the_trap_is_the_known_one():
+    """α = 20 ms, β = 2 ms, B = 16, W = 10 ms: 74/s, where batches of all that waits would do 308/s."""
+    service = Service.steady(0.020 + 0.002 * np.arange(17))
+    assert service.limit_rps == pytest.approx(307.7, abs=0.1)
+    alpha, beta, wait = 0.020, 0.002, 0.010
+    root = ((wait - alpha - beta) ** 2 + 4 * beta * wait) ** 0.5
+    exact = ((wait - alpha - beta) + root) / (2 * beta * wait)
+    assert batching.awaiting_limit_rps(service, wait) == pytest.approx(exact, rel=0.01)
+    assert exact == pytest.approx(74, abs=1)
+
+
+def test_rules_that_are_found_are_the_enum(tmp_path):
+    _, seen = found(tmp_path / "it", "company", 0.0, (0.7,))
+    assert isinstance(seen.rule, Rule)

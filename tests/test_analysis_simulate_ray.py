@@ -1,0 +1,83 @@
+"""The rules BLOCKING and AWAITING, and the autoscaler, against Ray Serve's own code: kept for when Ray changes."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from virtual_ray import asked
+
+from analysis.autoscaler import CONTROL_S, Autoscaler
+from analysis.fleet import Autoscaling
+from analysis.simulate import Fleet, Routing, Rule, Service, simulate
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+
+BATCHERS = {  # fixed and per request, in seconds; largest batch; wait
+    "slow": (0.020, 0.002, 16, 0.010),
+    "patient": (0.004, 0.0005, 8, 0.020),
+    "hasty": (0.005, 0.0005, 8, 0.0),
+}
+RATES = {
+    (Rule.BLOCKING, "slow"): (60, 120, 180, 220, 260, 290),
+    (Rule.BLOCKING, "patient"): (50, 200, 400, 700, 900),
+    (Rule.BLOCKING, "hasty"): (100, 400, 700, 800),
+    (Rule.AWAITING, "slow"): (30, 60, 70),
+    (Rule.AWAITING, "patient"): (50, 200, 400, 700, 900),
+    (Rule.AWAITING, "hasty"): (50, 100, 150),
+}
+
+
+@pytest.mark.parametrize(("rule", "batcher"), RATES, ids=lambda value: str(value))
+def test_batches_are_made_as_rays_batch_queue_makes_them(rule, batcher, tmp_path):
+    fixed_s, each_s, most, wait_s = BATCHERS[batcher]
+    mean_s = fixed_s + each_s * np.arange(most + 1)
+    due = [np.cumsum(np.random.default_rng(rate).exponential(1 / rate, 4000)) for rate in RATES[rule, batcher]]
+    cases = [
+        {"arrivals_s": at.tolist(), "mean_s": mean_s.tolist(), "max_batch": most, "wait_s": wait_s,
+         "blocking": rule == Rule.BLOCKING} for at in due
+    ]  # fmt: skip
+    fleet = Fleet(Service.steady(mean_s), 1, most, wait_s, rule, Routing.LEAST)
+    for at, real, rate in zip(due, asked(tmp_path, what="batched", cases=cases), RATES[rule, batcher], strict=True):
+        ours = simulate(at, fleet)
+        wanted = np.quantile(real["latency_s"], [0.5, 0.9, 0.99], method="higher")
+        assert [ours.quantile(percent, 0) for percent in (50, 90, 99)] == pytest.approx(wanted, rel=0.01), rate
+        assert ours.mean_batch == pytest.approx(np.mean(real["sizes"]), rel=0.01), rate
+
+
+def test_the_autoscaler_decides_as_rays_policy_does(tmp_path):
+    rng = np.random.default_rng(3)
+    totals = np.repeat(np.exp(rng.normal(2, 1, 60)), 25)
+    settings = [
+        {"target_ongoing_requests": 2, "min_replicas": 1, "max_replicas": 12, "upscale_delay_s": 3,
+         "downscale_delay_s": 6, "upscaling_factor": up, "downscaling_factor": down}
+        for up, down in ((1.0, 1.0), (0.5, 0.3), (2.0, 0.1))
+    ]  # fmt: skip
+    cases = [{"setting": setting, "totals": totals.tolist(), "period_s": CONTROL_S} for setting in settings]
+    for setting, wanted in zip(settings, asked(tmp_path, what="decided", cases=cases), strict=True):
+        renamed = {"target_ongoing": setting["target_ongoing_requests"]}
+        scaler = Autoscaler(Autoscaling(**renamed | {k: v for k, v in setting.items() if k[:6] != "target"}))
+        found = []
+        for look, total in enumerate(totals):
+            scaler.ongoing = lambda now_s, up, total=total: total
+            found.append(scaler.decide(look * CONTROL_S, np.arange(scaler.target)))
+        assert found == wanted
+        assert len(set(found)) > 4
+
+
+def test_the_autoscaler_takes_the_mean_that_rays_controller_takes(tmp_path):
+    scaler = Autoscaler(Autoscaling(2, 1, 4))
+    rng = np.random.default_rng(4)
+    since = np.array([0.0, 0.0, 14.0, 31.0])  # the third and the fourth came later
+    cases, found = [], []
+    for at in np.arange(0, 60, 2.0):
+        if at % 10 == 0:
+            scaler.send(at)
+            sent = [(when, held) for when, held in scaler._notes]
+        if at % 6 == 0:
+            scaler.note(at, np.where(since <= at, rng.integers(0, 30, 4), -1))
+        up = np.flatnonzero(since <= at)
+        series = [[(when, int(held[r])) for when, held in sent if held[r] >= 0] for r in up]
+        cases.append({"series": series, "now_s": at + 0.05})
+        found.append(scaler.ongoing(at + 0.05, up))
+    assert found == pytest.approx(asked(tmp_path, what="averaged", cases=cases))
+    assert min(found[10:]) > 0
