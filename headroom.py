@@ -74,7 +74,7 @@ class Front(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Front, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Front, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "HEADROOM"})
 @click.version_option(package_name="headroom", message="%(prog)s %(version)s")
 def main() -> None:
     """Load-tests live inference endpoints: how much compiling buys, and how much an endpoint can take."""
@@ -155,6 +155,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
     server = None
     try:
         server = cluster.start(options, click.echo)
+        _terminate_is_ctrl_c()  # Ray has put a handler of its own there
         click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -948,7 +949,8 @@ def doctor(port: int, host: str | None) -> None:
     marks = {"ok": "[green]ok[/green]  ", "note": "[yellow]note[/yellow]", "bad": "[red]bad[/red] "}
     worst = "ok"
     for name, state, found, advice in checks(port, host):
-        out.print(f"{marks[state]}  {name:<12} {found}" + (f" — {advice}" if advice else ""))
+        said = f"{name:<12} {found}" + (f" — {advice}" if advice else "")
+        out.print(f"{marks[state]}  " + said.replace("[", r"\["))  # headroom[serve] is no style
         worst = "bad" if state == "bad" else worst
     raise SystemExit(2 if worst == "bad" else 0)
 

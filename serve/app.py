@@ -122,8 +122,9 @@ class GatewayReplica:
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
         here = nodes.here()
         self._gateway = Gateway(
-            options, self._forward, self._ingress, nodes.Samplers(options, here), here.cpu, here.host, nodes.KILLS
-        )
+            options, self._forward, self._ingress, nodes.Samplers(options, here), here.cpu, here.host, nodes.KILLS,
+            nodes.exported,
+        )  # fmt: skip
 
     def __serve_build_asgi_app__(self) -> App:
         return as_app(self._gateway.answer, self._options.max_body_bytes)

@@ -14,6 +14,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
+from serve.exposition import Labels, Sample, family
 from serve.wire import STAGES
 
 Counts = dict[str, Any]
@@ -179,17 +180,14 @@ def as_statistics(model: str, variant: str, counts: Counts) -> dict[str, Any]:
 
 # ---- Prometheus
 
-Labels = Mapping[str, str]
-
 
 def as_prometheus(reports: Iterable[Mapping[str, Any]]) -> str:
     """Text exposition of the replicas' reports."""
     found = [({key: str(r[key]) for key in ("model", "variant", "replica")}, r, r["counts"]) for r in reports]
     lines: list[str] = []
 
-    def metric(name: str, kind: str, what: str, samples: Iterable[tuple[str, Labels, float]]) -> None:
-        lines.extend([f"# HELP headroom_{name} {what}", f"# TYPE headroom_{name} {kind}"])
-        lines.extend(f"headroom_{name}{end}{{{_labels(labels)}}} {value!r}" for end, labels, value in samples)
+    def metric(name: str, kind: str, what: str, samples: Iterable[Sample]) -> None:
+        lines.extend(family(name, kind, what, samples))
 
     def gauge(name: str, what: str, key: str) -> None:
         metric(name, "gauge", what, [("", own, report[key]) for own, report, _ in found])
@@ -226,16 +224,8 @@ def as_prometheus(reports: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _histogram(labels: Labels, counts: Counts) -> Iterable[tuple[str, Labels, float]]:
+def _histogram(labels: Labels, counts: Counts) -> Iterable[Sample]:
     for le, below in zip(LE, accumulate(counts["sizes"][le] for le in LE), strict=True):
         yield "_bucket", {**labels, "le": le}, below
     yield "_sum", labels, counts["ns"] / 1e9
     yield "_count", labels, counts["count"]
-
-
-def _labels(labels: Labels) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
 ANSWER_S = 2.0
+LATEST_S = 60.0
+"""A device that nobody heard of for so long has no latest sample any more."""
 
 
 class Remote(Protocol):
@@ -29,6 +31,8 @@ class Remote(Protocol):
 
     async def clock(self) -> dict[str, int]: ...
 
+
+_HOST, _DEVICE = SAMPLE_FIELDS.index("host"), SAMPLE_FIELDS.index("device")
 
 Others = Callable[[], Awaitable[Mapping[str, Remote]]]
 """The samplers on other hosts as they are now, by the host's name."""
@@ -48,6 +52,8 @@ class Fleet:
         self._refreshed_s = -REFRESH_S
         self._silent: set[str] = set()
         self._events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
+        self._latest: dict[tuple[str, str], tuple[float, list[Any]]] = {}
+        self._latest_cursor = ""
 
     @property
     def hosts(self) -> list[str]:
@@ -73,6 +79,16 @@ class Fleet:
             "rows": [row for answer in found.values() for row in answer["rows"]],
             "events": sorted([*events, *self._events], key=lambda event: int(event["time_ns"])),
         }
+
+    async def latest(self) -> list[list[Any]]:
+        """The newest sample of each device, for those who look only now and then."""
+        found = await self.read(self._latest_cursor)
+        self._latest_cursor = found["cursor"]
+        now_s = time.monotonic()
+        for row in found["rows"]:
+            self._latest[row[_HOST], row[_DEVICE]] = now_s, row
+        self._latest = {device: at for device, at in self._latest.items() if now_s - at[0] < LATEST_S}
+        return [row for _, row in self._latest.values()]
 
     async def clock(self, host: str, received_ns: int) -> dict[str, Any]:
         """That host's wall clock when it was asked and when it answers; the own one's without a name."""

@@ -7,13 +7,14 @@ devices. Knows nothing of Ray: how a request reaches a replica or another host i
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from serve import wire
+from serve import exposition, wire
 from serve.asgi import Answer, Request, as_json, only
 from serve.board import Board, Name
 from serve.faults import Faults, Kill
@@ -23,6 +24,8 @@ from serve.telemetry import Sampler, sources
 from serve.wire import WireError
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "model_configuration", "telemetry"]
+
+METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
 Forward = Callable[[Name, Request, str], Awaitable[Answer]]
 """(endpoint, request, what follows the endpoint's path) → its answer."""
@@ -40,11 +43,16 @@ class Gateway:
         device: str = "cpu",
         host: str | None = None,
         kills: Mapping[str, Kill] | None = None,
+        exported: Callable[[], bytes] | None = None,
     ) -> None:
-        """`host` is this one's name and `device` what samples call it; `kills` are for planned faults."""
+        """`host` is this one's name and `device` what samples call it; `kills` are for planned faults.
+
+        `exported` gets what Ray itself exports, from a port of its own that may be out of reach for others.
+        """
         self._options = options
         self._forward = forward
         self._ingress = ingress
+        self._exported = exported
         self.board = Board(options.endpoints, options.replicas)
         self._fleet = Fleet(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
         self._fleet.local.start()
@@ -57,6 +65,7 @@ class Gateway:
             wire.DEVICES: ("GET", self._devices),
             wire.CLOCK: ("GET", self._clock),
             wire.METRICS: ("GET", self._metrics),
+            wire.RAY_METRICS: ("GET", self._ray_metrics),
             wire.FAULTS: ("POST", self._faults.answer),
         }
 
@@ -92,9 +101,14 @@ class Gateway:
     async def _clock(self, request: Request) -> Answer:
         return as_json(await self._fleet.clock(_asked(request, "host"), request.received_wall_ns))
 
-    def _metrics(self, request: Request) -> Answer:
-        text = self.board.metrics(time.monotonic())
-        return Answer(200, text.encode(), {"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+    async def _metrics(self, request: Request) -> Answer:
+        text = self.board.metrics(time.monotonic()) + exposition.of_devices(await self._fleet.latest())
+        return Answer(200, text.encode(), METRICS)
+
+    async def _ray_metrics(self, request: Request) -> Answer:
+        if self._exported is None:
+            raise WireError(404, "there is no Ray here")
+        return Answer(200, await asyncio.to_thread(self._exported), METRICS)
 
     def _server(self, request: Request) -> Answer:
         found = {

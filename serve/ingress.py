@@ -30,6 +30,8 @@ LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
 FALLBACK = "fallback"
 """Part of the name that Ray gives the Python proxy among HAProxy's servers."""
+FILES = 12_000
+"""Open files that suffice for the connections that Ray's configuration allows HAProxy, a little over ten thousand."""
 TIMEOUT_HEADER = "x-headroom-timeout-seconds"
 """What HAProxy makes of `x-request-timeout-seconds`, which Ray would answer itself, in plain text."""
 
@@ -99,6 +101,11 @@ def obstacle() -> str | None:
     program = binary()
     if program is None:
         return "there is no HAProxy, which pip install 'headroom[serve]' brings on Linux"
+    import resource  # Windows has none
+
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if os.geteuid() != 0 and resource.RLIM_INFINITY != allowed < FILES:
+        return f"HAProxy may open {allowed} files here, and needs {FILES}: raise the hard limit (nofile)"
     try:
         subprocess.run([program, "-v"], check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError) as problem:
@@ -138,8 +145,9 @@ def edited(configuration: str, host: str, lost: Path) -> str:
     text = re.sub(r"(?ms)^listen stats\n.*", "", text)
     # no line of log per request
     text = re.sub(r"(?m)^ *(log .* local0 .*|option httplog)\n", "", text)
-    # this port alone may be reached from elsewhere: replicas listen on loopback
-    text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n{RULES}", text)
+    # where all of Ray is on loopback, this port alone may be reached from elsewhere; else Ray was told the host
+    text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n", text)
+    text = re.sub(r"(?m)^(frontend http_frontend\n *bind .*\n)", rf"\1{RULES}", text)
     return re.sub(r"(?m)^( *errorfile 50\d) .*", rf"\1 {lost}", text)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from serve.telemetry import Sampler, sources
 from serve.wire import WireError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EXPORT_S = 5.0
 HEAD = "node:__internal_head__"
 """A resource that the head node alone has."""
 
@@ -61,6 +63,22 @@ def _named(node: Mapping[str, Any]) -> Node:
         return Node(number, name, "cpu")
     host = f"{name}-{number[:6]}"
     return Node(number, host, f"cpu:{host}")
+
+
+def exported() -> bytes:
+    """What Ray exports for Prometheus of the node of this process."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    listed: Iterable[Mapping[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    node = next(node for node in listed if node["NodeID"] == own)
+    where = f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}"
+    try:
+        with urlopen(f"http://{where}/metrics", timeout=EXPORT_S) as answer:
+            text: bytes = answer.read()
+    except OSError as problem:
+        raise WireError(503, f"Ray exports nothing at {where}: {problem}") from None
+    return text
 
 
 class NodeSampler:

@@ -39,6 +39,7 @@ INDEX = "/v2/repository/index"
 DEVICES = "/telemetry/devices"
 CLOCK = "/telemetry/clock"
 METRICS = "/metrics"
+RAY_METRICS = "/metrics/ray"
 FAULTS = "/v2/headroom/faults"
 
 HEADER_LENGTH = "inference-header-content-length"

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from endpoint import endpoint
 
 from analysis.records import Manifest
-from headroom import serving
+from headroom import main, serving
 
 ROOT = Path(__file__).parents[1]
 SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
@@ -232,6 +233,13 @@ def test_doctor_looks_at_an_endpoint():
     assert headroom("doctor", "--host", "http://127.0.0.1:9").returncode == 2
     with endpoint() as url:
         assert "stand-in at" in headroom("doctor", "--host", url).stdout
+
+
+def test_doctor_says_the_whole_of_an_advice(monkeypatch):
+    from serve import doctor
+
+    monkeypatch.setattr(doctor, "checks", lambda port, host: [("ray", "note", "not installed", doctor.TO_SERVE)])
+    assert "pip install 'headroom[serve]'" in CliRunner().invoke(main, ["doctor"]).output
 
 
 def test_serve_list_names_models_and_variants():

@@ -307,6 +307,8 @@ def test_the_server_as_a_whole() -> None:
         text = (await bench.call("GET", wire.METRICS))[2].decode()
         assert 'headroom_ready{model="null",variant="eager",replica="r1"} 1\n' in text
         assert 'headroom_requests_total{model="null",variant="eager",replica="r1",outcome="success"} 0\n' in text
+        assert f'headroom_device_util_pct{{host="{devices["host"]}",device="cpu",index="0"}} ' in text
+        assert (await bench.call("GET", wire.RAY_METRICS))[0] == 404
 
     run(work)
 

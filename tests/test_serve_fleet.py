@@ -74,6 +74,22 @@ def test_each_host_s_samples_come_once(hosts: Hosts) -> None:
     assert len(names(hosts.read(first["cursor"]))) == 3
 
 
+def test_the_latest_sample_of_each_device_stays_until_nobody_hears_of_it(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.sample()
+    hosts.sample()
+    first = asyncio.run(hosts.fleet.latest())
+    assert sorted(row[SAMPLE_FIELDS.index("device")] for row in first) == ["cpu", "cpu:one", "cpu:two"]
+    assert asyncio.run(hosts.fleet.latest()) == first  # nothing new meanwhile
+    hosts.sample()
+    newer = asyncio.run(hosts.fleet.latest())
+    assert len(newer) == 3
+    assert min(row[0] for row in newer) > max(row[0] for row in first)
+    monkeypatch.setattr(fleet, "LATEST_S", 0.0)
+    assert asyncio.run(hosts.fleet.latest()) == []
+
+
 def test_a_host_that_is_silent_is_an_event_and_loses_nothing(hosts: Hosts) -> None:
     hosts.sample()
     cursor = hosts.read()["cursor"]

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -68,6 +69,13 @@ def test_a_host_that_was_asked_for_is_where_it_listens(tmp_path: Path, host: str
     assert "server one 127.0.0.1:30000" in text
 
 
+def test_a_host_that_ray_was_told_stays_and_has_the_same_rules(tmp_path: Path) -> None:
+    """A cluster over several machines, whose replicas cannot be on loopback either."""
+    text = ingress.edited(CONFIG.replace("bind 127.0.0.1:8123", "bind *:8123"), ingress.LOOPBACK, tmp_path)
+    assert "bind *:8123" in text
+    assert text.index("bind *:8123") < text.index("set-header") < text.index("acl healthcheck")
+
+
 def test_starting_again_with_the_same_file_changes_no_meaning(tmp_path: Path) -> None:
     once, twice = started(tmp_path), started(tmp_path, times=2)
     assert set(once.splitlines()) == set(twice.splitlines())
@@ -128,6 +136,18 @@ def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "there is no HAProxy" in str(ingress.obstacle())
     monkeypatch.setattr("sys.platform", "darwin")
     assert "Linux only" in str(ingress.obstacle())
+
+
+def test_too_few_files_for_haproxy_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that allows 1024, where it would end at once and Ray Serve with it."""
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
+    assert ingress.obstacle() == "HAProxy may open 1024 files here, and needs 12000: raise the hard limit (nofile)"
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, resource.RLIM_INFINITY))
+    assert ingress.obstacle() is None
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may raise the limit
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
+    assert ingress.obstacle() is None
 
 
 STATISTICS = """# pxname,svname,qcur,stot,status,

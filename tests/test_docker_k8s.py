@@ -1,0 +1,309 @@
+"""The manifests: overlays resolve, are what Kubernetes takes, refer to what exists, and serve what is said."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import kubernetes_validate
+import kustomize
+import pytest
+import yaml
+
+from headroom import main, scenarios
+from loadtest.engine.scenario import OPTIONS
+from serve import wire
+
+ROOT = Path(__file__).parents[1]
+K8S = ROOT / "docker" / "k8s"
+OVERLAYS = ("cpu", "gpu", "plain-cpu", "plain-gpu")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+KUBERNETES = ("1.29", "1.37")
+OWN_KINDS = {"RayService", "ServiceMonitor", "PodMonitor", "ScaledObject"}
+"""Kinds that operators bring, for which Kubernetes itself has no schema."""
+SERVE = "headroom-serve-svc"
+AS_RAY_READS = """
+import sys, yaml
+from ray.serve.schema import ServeDeploySchema
+found = ServeDeploySchema.model_validate(yaml.safe_load(sys.stdin))
+print(found.http_options.host, *(each.args["device"] for each in found.applications))
+"""
+
+# what the fields of those kinds may be called, as their operators' APIs have them
+RAY_SERVICE = {"serveConfigV2", "rayClusterConfig", "serveService", "upgradeStrategy", "excludeHeadPodFromServeSvc"}
+RAY_CLUSTER = {"rayVersion", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec", "workerGroupSpecs"}
+HEAD_GROUP = {"rayStartParams", "template", "headService", "serviceType", "enableIngress"}
+WORKER_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "rayStartParams", "template"}
+AUTOSCALER = {"idleTimeoutSeconds", "upscalingMode", "resources", "env", "image"}
+SCALED = {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "cooldownPeriod", "pollingInterval", "triggers"}
+ENDPOINT = {"port", "path", "interval", "scrapeTimeout", "scheme"}
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest) -> list[kustomize.Resource]:
+    return kustomize.build(K8S / request.param)
+
+
+def of_kind(resources: list[kustomize.Resource], kind: str) -> list[kustomize.Resource]:
+    return [one for one in resources if one["kind"] == kind]
+
+
+def containers(resources: list[kustomize.Resource]) -> list[tuple[kustomize.Resource, kustomize.Resource]]:
+    return [pair for one in resources for pair in kustomize.containers(one)]
+
+
+def test_every_folder_is_part_of_an_overlay_or_one() -> None:
+    used = {path.parent.name for path in K8S.glob("*/kustomization.yaml")}
+    text = "".join(path.read_text() for path in K8S.glob("*/kustomization.yaml"))
+    assert used == set(OVERLAYS) | set(re.findall(r"^ +- \.\./(\w+)$", text, re.M))
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_takes_them(overlay: list[kustomize.Resource], version: str) -> None:
+    for one in overlay:
+        if one["kind"] not in OWN_KINDS:
+            kubernetes_validate.validate(one, version, strict=True)
+        for pod in kustomize.pods(one):
+            as_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod["spec"]}
+            kubernetes_validate.validate(as_pod, version, strict=True)
+
+
+def test_the_schema_can_say_no(overlay: list[kustomize.Resource]) -> None:
+    (policy, *_) = of_kind(overlay, "NetworkPolicy")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(policy | {"spec": policy["spec"] | {"ingres": []}}, KUBERNETES[0], strict=True)
+
+
+def test_operators_take_the_rest(overlay: list[kustomize.Resource]) -> None:
+    for one in of_kind(overlay, "RayService"):
+        cluster = one["spec"]["rayClusterConfig"]
+        assert one["apiVersion"] == "ray.io/v1"
+        assert set(one["spec"]) <= RAY_SERVICE
+        assert set(cluster) <= RAY_CLUSTER
+        assert set(cluster.get("autoscalerOptions", {})) <= AUTOSCALER
+        assert set(cluster["headGroupSpec"]) <= HEAD_GROUP
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+            assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        for group in cluster["workerGroupSpecs"]:
+            assert set(group) <= WORKER_GROUP
+            assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+            assert cluster["enableInTreeAutoscaling"] or group["minReplicas"] == group["maxReplicas"]
+    for one in of_kind(overlay, "ScaledObject"):
+        assert one["apiVersion"] == "keda.sh/v1alpha1"
+        assert set(one["spec"]) <= SCALED
+        for trigger in one["spec"]["triggers"]:
+            assert trigger["type"] == "prometheus"
+            assert set(trigger["metadata"]) == {"serverAddress", "query", "threshold"}
+            assert float(trigger["metadata"]["threshold"]) > 0
+        target = one["spec"]["scaleTargetRef"]["name"]
+        (deployment,) = kustomize.selected(overlay, "Deployment", target)
+        assert "replicas" not in deployment["spec"]  # each `kubectl apply` would undo what KEDA decided
+    for kind, key in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
+        for one in of_kind(overlay, kind):
+            assert one["apiVersion"] == "monitoring.coreos.com/v1"
+            assert set(one["spec"]) == {"selector", key}
+            assert all(set(endpoint) <= ENDPOINT for endpoint in one["spec"][key])
+
+
+def test_ray_is_the_version_of_the_tests() -> None:
+    (service,) = of_kind(kustomize.build(K8S / "cpu"), "RayService")
+    said, here = service["spec"]["rayClusterConfig"]["rayVersion"], version("ray")
+    assert [int(part) for part in said.split(".")] <= [int(part) for part in here.split(".")[:3]]
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_what_kuberay_serves_is_what_headroom_serve_prints(name: str) -> None:
+    said = re.search(r"^# serve.yaml: headroom (.*)$", (K8S / name / "kustomization.yaml").read_text(), re.M)
+    assert said is not None
+    printed = click.testing.CliRunner().invoke(main, shlex.split(said[1]), catch_exceptions=False)
+    assert printed.exit_code == 0, printed.output
+    (service,) = of_kind(kustomize.build(K8S / name), "RayService")
+    assert service["spec"]["serveConfigV2"] == printed.output
+    checked = subprocess.run([sys.executable, "-c", AS_RAY_READS], input=printed.output, capture_output=True, text=True)
+    host, *devices = checked.stdout.split()
+    assert (host, devices) == ("0.0.0.0", [{"cpu": "cpu", "gpu": "cuda"}[name]] * 3), checked.stderr
+
+
+def test_gpus_are_asked_for_where_they_are_meant(overlay: list[kustomize.Resource], request: Any) -> None:
+    limits = [container["resources"]["limits"].get("nvidia.com/gpu") for _, container in containers(overlay)]
+    gpu = "gpu" in request.node.callspec.id
+    assert [limit for limit in limits if limit] == ([1] if gpu else [])
+    for spec, container in containers(overlay):
+        if container["resources"]["limits"].get("nvidia.com/gpu"):
+            assert container["image"].endswith("-cuda")
+            assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def test_the_shares_of_a_gpu_add_up_to_one() -> None:
+    (service,) = of_kind(kustomize.build(K8S / "gpu"), "RayService")
+    endpoints = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][1:]
+    assert sum(float(endpoint["args"]["num_gpus"]) for endpoint in endpoints) == 1
+    (workers,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    assert {int(endpoint["args"]["max_replicas"]) for endpoint in endpoints} == {workers["maxReplicas"]}
+
+
+def test_threads_are_the_cores_that_a_pod_may_use(overlay: list[kustomize.Resource]) -> None:
+    """What torch sees is all cores of the machine; more threads than may run at once are slower than fewer."""
+    found = []
+    for one in overlay:
+        for _, container in kustomize.containers(one):
+            if container["name"] == "ray-worker":
+                args = yaml.safe_load(one["spec"]["serveConfigV2"])["applications"][0]["args"]
+                found.append((args["threads"], container["resources"]["limits"]["cpu"]))
+            elif container.get("args", [""])[0] == "serve":
+                words = container["args"]
+                found.append((words[words.index("--threads") + 1], container["resources"]["limits"]["cpu"]))
+    assert found
+    assert all(threads == cores for threads, cores in found)
+
+
+def test_no_container_is_root_or_without_bounds(overlay: list[kustomize.Resource]) -> None:
+    for spec, container in containers(overlay):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] == 10001
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_images_are_ours_and_of_this_version(overlay: list[kustomize.Resource]) -> None:
+    for _, container in containers(overlay):
+        assert re.fullmatch(rf"headroom-(serve|load):{re.escape(VERSION)}(-cuda)?", container["image"])
+
+
+def test_what_is_referred_to_exists(overlay: list[kustomize.Resource]) -> None:
+    services = {one["metadata"]["name"] for one in of_kind(overlay, "Service")}
+    services |= {f"{one['metadata']['name']}-serve-svc" for one in of_kind(overlay, "RayService")}  # KubeRay makes it
+    claims = {one["metadata"]["name"] for one in of_kind(overlay, "PersistentVolumeClaim")}
+    for spec, container in containers(overlay):
+        text = shlex.join([*container.get("command", []), *container.get("args", [])])
+        assert set(re.findall(r"http://([\w-]+):8000", text)) <= {SERVE}
+        assert set(re.findall(r"--master-host (\S+)", text)) <= services
+        volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
+        assert {mount["name"] for mount in container.get("volumeMounts", [])} == set(volumes)
+        for volume in volumes.values():
+            assert volume.get("persistentVolumeClaim", {}).get("claimName") in claims | {None}
+    assert SERVE in services
+    assert all(one["metadata"].get("namespace") == "headroom" for one in overlay if one["kind"] != "Namespace")
+
+
+def test_services_find_pods_and_ports(overlay: list[kustomize.Resource]) -> None:
+    templates = [pod for one in overlay for pod in kustomize.pods(one)]
+    for service in of_kind(overlay, "Service"):
+        wanted = service["spec"]["selector"].items()
+        (chosen,) = [pod for pod in templates if wanted <= pod["metadata"]["labels"].items()]
+        ports = {port["name"] for container in chosen["spec"]["containers"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+def test_prometheus_asks_each_server_once(overlay: list[kustomize.Resource]) -> None:
+    (monitor,) = of_kind(overlay, "ServiceMonitor")
+    label = monitor["spec"]["selector"]["matchLabels"].items()
+    services = of_kind(overlay, "Service")
+    heads = [one["spec"]["rayClusterConfig"]["headGroupSpec"] for one in of_kind(overlay, "RayService")]
+    services += [head["headService"] for head in heads]
+    (_,) = [one for one in services if label <= one["metadata"].get("labels", {}).items()]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["path"] == wire.METRICS
+    plain = [one for one in of_kind(overlay, "Deployment") if one["metadata"]["name"] == "headroom-serve"]
+    serving = heads[0]["template"] if heads else plain[0]["spec"]["template"]
+    ports = {port["name"]: port["containerPort"] for port in serving["spec"]["containers"][0]["ports"]}
+    assert ports[endpoint["port"]] == 8000
+
+
+def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> None:
+    known = {wire.READY, wire.LIVE, "/", "/api/gcs_healthz", "/api/local_raylet_healthz"}
+    serving = 0
+    for _, container in containers(overlay):
+        for probe in (container[name] for name in container if name.endswith("Probe")):
+            handler = probe.get("httpGet") or probe["tcpSocket"]
+            assert handler["port"] in {port["name"] for port in container["ports"]}
+            assert handler.get("path", "/") in known
+        serving += container.get("readinessProbe", {}).get("httpGet", {}).get("path") == wire.READY
+    assert serving == 1
+
+
+def test_commands_are_ones_that_there_are(overlay: list[kustomize.Resource]) -> None:
+    checked = 0
+    for _, container in containers(overlay):
+        words = container.get("command") or ["headroom", *container["args"]]
+        if words[0] == "headroom":
+            command = main.commands[words[1]]
+            options = {name for option in command.params for name in option.opts}
+            assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options
+            checked += 1
+        elif words[0] == "locust":
+            assert Path(words[2]).stem in scenarios()
+            assert {"--master", "--worker"} & set(words)
+            checked += 1
+        else:
+            (script,) = container["args"]
+            assert words == ["/bin/bash", "-c", "--"]
+            assert script.endswith("exec $KUBERAY_GEN_RAY_START_CMD")
+        names = {f"LOCUST_{option.key.upper()}" for option in OPTIONS}
+        assert {variable["name"] for variable in container.get("env", [])} <= names
+    assert checked >= 3
+
+
+# ---- who reaches what
+
+
+def allowed(
+    overlay: list[kustomize.Resource], to: dict[str, str], labels: dict[str, str], space: str, port: int
+) -> bool:
+    """Whether the policies let a pod of a namespace, with these labels, reach a port of one with the labels `to`."""
+    held = [one["spec"] for one in of_kind(overlay, "NetworkPolicy") if matches(one["spec"]["podSelector"], to)]
+    rules = [rule for spec in held for rule in spec["ingress"]]
+    return not held or any(
+        any(is_peer(peer, labels, space) for peer in rule["from"])
+        and port in [each["port"] for each in rule.get("ports", [{"port": port}])]
+        for rule in rules
+    )
+
+
+def is_peer(peer: dict[str, Any], labels: dict[str, str], space: str) -> bool:
+    if "namespaceSelector" not in peer:
+        return space == "headroom" and matches(peer["podSelector"], labels)
+    named = {"kubernetes.io/metadata.name": space}
+    return matches(peer["namespaceSelector"], named) and matches(peer.get("podSelector", {}), labels)
+
+
+def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    assert set(selector) <= {"matchLabels", "matchExpressions"}
+    chosen = selector.get("matchExpressions", [])
+    assert all(each["operator"] == "In" for each in chosen)
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(each["key"]) in each["values"] for each in chosen
+    )
+
+
+def test_only_what_must_reaches_the_servers(overlay: list[kustomize.Resource]) -> None:
+    component = "app.kubernetes.io/component"
+    (*_, serving) = [pod["metadata"]["labels"] for one in overlay for pod in kustomize.pods(one)
+                     if pod["metadata"]["labels"][component] == "serve"]  # fmt: skip
+    ray_ports = (6379, 8265, 10001, 30000, 52365)
+    load, soak = {component: "load"}, {component: "soak"}
+    assert all(allowed(overlay, serving, serving, "headroom", port) for port in (8000, *ray_ports))
+    for whoever, space in ((load, "headroom"), (soak, "headroom"), ({}, "monitoring")):
+        assert allowed(overlay, serving, whoever, space, 8000)
+        assert not any(allowed(overlay, serving, whoever, space, port) for port in ray_ports)
+    for whoever, space in (({}, "headroom"), (serving, "elsewhere"), (load, "elsewhere")):
+        assert not any(allowed(overlay, serving, whoever, space, port) for port in (8000, 8080, *ray_ports))
+    operator = {"app.kubernetes.io/name": "kuberay-operator"}
+    reached = [port for port in ray_ports if allowed(overlay, serving, operator, "anywhere", port)]
+    assert reached == [8265, 52365]
+    assert allowed(overlay, serving, {}, "monitoring", 8080)
+
+
+def test_locust_s_page_and_port_are_for_its_workers_and_for_port_forward(overlay: list[kustomize.Resource]) -> None:
+    (master,) = kustomize.pods(kustomize.selected(overlay, "Deployment", "locust-master")[0])
+    (worker,) = kustomize.pods(kustomize.selected(overlay, "Deployment", "locust-worker")[0])
+    to = master["metadata"]["labels"]
+    assert allowed(overlay, to, worker["metadata"]["labels"], "headroom", 5557)
+    assert not allowed(overlay, to, worker["metadata"]["labels"], "headroom", 8089)
+    assert not allowed(overlay, to, {}, "headroom", 5557)

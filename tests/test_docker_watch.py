@@ -1,0 +1,221 @@
+"""Prometheus and Grafana: each query of each dashboard gets data from a server under load, by the real Prometheus."""
+
+import csv
+import json
+import math
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kustomize
+import numpy as np
+import pytest
+import yaml
+from serving import Served, served
+
+from serve import wire
+from serve.ingress import free_port
+
+DOCKER = Path(__file__).parents[1] / "docker"
+GRAFANA = DOCKER / "grafana"
+CONFIG = DOCKER / "prometheus" / "prometheus.yml"
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
+QUERIES = [
+    pytest.param(target["expr"], id=f"{name}: {panel['title']} {target['refId']}")
+    for name, dashboard in DASHBOARDS.items()
+    for panel in dashboard["panels"]
+    for target in panel["targets"]
+]
+SCALING = [
+    trigger["metadata"]["query"]
+    for resource in kustomize.build(DOCKER / "k8s" / "plain-cpu")
+    if resource["kind"] == "ScaledObject"
+    for trigger in resource["spec"]["triggers"]
+]
+TARGET = "serve:8000"
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="Prometheus is not installed (Debian: apt-get install prometheus)",
+)
+
+
+def plain(query: str) -> str:
+    """What Grafana makes of it before it asks."""
+    return query.replace("$__rate_interval", "30s")
+
+
+# ---- what Grafana reads
+
+
+def test_dashboards_find_their_source_and_grafana_finds_them() -> None:
+    (source,) = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((GRAFANA / "provisioning/dashboards/headroom.yaml").read_text())["providers"]
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    mounts = dict(mount.split(":")[:2] for mount in services["grafana"]["volumes"])
+    assert mounts["./grafana/dashboards"] == provider["options"]["path"]
+    assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
+    assert source["url"] == "http://prometheus:9090"
+    assert "./prometheus/prometheus.yml:/etc/prometheus/prometheus.yml:ro" in services["prometheus"]["volumes"]
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
+    for dashboard in DASHBOARDS.values():
+        for panel in dashboard["panels"]:
+            for named in (panel["datasource"], *(target["datasource"] for target in panel["targets"])):
+                assert named == {"type": source["type"], "uid": source["uid"]}
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_have_a_number_a_title_a_unit_and_a_place_of_their_own(name: str) -> None:
+    panels = DASHBOARDS[name]["panels"]
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+        at = panel["gridPos"]
+        place = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert max(x for x, _ in place) < 24
+        assert not taken & place
+        taken |= place
+        for target in panel["targets"]:
+            by = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            if grouped := re.search(r"sum by \(([^)]*)\)", target["expr"]):
+                assert by <= set(grouped[1].split(", ")), "a legend names what was summed over"
+
+
+# ---- what Prometheus reads
+
+
+@needs_prometheus
+def test_prometheus_takes_its_configuration() -> None:
+    done = subprocess.run(["promtool", "check", "config", CONFIG], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_prometheus
+def test_every_query_is_one(tmp_path: Path) -> None:
+    def checked(queries: list[str]) -> int:
+        rules = [{"record": f"q:{number}", "expr": plain(query)} for number, query in enumerate(queries)]
+        (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+        words = ["promtool", "check", "rules", tmp_path / "rules.yml"]
+        return subprocess.run(words, capture_output=True, check=False).returncode
+
+    assert checked([str(query.values[0]) for query in QUERIES] + SCALING) == 0
+    assert checked(["sum(rate(headroom_requests_total[10s])"]) != 0
+
+
+# ---- live
+
+
+class Watch:
+    """A Prometheus of our own that reads a live server by the configuration of docker/."""
+
+    def __init__(self, server: Served, folder: Path) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        text = CONFIG.read_text()
+        assert text.count(TARGET) == 2
+        text = text.replace(TARGET, server.netloc)
+        text = re.sub(r"(scrape_interval|scrape_timeout): \d+s", r"\1: 2s", text)
+        (folder / "prometheus.yml").write_text(text)
+        words = ["--config.file", folder / "prometheus.yml", "--storage.tsdb.path", folder / "data", "--log.level=warn"]
+        self.process = subprocess.Popen(
+            ["prometheus", *words, f"--web.listen-address={self.url.removeprefix('http://')}"]
+        )
+
+    def __call__(self, query: str) -> list[float]:
+        """The values of an instant query, NaN left out."""
+        asked = urllib.parse.urlencode({"query": plain(query)})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=10) as answer:
+            found = json.load(answer)["data"]["result"]
+        return [value for one in found if not math.isnan(value := float(one["value"][1]))]
+
+    def waited(self, query: str, seconds: float = 60) -> list[float]:
+        until_s = time.monotonic() + seconds
+        while True:
+            try:
+                if found := self(query):
+                    return found
+            except (urllib.error.URLError, ConnectionError):  # it is starting
+                pass
+            if time.monotonic() > until_s:
+                return []
+            time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    folder = tmp_path_factory.mktemp("watch")
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "device_trace": str(trace(folder))}
+    with served(tmp_path_factory.mktemp("cache"), **options) as server:
+        stop = threading.Event()
+        driving = threading.Thread(target=drive, args=(server, stop))
+        driving.start()
+        found = Watch(server, folder)
+        try:
+            yield found
+        finally:
+            found.process.terminate()
+            found.process.wait(30)
+            stop.set()
+            driving.join()
+
+
+def trace(folder: Path) -> Path:
+    """A second of a GPU that can tell everything and of its host."""
+    path = folder / "trace.csv"
+    with path.open("w", newline="") as file:
+        out = csv.DictWriter(file, wire.SAMPLE_FIELDS)
+        out.writeheader()
+        gpu = {field: 50 for field in wire.SAMPLE_FIELDS if not field.startswith("net_")}
+        host = {"util_pct": 20, "mem_util_pct": 30, "mem_bytes": 1 << 30, "net_in_bps": 1000, "net_out_bps": 2000}
+        for tenth in range(10):
+            at = {"time_ns": tenth * 100_000_000}
+            out.writerow(gpu | at | {"host": "h", "device": "GPU-1", "index": 0, "energy_j": 100 + 30 * tenth})
+            out.writerow(host | at | {"host": "h", "device": "cpu", "index": 0})
+    return path
+
+
+def drive(server: Served, stop: threading.Event) -> None:
+    """About thirty requests a second, one in ten of them wrong."""
+    path = server.url + wire.infer_path("null", "eager")
+    body, headers = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+    number = 0
+    while not stop.wait(0.03):
+        number += 1
+        request = urllib.request.Request(path, b"{" if number % 10 == 0 else body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                answer.read()
+        except urllib.error.HTTPError as problem:
+            problem.close()
+
+
+@pytest.mark.served
+@needs_prometheus
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_query_of_a_dashboard_gets_data(watch: Watch, query: str) -> None:
+    assert watch.waited(query)
+
+
+@pytest.mark.served
+@needs_prometheus
+def test_both_ways_of_a_server_are_up(watch: Watch) -> None:
+    assert watch.waited("count(up == 1) == 2") == [2]
+
+
+@pytest.mark.served
+@needs_prometheus
+def test_the_figures_are_those_of_the_load(watch: Watch) -> None:
+    rate = 'rate(headroom_requests_total{outcome="%s"}[30s])'
+    assert watch.waited(f"sum({rate % 'success'}) > 3 * sum({rate % 'fail'}) > 0")
+    assert watch.waited('headroom_device_power_w{device="GPU-1"}') == [50]
+    assert watch.waited('headroom_device_util_pct{device="cpu"}') == [20]
+    for query in SCALING:  # here no operator adds the namespace
+        assert watch.waited(query.replace('namespace="headroom",', "").replace('{namespace="headroom"}', ""))
