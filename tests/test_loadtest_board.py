@@ -97,7 +97,7 @@ def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
     for t in range(1, 86401):
         history.add(point(t, p99=90.0 if t == 1000 else 20.0))
     found = [json.loads(text) for text in history.after(0)]
-    assert len(found) < 8 * (LENGTH + 2)
+    assert len(found) < 9 * (LENGTH + 2)
     assert sum(len(text) for text in history.after(0)) < 500_000
     assert sum(one["s"] for one in found) == 86400
     assert sum(one["e"]["0"][RATES.index("ok")] for one in found) == 864_000

@@ -7,19 +7,24 @@ Failures are results here, never exceptions: whoever sends a request wants a row
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import gevent
 
+from loadtest.engine.access import ANYBODY, TOKEN, Access, address
 from loadtest.engine.http import Pool
 from loadtest.engine.scenario import ScenarioError
 from serve import wire
 
 OK = "200"
+SHUT = ("401", "403")
+UNTRUSTED = "its certificate proves nothing"
+OTHER_NAME = (62, 64)
+"""OpenSSL's numbers for a certificate of another host, or of another address."""
 
 
 @dataclass(slots=True)
@@ -43,23 +48,31 @@ class Answer:
 class Client:
     """Any number of requests at once, each with one deadline for the whole exchange."""
 
-    def __init__(self, host: str, timeout_s: float) -> None:
-        parts = urlsplit(host if "//" in host else f"http://{host}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ScenarioError(f"--host '{host}' is not a URL; write for instance http://127.0.0.1:8000")
+    def __init__(self, host: str, timeout_s: float, access: Access = ANYBODY) -> None:
+        parts = address(host)
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.prefix = parts.path.rstrip("/")
+        self.access = access
         self._timeout_s = timeout_s
-        self._pool = Pool(parts, timeout_s)
+        self._pool = Pool(parts, timeout_s, access)
+
+    @property
+    def fields(self) -> bytes:
+        """For who speaks to the endpoint past this client: what each request's header begins with."""
+        return self._pool.fields
 
     def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
         sent_ns = time.monotonic_ns()
         deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
         try:
             status, fields, whole = self._pool.exchange(method, path, headers or {}, body)
+            if status >= 400:
+                whole = self.access.masked(whole)
             return Answer(str(status), sent_ns, time.monotonic_ns(), fields, whole)
         except TimeoutError as problem:
             return Answer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
+        except ssl.SSLError as problem:
+            return Answer("connect", sent_ns, time.monotonic_ns(), error=_insecure(problem))
         except OSError as problem:
             reason = str(problem) or type(problem).__name__
             return Answer("connect", sent_ns, time.monotonic_ns(), error=reason)
@@ -70,16 +83,35 @@ class Client:
         """The parsed answer; `ScenarioError` where there is none."""
         answer = self.send(method, self.prefix + path)
         if answer.status in ("timeout", "connect"):
-            raise ScenarioError(f"nothing answers at {self.url}: {answer.error}; is the endpoint up?")
+            why = answer.error or ""
+            if why.startswith(UNTRUSTED):
+                raise ScenarioError(f"{self.url} is not to be trusted: {why}")
+            raise ScenarioError(f"nothing answers at {self.url}: {why}; is the endpoint up?")
         if answer.status != OK:
-            raise ScenarioError(f"{self.url}{path} answered {answer.status}: {error_sentence(answer.body)}")
+            said = f"{self.url}{path} answered {answer.status}: {error_sentence(answer.body)}"
+            raise ScenarioError(self.shut(answer) or said)
         try:
             return json.loads(answer.body)
         except ValueError:
             raise ScenarioError(f"{self.url}{path} did not answer with JSON; is it a v2 endpoint?") from None
 
+    def shut(self, answer: Answer) -> str | None:
+        """The sentence about an answer that lets nobody in, or not us."""
+        if answer.status not in SHUT:
+            return None
+        wants = f"does not take the token of {self.access.source}" if self.access.token else "wants a token"
+        advice = "" if self.access.token else f": set {TOKEN}, or name the file that holds it with --token-file"
+        return f"{self.url} {wants}{advice} ({answer.status}: {error_sentence(answer.body)})"
+
     def close(self) -> None:
         self._pool.close()
+
+
+def _insecure(problem: ssl.SSLError) -> str:
+    if not isinstance(problem, ssl.SSLCertVerificationError):
+        return f"TLS failed ({(problem.reason or str(problem)).lower().replace('_', ' ')})"
+    advice = "use the name in it" if problem.verify_code in OTHER_NAME else "name its CA with --ca-file"
+    return f"{UNTRUSTED} ({problem.verify_message.rstrip('.')}); {advice}"
 
 
 def error_sentence(body: bytes) -> str:

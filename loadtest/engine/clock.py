@@ -19,10 +19,8 @@ from statistics import median
 from typing import Any
 
 WINDOW_NS = 1_000_000_000
-MOST_KEPT = 400
+MOST_KEPT = 200
 """Windows; beyond them they become twice as long."""
-MOST_WINDOWS = 200
-"""That a line is laid through; of more, neighbours are taken together."""
 SHORT = 2.0
 """Round trips up to so many times the median are used: a loaded second says little."""
 
@@ -83,7 +81,7 @@ class Offset:
 
     def as_json(self, host: str) -> dict[str, Any] | None:
         """The manifest's entry: the offset at `at_ns`, its error bound, and the drift; None before any exchange."""
-        found = _thinned(self.best())
+        found = self.best()
         if not found:
             return None
         usual = median(round_trip for round_trip, *_ in found)
@@ -101,9 +99,3 @@ class Offset:
             "drift_ppm": round(drift * 1e6, 3),
             "at_ns": at_ns,
         }
-
-
-def _thinned(windows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """The shortest round trip of each so many neighbours."""
-    group = -(-len(windows) // MOST_WINDOWS) or 1
-    return [min(windows[at : at + group]) for at in range(0, len(windows), group)]

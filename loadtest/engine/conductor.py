@@ -48,7 +48,9 @@ say = logging.getLogger("headroom")
 class Conductor:
     """`prepare` raises `ScenarioError` before any load; `run` blocks until the plan is done."""
 
-    def __init__(self, scenario: Scenario, host: str, folder: Path, command: str, crew: Crew, board: Board) -> None:
+    def __init__(
+        self, scenario: Scenario, client: Client, folder: Path, command: str, crew: Crew, board: Board
+    ) -> None:
         self.scenario = scenario
         self.board = board
         self.folder = folder
@@ -57,7 +59,7 @@ class Conductor:
         self._aborting = False
         self._command = command
         self._crew = crew
-        self._client = Client(host, scenario.timeout_s)
+        self._client = client
         self._base = board.base
         self._offset = Offset()
         self._endpoints: list[wire.EndpointInfo] = []
@@ -86,7 +88,8 @@ class Conductor:
             answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers[0]))
             if answer.status != OK:
                 why = answer.error or error_sentence(answer.body)
-                raise ScenarioError(f"{info.name} does not take this scenario's request ({answer.status}): {why}")
+                said = f"{info.name} does not take this scenario's request ({answer.status}): {why}"
+                raise ScenarioError(self._client.shut(answer) or said)
         self._endpoints, self._payloads = found, payloads
 
     def _path(self, info: wire.EndpointInfo) -> str:

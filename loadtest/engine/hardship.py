@@ -78,10 +78,10 @@ def slow_client(here: LoadSide, fault: Fault) -> Iterator[str]:
 
 
 def _sends_slowly(here: LoadSide, address: tuple[str, int]) -> None:
-    head = f"POST {here.client.prefix}{wire.INDEX} HTTP/1.1\r\nHost: slow\r\nContent-Length: {CLAIMED_BYTES}\r\n\r\n"
+    head = f"POST {here.client.prefix}{wire.INDEX} HTTP/1.1\r\nContent-Length: {CLAIMED_BYTES}\r\n".encode()
     while True:
         with suppress(OSError), socket.create_connection(address, 10) as connection:
-            connection.sendall(head.encode())
+            connection.sendall(head + here.client.fields + b"\r\n")
             while True:
                 connection.sendall(b" ")
                 gevent.sleep(DRIP_S)
@@ -89,12 +89,12 @@ def _sends_slowly(here: LoadSide, address: tuple[str, int]) -> None:
 
 
 def _reads_slowly(here: LoadSide, address: tuple[str, int]) -> None:
-    asked = f"GET {here.client.prefix}{wire.SERVER} HTTP/1.1\r\nHost: slow\r\n\r\n".encode() * PIPELINED
+    asked = f"GET {here.client.prefix}{wire.SERVER} HTTP/1.1\r\n".encode() + here.client.fields + b"\r\n"
     while True:
         with suppress(OSError), socket.create_connection(address, 10) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
             connection.settimeout(None)  # it is we who take our time
-            connection.sendall(asked)
+            connection.sendall(asked * PIPELINED)
             while connection.recv(1):
                 gevent.sleep(DRIP_S)
         gevent.sleep(DRIP_S)

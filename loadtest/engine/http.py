@@ -8,11 +8,12 @@ cookies and no decompression here.
 from __future__ import annotations
 
 import re
-import ssl
 from socket import IPPROTO_TCP, MSG_DONTWAIT, MSG_PEEK, TCP_NODELAY
 from urllib.parse import SplitResult
 
 from gevent import socket
+
+from loadtest.engine.access import ANYBODY, Access
 
 BLOCK = 1 << 18
 TOGETHER = 1 << 16
@@ -32,21 +33,21 @@ class BadAnswerError(OSError):
 class Pool:
     """As many connections as there are exchanges at once; the one that was used last is used first."""
 
-    def __init__(self, url: SplitResult, timeout_s: float) -> None:
+    def __init__(self, url: SplitResult, timeout_s: float, access: Access = ANYBODY) -> None:
         secure = url.scheme == "https"
         self._address = (url.hostname or "", url.port or (443 if secure else 80))
-        self._tls = ssl.create_default_context() if secure else None
+        self._tls = access.tls() if secure else None
         self._timeout_s = timeout_s
         self._idle: list[socket.socket] = []
-        host = url.netloc.rpartition("@")[2]
-        self._host = f"Host: {host}\r\n".encode("latin-1")
+        self.fields = f"Host: {url.netloc}\r\n{access.line}".encode("latin-1")
+        """What each request's header begins with."""
 
     def exchange(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, bytes]:
         """(status, header fields, body); an `OSError` where there is no whole answer."""
         fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         length = f"Content-Length: {len(body)}\r\n" if body or method != "GET" else ""
         head = f"{method} {path} HTTP/1.1\r\n".encode("latin-1")
-        head += self._host + f"{fields}{length}\r\n".encode("latin-1")
+        head += self.fields + f"{fields}{length}\r\n".encode("latin-1")
         connection = self._take()
         try:
             if len(body) <= TOGETHER:
@@ -71,7 +72,7 @@ class Pool:
     def _take(self) -> socket.socket:
         while self._idle:
             connection = self._idle.pop()
-            if self._tls is not None or _alive(connection):
+            if _alive(connection):
                 return connection
             connection.close()
         fresh = socket.create_connection(self._address, self._timeout_s)
@@ -84,7 +85,11 @@ class Pool:
 
 
 def _alive(connection: socket.socket) -> bool:
-    """Whether the other side has neither closed it nor sent what nobody asked for."""
+    """Whether the other side has neither closed it nor sent what nobody asked for, such as TLS's word that it closes.
+
+    The socket below TLS is looked at. One that is closed in the moment in which it is used is not seen, and its request
+    fails: none is ever sent again, since nobody could tell whether the endpoint had done the first.
+    """
     try:
         connection._sock.recv(1, MSG_PEEK | MSG_DONTWAIT)  # type: ignore[attr-defined]  # gevent's own would wait
     except BlockingIOError:

@@ -40,7 +40,7 @@ class Faults:
         """`total_s` is the run's planned length, where it has one; `began_ns`, when a run that goes on first began."""
         self._plan = plan
         self._here = here
-        self._client = Client(here.client.url + here.client.prefix, ASK_S)
+        self._client = Client(here.client.url + here.client.prefix, ASK_S, here.client.access)
         self._event = event
         self._now = now
         self._total_s = total_s

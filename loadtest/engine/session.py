@@ -48,7 +48,7 @@ say = logging.getLogger("headroom")
 
 READY_S = 60.0
 PINGS, PING_S = 8, 0.005
-KEPT_S, MOST_KEPT = 60, 200
+KEPT_S, MOST_KEPT = 60, 100
 LOG_BYTES, LOGS = 5_000_000, 2
 """Size of a soak's log, and how many older ones are kept."""
 
@@ -277,6 +277,8 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         from loadtest.engine import web  # Flask, which a run without a page does not need
 
         web.attach(web_ui, options.web_base_path, lambda: _here().board)
+    if web_ui is None and not (options.html_file or options.csv_prefix):  # nobody will read how percentiles went
+        environment.stats.use_response_times_cache = environment.stats.total.use_response_times_cache = False
     if options.headless:
         # on a terminal our table takes the place of the one that Locust prints anew each second
         options.only_summary = options.only_summary or _here().screen.possible
