@@ -210,9 +210,14 @@ def test_an_endpoint_that_goes_away_is_connect_rows(tmp_path):
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_stopped_keeps_what_there_is(tmp_path, stop):
+@pytest.mark.parametrize("background", [False, True], ids=["", "background"])
+def test_a_run_that_is_stopped_keeps_what_there_is(tmp_path, stop, background):
     with endpoint(delay_ms=50) as url:
-        process = start(tmp_path, "--headless", "--host", url, "--rates", "100", "--step-seconds=20")
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.default_int_handler)
+        try:  # as a shell starts what it does not wait for
+            process = start(tmp_path, "--headless", "--host", url, "--rates", "100", "--step-seconds=20")
+        finally:
+            signal.signal(signal.SIGINT, before)
         await_rows(tmp_path / "it", 100)
         process.send_signal(stop)
         assert process.wait(timeout=30) == 0, said(tmp_path)

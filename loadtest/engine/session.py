@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import shlex
 import signal
 import sys
 import time
@@ -29,7 +28,7 @@ from locust import LoadTestShape, events
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from analysis.records import run_folder
-from loadtest.engine import selfcheck
+from loadtest.engine import access, gate, selfcheck
 from loadtest.engine.board import Board
 from loadtest.engine.client import Client
 from loadtest.engine.clock import Base, Offset
@@ -37,6 +36,7 @@ from loadtest.engine.conductor import Conductor, spawn
 from loadtest.engine.driver import Driver, Order
 from loadtest.engine.footprint import PERIOD_S, Footprint
 from loadtest.engine.priority import precedence
+from loadtest.engine.provenance import command_line
 from loadtest.engine.recorder import pack, unpack
 from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
 from loadtest.engine.screen import Screen
@@ -58,6 +58,9 @@ class Session:
 
     def __init__(self, environment: Any) -> None:
         self.environment = environment
+        self.access = access.read(environment.parsed_options)
+        self.home = _host(environment)
+        """The endpoint that was named when this process began: a token is for no other."""
         self.orders: Queue[Order] = Queue()
         self.driver: Driver | None = None
         self.conductor: Conductor | None = None
@@ -197,7 +200,7 @@ def fail(sentence: str) -> None:
 def work(user: EndpointUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
-    client = Client(user.host or "", scenario.timeout_s)
+    client = Client(user.host or "", scenario.timeout_s, session.access)
     payloads = user.payloads(scenario.seed, scenario.rows)
     driver = Driver(
         client,
@@ -243,11 +246,18 @@ def _tell_footprint(session: Session) -> None:
 def _on_parser(parser: Any, **_: Any) -> None:
     assert _scenario_class is not None
     add_options(parser, _scenario_class)
+    # Locust's own defaults are all interfaces
+    parser.set_defaults(web_host=gate.LOOPBACK, master_bind_host=gate.LOOPBACK)
 
 
 def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> None:
     global _session
-    _session = Session(environment)
+    try:
+        _session = Session(environment)
+        if web_ui is not None:
+            gate.attach(web_ui)
+    except ScenarioError as problem:
+        fail(str(problem))
     if isinstance(runner, WorkerRunner):
         runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
         runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
@@ -262,6 +272,8 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         environment.events.quitting.add_listener(lambda **_: _halt())
         return
     if isinstance(runner, MasterRunner):
+        if not gate.on_loopback(runner.master_bind_host):
+            say.warning("whoever reaches port %s can join as a worker: a master asks for no password", runner.master_bind_port)
         for kind in ("ready", "clock", "check", "done", "process"):
             runner.register_message(
                 f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
@@ -284,6 +296,8 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         options.only_summary = options.only_summary or _here().screen.possible
         # Ctrl-C is no error: gevent would print it into the table
         gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)
+        # a shell has what it starts in the background ignore Ctrl-C, and that is how a run is asked to end
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         # with a load shape Locust installs its own handler only when the test is over
         gevent.signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
     if options.headless or options.autostart:
@@ -343,18 +357,33 @@ def _prepare(session: Session) -> None:
     session.board = Board(Base.here())
     session.board.status = "starting"
     scenario = _scenario(environment)
-    host = environment.host or (_scenario_class.host if _scenario_class else None)
+    host = _host(environment)
     if not host:
         raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (headroom serve starts one)")
+    if session.access.token and host != session.home:
+        raise ScenarioError("a token goes to the --host that Locust is started with, and to no other")
+    client = Client(host, scenario.timeout_s, session.access)
     assert _scenario_class is not None
     options = environment.parsed_options
     run_dir, resumed = Path(options.run_dir), scenario.resume
     folder = Path(resumed) if resumed else run_folder(run_dir, options.run_id, scenario.name)
-    command = shlex.join(["locust", *sys.argv[1:]])
-    conductor = Conductor(scenario, host, folder, command, session, session.board)
+    command = command_line(["locust", *sys.argv[1:]])
+    conductor = Conductor(scenario, client, folder, command, session, session.board)
     _scenario_class.host = host
     conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows))
     session.conductor = conductor
+
+
+def _host(environment: Any) -> str:
+    """The endpoint that is asked for; one that must not be kept is forgotten, as Locust's page would show it."""
+    host = str(environment.host or (_scenario_class and _scenario_class.host) or "")
+    try:
+        if host:
+            access.address(host)
+    except ScenarioError:
+        environment.host = None
+        raise
+    return host
 
 
 def _conduct(session: Session) -> None:
