@@ -18,21 +18,20 @@ Random numbers are such that a program in another language can draw the same (`s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from analysis import simulate_kernel as kernel
 from analysis.crew import Crew
 from analysis.fleet import Autoscaling, Fleet, Outage, Routing, Rule, Service
-from analysis.queueing import needed, stable_below_rps
+from analysis.queueing import stable_below_rps
 from analysis.scan import Floats, Ints
 from analysis.stats import percentile, rank
 
 __all__ = [
-    "Autoscaling", "Fleet", "Outage", "Outcome", "Routing", "Rule", "Service", "fewest_replicas", "knee", "simulate",
+    "Autoscaling", "Fleet", "Outage", "Outcome", "Routing", "Rule", "Service", "knee", "simulate",
 ]  # fmt: skip
 
 
@@ -50,7 +49,7 @@ CODES = {
     Routing.ONE_QUEUE: kernel.ONE_QUEUE,
 }
 STEP = 1.12
-"""By this factor rates and fleets are tried until there is one that keeps the objective next to one that doesn't."""
+"""By this factor rates are tried until there is one that keeps the objective next to one that doesn't."""
 BEYOND = 1.05
 """A knee is believed where so many times the rate doesn't keep the objective either."""
 
@@ -189,35 +188,3 @@ def knee(
         if good * BEYOND >= highest or not keeps(good * BEYOND):
             return good
         good, fails = good * BEYOND, highest
-
-
-def fewest_replicas(
-    fleet: Fleet,
-    rate_rps: float,
-    slo_s: float,
-    percent: float,
-    arrivals: Arrivals,
-    *,
-    seed: int = 1,
-    most: int = 100_000,
-) -> int | None:
-    """The smallest fleet that keeps the percentile at that rate; None where not even `most` replicas do."""
-    due = arrivals(rate_rps)
-
-    def keeps(replicas: int) -> bool:
-        return simulate(due, replace(fleet, replicas=replicas), seed).keeps(percent, slo_s)
-
-    alone = replace(fleet, replicas=1, autoscaling=None)
-    floor = max(rate_rps / stable_below_rps(alone), needed(alone, rate_rps, slo_s, percent))
-    if floor > most:
-        return None
-    good = max(1, math.ceil(floor))
-    fails = good - 1
-    while not keeps(good):
-        if good >= most:
-            return None
-        good, fails = min(max(good + 1, round(good * STEP)), most), good
-    while good - fails > 1:
-        middle = (good + fails) // 2
-        good, fails = (middle, fails) if keeps(middle) else (good, middle)
-    return good

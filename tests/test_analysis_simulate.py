@@ -11,7 +11,7 @@ from heaped import Heaped
 
 from analysis.fleet import ROUTERS, Autoscaling
 from analysis.queueing import mdc_latency_s, mmc_latency_s
-from analysis.simulate import Fleet, Outage, Routing, Rule, Service, fewest_replicas, knee, simulate
+from analysis.simulate import Fleet, Outage, Routing, Rule, Service, knee, simulate
 
 SPREAD = np.exp(0.3 * np.random.default_rng(5).normal(size=(2, 64)))
 
@@ -221,17 +221,6 @@ def test_the_knee_is_beyond_the_rates_at_which_only_waiting_for_a_batch_costs_ti
     assert simulate(arrivals(found), fleet).keeps(99, 0.030)
     assert not simulate(arrivals(1.01 * found), fleet).keeps(99, 0.030)
     assert found > 700
-
-
-@pytest.mark.parametrize("rate_rps", [50, 3000, 20_000])
-def test_the_fewest_replicas_keep_it_and_one_less_does_not(rate_rps):
-    fleet = Fleet(affine(16, 0.010, 0.0005), 1, 16, 0.001, Rule.OPPORTUNISTIC, Routing.TWO_CHOICES)
-    found = fewest_replicas(fleet, rate_rps, 0.045, 99, arrivals)
-    assert simulate(arrivals(rate_rps), replace(fleet, replicas=found)).keeps(99, 0.045)
-    if found > 1:
-        assert not simulate(arrivals(rate_rps), replace(fleet, replicas=found - 1)).keeps(99, 0.045)
-    assert found == 1 or rate_rps > 50
-    assert fewest_replicas(fleet, rate_rps, 0.009, 99, arrivals, most=200) is None
 
 
 # ---- autoscaling

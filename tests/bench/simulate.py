@@ -29,7 +29,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from analysis.queueing import mdc_latency_s, mmc_latency_s  # noqa: E402
-from analysis.simulate import Fleet, Routing, Rule, Service, fewest_replicas, knee, simulate  # noqa: E402
+from analysis.records import Slo  # noqa: E402
+from analysis.simulate import Fleet, Routing, Rule, Service, knee, simulate  # noqa: E402
+from analysis.sizing import Objective, Sizing, Traffic  # noqa: E402
 
 MOST = 32
 SERVICE = Service.steady(0.010 + 0.0003 * np.arange(MOST + 1))
@@ -187,7 +189,10 @@ def answers(rounds: int) -> dict[str, float]:
     def arrivals(rate_rps: float) -> np.ndarray:
         return poisson(rate_rps, int(10 * rate_rps))
 
-    took_s, replicas = cpu_s(lambda: fewest_replicas(fleet(1), 100_000, 0.050, 99, arrivals), rounds)
+    drawn = Traffic(lambda count, seed, burstiness: poisson(1, count))
+    sizing = Sizing(Objective(Slo.parse("p99<50ms")), drawn)
+    sizing.fewest(fleet(1), 100_000)  # arrivals are drawn once
+    took_s, replicas = cpu_s(lambda: sizing.fewest(fleet(1), 100_000), rounds)
     knee_s, rate_rps = cpu_s(lambda: knee(fleet(64), 0.050, 99, arrivals), rounds)
     assert replicas is not None
     kept = simulate(arrivals(100_000), replace(fleet(1), replicas=replicas))
