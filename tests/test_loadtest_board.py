@@ -106,6 +106,14 @@ def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
     assert max(one["e"]["0"][RATES.index("p99_ms")] for one in found) == 90  # a bad moment stays visible
 
 
+def test_points_that_grow_are_whole_like_those_before_them():
+    history, wide = History(length=4), {str(number): [12, 10, 1, 0, 0, 5.0, 20.0, 3, 1.0] for number in range(40)}
+    points = [point(t) | ({"e": wide} if t > 6 else {}) for t in range(1, 9)]
+    for one in points:
+        history.add(one)
+    assert [json.loads(text) for text in history.after(4)] == points[4:]
+
+
 def test_a_reader_gets_what_is_newer_than_it_has():
     history = History(length=4)
     for t in range(1, 20):

@@ -2,8 +2,9 @@
 
 The newest are kept as they came; older ones are taken together in twos, then fours, then eights, `LENGTH` points of
 each, so that a point spans about a three-hundredth of its age: an hour is 1000 points, a day 2500. Each is kept as
-JSON, which takes a fifth of the memory and is sent many times. Pure: a point's `t` (its end, seconds since the run
-began) is all the time there is.
+JSON, which takes a fifth of the memory and is sent many times, in room for 57 days that is taken at the start: memory
+that grew with what is kept could not be told from a leak. Pure: a point's `t` (its end, seconds since the run began) is
+all the time there is.
 
 A point is `{"t", "s": seconds it spans, "e": {endpoint's number: columns of RATES}, "d": {device's number: columns of
 DEVICES}}`. Taken together, counts are added up, P50 and what devices showed are averaged, and of P99 and of what was
@@ -13,9 +14,10 @@ unanswered the highest counts: a moment that was bad stays visible.
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 Point = dict[str, Any]
 Values = Sequence[float | None]
@@ -26,32 +28,62 @@ COUNTS = 5
 the time fell into a step."""
 DEVICES = ("util_pct", "mem_bytes", "power_w", "temp_c", "sm_mhz")
 LENGTH = 300
+TIERS = 14
+"""Beyond 57 days the oldest are let go."""
+WIDTH = 256
+"""Bytes of a point, to begin with."""
 
 
 class History:
     """`add` points in order; `after` gives those that are newer than a reader's last one."""
 
     def __init__(self, length: int = LENGTH) -> None:
-        self._length = length
-        self._tiers: list[deque[str]] = [deque()]
+        self._tiers = [Ring(length + 1) for _ in range(TIERS)]
 
     def add(self, point: Point) -> None:
         for tier in self._tiers:
-            tier.append(written(point))
-            if len(tier) <= self._length + 1:
+            if tier.count < tier.room:
+                tier.append(written(point).encode())
                 return
-            point = together(*(json.loads(tier.popleft()) for _ in range(2)))
-        self._tiers.append(deque([written(point)]))
+            older = together(*(json.loads(tier.pop()) for _ in range(2)))
+            tier.append(written(point).encode())
+            point = older
 
     def after(self, t: int) -> list[str]:
         """Points that end after `t`, oldest first, as JSON."""
         found: list[str] = []
         for tier in self._tiers:
-            for text in reversed(tier):
+            for raw in tier.newest():
+                text = raw.decode()
                 if ended(text) <= t:
                     return found[::-1]
                 found.append(text)
         return found[::-1]
+
+
+class Ring:
+    """At most so many texts, oldest first, whose room is taken at once."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.count, self._first = room, 0, 0
+        self._cells = np.full(room, WIDTH * b" ")
+
+    def append(self, text: bytes) -> None:
+        if len(text) > self._cells.itemsize:
+            self._cells = self._cells.astype(f"S{2 * len(text)}")
+        self._cells[(self._first + self.count) % self.room] = text
+        self.count += 1
+
+    def pop(self) -> bytes:
+        """The oldest."""
+        text: bytes = self._cells[self._first]
+        self._first, self.count = (self._first + 1) % self.room, self.count - 1
+        return text
+
+    def newest(self) -> Iterator[bytes]:
+        """From the newest to the oldest."""
+        for place in range(self.count - 1, -1, -1):
+            yield self._cells[(self._first + place) % self.room]
 
 
 def written(point: Point) -> str:
