@@ -34,6 +34,7 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MISUSES = (
+    ("analysis.campaign.work", "CampaignError"),
     ("analysis.records", "RunError"),
     ("analysis.sizing", "QuestionError"),
     ("loadtest.engine.scenario", "ScenarioError"),
@@ -932,6 +933,90 @@ def _drawn(count: int, seed: int, burstiness: float) -> Any:
     while len(found := pattern.offsets(1000.0, milliseconds / 1000, seed)) < count:
         milliseconds *= 1.1
     return found[:count] / 1e6
+
+
+# ---- campaign and profile
+
+
+@main.command()
+@click.option("--quick/--full", default=True, show_default="quick", help="a quarter of an hour, or most of a day")
+@click.option("--out", type=click.Path(path_type=Path), default="campaign", show_default=True, help="its folder")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--only", metavar="SUBJECTS", default="", help="such as resnet50,bert-128")
+def campaign(quick: bool, out: Path, device: str, only: str) -> None:
+    """Measures models bare and served, eager and compiled, and fills the tables in --out.
+
+    One that was stopped goes on where it was.
+    """
+    from analysis.campaign.cells import SIZES
+    from analysis.campaign.study import study
+    from analysis.campaign.work import Work
+
+    _terminate_is_ctrl_c()
+    machine = _bare("--machine", device)
+    threads = max(1, len(os.sched_getaffinity(0)) - 1)  # served and driven by one machine: the load keeps a core
+    what = "quick" if quick else "full"
+    size = SIZES[what, machine["kind"]]
+    how = {"device": machine["kind"], "threads": threads, "cache_dir": str((out / "cache").resolve())}
+
+    def served(subject: Any, variants: Sequence[str]) -> Any:
+        settings = tuple(f"{key}={value}" for key, value in subject.settings)
+        more = {"buckets": ",".join(map(str, size.batches))} | ({"settings": settings} if settings else {})
+        return serving(subject.model, variants, how | more)
+
+    wanted = [label for label in only.split(",") if label]
+    work = Work(out, size, machine["kind"], served, click.echo, threads, wanted)
+    click.echo(f"report: {study(work, what, machine)}")
+
+
+@main.command()
+@click.argument("model")
+@click.option("--variant", default="compiled", show_default=True)
+@click.option("--batches", default="1,4", show_default=True, help="rows of a batch: the smallest and the largest")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model")
+@click.option("--out", type=click.Path(path_type=Path), default="profiles", show_default=True, help="folder for traces")
+@click.option("--host", help="profile the next batches of a server that was started with --profile, instead")
+@click.option("--calls", type=int, default=20, show_default=True, help="how many batches")
+def profile(model: str, variant: str, host: str | None, calls: int, **given: Any) -> None:
+    """Where the time of MODEL's batches goes, by operator; traces open in Perfetto or chrome://tracing."""
+    from analysis.campaign.tables import operators
+    from analysis.console import grid
+
+    if host:
+        found = {f"the next {calls} batches": _live_profile(host, model, variant, calls)}
+    else:
+        asked = {"model": model, "variant": variant, "device": given["device"], "profile": str(given["out"])}
+        asked |= {"settings": dict(map(_pair, given["settings"])), "batches": _numbers("--batches", given["batches"])}
+        whole = _bare(json.dumps(asked | {"calls": calls}))
+        if why := whole.get("refused") or whole.get("failed"):
+            refuse(why)
+        found = {f"batches of {size}": one for size, one in whole["profiles"].items()}
+    for what, one in found.items():
+        table = operators(f"{model}/{variant}, {what}", one)
+        grid(table.title, table.about, table.head, table.rows)
+        click.echo(f"trace: {one['trace']}")
+
+
+def _bare(*words: str) -> Any:
+    """What `serve.bare` prints; what it refuses is refused here."""
+    done = subprocess.run([sys.executable, "-m", "serve.bare", *words], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(2)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _live_profile(host: str, model: str, variant: str, batches: int) -> Any:
+    from loadtest.engine.client import OK, Client, error_sentence
+    from serve import wire
+
+    client = Client(host, 120.0)
+    path = f"{client.prefix}{wire.model_path(model, variant)}/profile"
+    answer = client.send("POST", path, json.dumps({"batches": batches, "timeout_s": 100}).encode())
+    if answer.status != OK:
+        refuse(f"{client.url}: {answer.error or error_sentence(answer.body)}")
+    found = json.loads(answer.body)
+    return found | {"calls": found["batches"]}
 
 
 # ---- doctor

@@ -34,6 +34,17 @@ def _table() -> Table:
     return Table(box=None, pad_edge=False, header_style="bold")
 
 
+def grid(title: str, about: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Any table; what its first column says is a name."""
+    out, table = console(), _table()
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out.print(f"{title}: {about}", markup=False)
+    out.print(table)
+
+
 def report(found: Mapping[str, Any], path: Path) -> None:
     """The table of steps, the conclusion and the verdict of a `report.json`; where its page lies."""
     out, table = console(), _table()

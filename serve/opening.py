@@ -64,6 +64,7 @@ class Opening:
         self._threads = options.replica_threads
         torch.set_num_threads(self._threads)
         self._spec, self._variant, self._seed, self._say = spec, variant, options.seed, say
+        self.core = spec.core
 
         started = time.perf_counter()
         say("loading weights")
@@ -144,7 +145,7 @@ class Opening:
         examples = []
         for bucket in self.runner.buckets:
             inputs = tuple(self.runner.inputs(bucket, [self.runner.example(bucket, self._seed)]))
-            examples.append(_seen_by(made, module, inputs) if core else inputs)
+            examples.append(seen_by(made, module, inputs) if core else inputs)
         kind = self._device.type
         ready = cast(made, self._variant.precision, kind)
         built = self._variant.build(Making(self._spec, ready, tuple(examples), kind, mode, folder, self._say))
@@ -214,7 +215,7 @@ def _reference(module: torch.nn.Module, device: torch.device, inputs: Sequence[A
     return as_tuple(module(*(torch.from_numpy(array).to(device) for array in inputs)))
 
 
-def _seen_by(part: torch.nn.Module, whole: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def seen_by(part: torch.nn.Module, whole: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """What a submodule is called with, the first time."""
     seen: list[tuple[torch.Tensor, ...]] = []
     hook = part.register_forward_pre_hook(lambda module, given: seen.append(given))

@@ -1,0 +1,1 @@
+"""The campaign: which measurements it consists of, how they are carried out, and the tables that they fill."""

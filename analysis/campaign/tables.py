@@ -1,0 +1,205 @@
+"""The campaign's tables, as rows of plain values with their headings: what Markdown and the page both show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.campaign.cells import Cell, Size, Subject, cells, pair
+from analysis.campaign.published import CLAIMS
+from analysis.words import significant
+
+Results = Mapping[str, Mapping[str, Any]]
+MOST_OPERATORS = 10
+BETTER = ("compiled-reduce-overhead", "cudagraph", "compiled-max-autotune", "compiled", "compiled-default")
+"""Of these the fastest stands for what compiling brings, as with the published figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    about: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = field(default=())
+
+
+def tables(size: Size, results: Results, only: Sequence[str] = ()) -> Iterator[Table]:
+    subjects = [subject for subject in size.subjects if not only or subject.label in only]
+    if claims := published(results):
+        yield claims
+    for subject in subjects:
+        variants = size.few if subject.label in size.weighty else size.variants
+        yield bare(subject, variants, size.batches, results)
+    for subject in subjects:
+        if subject.label in size.served:
+            variants = size.few if subject.label in size.weighty else size.variants
+            yield served(subject, pair(variants), results)
+            yield together(subject, pair(variants), results)
+            yield from profiles(subject, pair(variants), results)
+
+
+def bare(subject: Subject, variants: Sequence[str], batches: Sequence[int], results: Results) -> Table:
+    what = "a step" if subject.step else "a call"
+    head = ["variant", *(f"× eager at {batch}" for batch in batches), f"P50 of {what} at {batches[0]}, ms", "P99"]
+    head += ["best batch", "rows/s there", "peak MB", "cold s", "warm s", "breaks", "rel. error", "new shape, ms"]
+    rows, notes = [], []
+    for variant in variants:
+        found = results.get(Cell("bare", subject, variant).name)
+        if found is None:
+            notes.append(f"{variant}: not measured yet")
+        elif "batches" not in found:
+            notes.append(f"{variant}: {found.get('refused') or found.get('failed')}")
+        else:
+            rows.append(_bare_row(variant, batches, found))
+    about = "Batches one after the other with no server around; faster than eager where above 1, call by call in turn."
+    return Table(f"{subject.label}, bare", about, head, rows, notes)
+
+
+def _bare_row(variant: str, batches: Sequence[int], found: Mapping[str, Any]) -> list[str]:
+    sizes = found["batches"]
+    first = sizes.get(str(batches[0]), {})
+    best = best_batch(found)
+    speeds = [significant(sizes.get(str(batch), {}).get("speed"), 3) for batch in batches]
+    peak = max((row.get("peak_memory_bytes") or 0 for row in sizes.values()), default=0) or found["peak_memory_bytes"]
+    shape = found.get("new_shape", {})
+    new = f"{shape['first_ms']:.4g}, then {shape['again_ms']:.3g}" if "first_ms" in shape else "fails"
+    return [
+        variant, *speeds, significant(first.get("p50_ms")), significant(first.get("p99_ms")), best or "–",
+        significant(sizes[best]["rows_s"]) if best else "–", f"{peak / 1e6:.0f}", significant(found.get("warmup_s")),
+        significant((found.get("again") or {}).get("warmup_s")), str(found.get("graph_breaks", "–")),
+        f"{found['parity_relative_error']:.1e}", new,
+    ]  # fmt: skip
+
+
+def best_batch(found: Mapping[str, Any]) -> str | None:
+    """The one with the most rows per second."""
+    known = {batch: row["rows_s"] for batch, row in found.get("batches", {}).items() if "rows_s" in row}
+    return max(known, key=lambda batch: known[batch]) if known else None
+
+
+def published(results: Results) -> Table | None:
+    rows = []
+    for claim in CLAIMS:
+        mine = {
+            variant: row
+            for variant in BETTER
+            if (row := _batch(results, claim.subject, variant, claim.batch)) and "speed" in row
+        }
+        if not mine:
+            continue
+        best = max(mine, key=lambda variant: mine[variant]["speed"])
+        ratio, row = mine[best]["speed"], mine[best]
+        rows.append([
+            claim.subject, str(claim.batch), claim.hardware, f"{claim.eager:g} → {claim.compiled:g} {claim.unit}",
+            f"{claim.ratio:.1f}×", f"{row['eager_p50_ms']:.3g} → {row['p50_ms']:.3g} ms", best, f"{ratio:.2f}×",
+            "yes" if ratio >= claim.ratio else "no",
+        ])  # fmt: skip
+    head = ["subject", "batch", "there", "eager → compiled", "ratio", "here", "variant", "ratio", "at least theirs"]
+    about = "Ratios travel between machines, times do not. Here: the fastest compiled variant, in one precision (fp32)."
+    return Table("Published figures beside ours", about, head, rows) if rows else None
+
+
+def _batch(results: Results, label: str, variant: str, batch: int) -> Mapping[str, Any] | None:
+    found = results.get(f"bare--{label}--{variant}", {})
+    row: Mapping[str, Any] | None = found.get("batches", {}).get(str(batch))
+    return row
+
+
+def served(subject: Subject, variants: Sequence[str], results: Results) -> Table:
+    head = [
+        "variant",
+        "lone P50, ms",
+        "P99",
+        "knee/s",
+        "95 %",
+        "÷ bare rows/s",
+        "use",
+        "W",
+        "J/request",
+        "highest ok/s",
+    ]
+    lone, knee, ramp = (results.get(Cell(kind, subject).name, {}) for kind in ("lone", "knee", "ramp"))
+    rows, notes = [], []
+    for kind, found in (("lone requests", lone), ("rising rates", ramp), ("the knee", knee)):
+        if why := found.get("failed"):
+            notes.append(f"{kind}: {why}")
+        elif found.get("conclusion"):
+            notes.append(f"{kind}: {_sentence(found['conclusion'])}")
+    for variant in variants:
+        alone = next(iter(_steps(lone, variant)), {})
+        limit: Mapping[str, Any] = next(
+            (one for one in knee.get("capacity") or () if one["endpoint"].endswith(f"/{variant}")), {}
+        )
+        good = [step for step in _steps(ramp, variant) if step.get("trusted") and not step.get("overloaded")]
+        top = max(good, key=lambda step: step["offered_rps"], default={})
+        ceiling = results.get(Cell("bare", subject, variant).name, {})
+        best = best_batch(ceiling)
+        rate = limit.get("max_rps")
+        share = rate / ceiling["batches"][best]["rows_s"] if rate and best else None
+        between = [limit.get("low_rps"), limit.get("high_rps")]
+        rows.append([
+            variant, significant(alone.get("p50_ms")), significant(alone.get("p99_ms")), significant(rate),
+            "–" if None in between else f"{between[0]:.4g} to {between[1]:.4g}", significant(share, 2),
+            "–" if top.get("util_pct") is None else f"{top['util_pct']:.0f} %", significant(top.get("power_w")),
+            significant(top.get("joules_per_request")), significant(top.get("offered_rps")),
+        ])  # fmt: skip
+    about = (
+        "Behind HTTP on one server, in turn on the same arrivals; use, power and energy at the highest rate it kept."
+    )
+    return Table(f"{subject.label}, served", about, head, rows, notes)
+
+
+def together(subject: Subject, variants: Sequence[str], results: Results) -> Table:
+    found = results.get(Cell("mixed", subject).name, {})
+    rows = []
+    for variant in variants:
+        alone, both = (next(iter(_steps(found.get(part, {}), variant)), None) for part in ("alone", "both"))
+        if alone and both:
+            cells_ = [f"{alone[key]:.3g} → {both[key]:.3g}" for key in ("p50_ms", "p99_ms")]
+            times = [f"{both[key] / alone[key]:.2f}×" for key in ("p50_ms", "p99_ms")]
+            rows.append([variant, f"{alone['offered_rps']:.4g}", cells_[0], times[0], cells_[1], times[1]])
+    head = ["variant", "rate/s each", "P50 alone → beside the other, ms", "", "P99", ""]
+    notes = [str(found["failed"])] if "failed" in found else []
+    return Table(f"{subject.label}, two variants on one device", "", head, rows, notes)
+
+
+def profiles(subject: Subject, variants: Sequence[str], results: Results) -> Iterator[Table]:
+    for variant in variants:
+        found = results.get(Cell("profile", subject, variant).name, {})
+        for batch, one in found.get("profiles", {}).items():
+            yield operators(f"{subject.label}/{variant}, profile of batches of {batch}", one)
+
+
+def operators(title: str, profile: Mapping[str, Any]) -> Table:
+    """Those that took most of the time themselves; milliseconds by call of the whole."""
+    calls, table = profile["calls"], profile["table"][:MOST_OPERATORS]
+    about = (
+        f"{profile['ms']:.3g} ms a call under the profiler" if "ms" in profile else f"{calls} batches of live traffic"
+    )
+    if "kernels" in profile:
+        about += (
+            f": {profile['kernels']:.0f} kernels in {profile['launches']:.0f} launches, {profile['copies']:.0f} "
+            f"copies; the device was busy for {profile['device_ms']:.3g} ms of it ({profile['device_busy']:.0%})"
+        )
+    times = [key for key in table[0] if key.endswith("_ms")] if table else []
+    rows = [
+        [row["name"], f"{row['calls'] / calls:.3g}", *(f"{row[key] / calls:.3g}" for key in times)] for row in table
+    ]
+    head = ["operator", "calls", *(key.removesuffix("_ms").replace("_", " ") + ", ms" for key in times)]
+    return Table(title, about + ".", head, rows)
+
+
+def measured(size: Size, results: Results, only: Sequence[str] = ()) -> tuple[int, int]:
+    """(how many cells are done, of how many)"""
+    every = list(cells(size, only))
+    return sum(cell.name in results for cell in every), len(every)
+
+
+def _steps(found: Mapping[str, Any], variant: str) -> list[Mapping[str, Any]]:
+    return [step for step in found.get("steps") or () if step["endpoint"].endswith(f"/{variant}")]
+
+
+def _sentence(conclusion: Any) -> str:
+    return " ".join(conclusion) if isinstance(conclusion, list) else str(conclusion)

@@ -1,0 +1,211 @@
+"""Carries a campaign out: each cell in processes of its own, its result kept in a file as soon as it is there.
+
+What is served and driven is given to it; it decides rates from what the cells before have shown. A cell that fails is
+kept as failed, with the sentence why, and the campaign goes on. Nothing is measured twice: the file of a cell is
+written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.campaign.cells import Cell, Size, Subject, cells, pair
+
+CELLS, RUNS, CACHE, LOGS = "cells", "runs", "cache", "logs"
+RATES = 5
+LONE = 8.0
+"""The knee's objective, in latencies of a lone request to the eager variant."""
+SHARED = 0.3
+"""Of what the eager variant can take bare, for the run in which two variants share the device."""
+
+Serving = Callable[[Subject, Sequence[str]], AbstractContextManager[str]]
+"""(subject, variants) → the URL of a server that is ready."""
+
+
+class CampaignError(Exception):
+    """Misuse: one sentence that says what to do."""
+
+
+@dataclass
+class Work:
+    """One campaign in its folder."""
+
+    folder: Path
+    size: Size
+    device: str
+    serving: Serving
+    say: Callable[[str], None]
+    threads: int
+    """Of torch, bare as served."""
+    only: Sequence[str] = ()
+    found: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Results by the cells' names."""
+
+    def each(self) -> Iterator[Cell]:
+        """Every cell once its result is among those found."""
+        todo, began = list(cells(self.size, self.only)), time.monotonic()
+        with ExitStack() as server:
+            at: tuple[Subject, str] | None = None
+            for number, cell in enumerate(todo, start=1):
+                path = self.folder / CELLS / f"{cell.name}.json"
+                if path.exists():
+                    self.found[cell.name] = json.loads(path.read_text())
+                    yield cell
+                    continue
+                self.say(f"{number} of {len(todo)}, after {time.monotonic() - began:.0f} s: {cell.name}")
+                try:
+                    if cell.kind in ("bare", "profile"):
+                        server.close()  # its replicas would take part of the device
+                        at = None
+                        result = self._alone(cell)
+                    else:
+                        if at is None or at[0] != cell.subject:
+                            server.close()
+                            at = (
+                                cell.subject,
+                                server.enter_context(self.serving(cell.subject, self._pair(cell.subject))),
+                            )
+                        result = self._driven(cell, at[1])
+                except (CampaignError, subprocess.TimeoutExpired) as problem:
+                    result = {"failed": str(problem)}
+                self.found[cell.name] = result
+                write(path, result)
+                yield cell
+
+    # ---- in a process of its own
+
+    def _alone(self, cell: Cell) -> dict[str, Any]:
+        asked = {
+            "model": cell.subject.model, "variant": cell.variant, "settings": dict(cell.subject.settings),
+            "batches": list(self.size.batches), "seconds": self.size.seconds, "device": self.device,
+            "threads": self.threads, "cache_dir": str(self.folder / CACHE), "core": cell.subject.step,
+        }  # fmt: skip
+        if cell.kind == "profile":
+            return self._bare(cell, asked | {"profile": str(self.folder / LOGS)})
+        with self._empty_cache(cell) as cache:
+            first = self._bare(cell, asked | {"cache_dir": str(cache)})
+            if "ready_s" not in first:
+                return first
+            again = self._bare(cell, asked | {"cache_dir": str(cache), "timed": False})
+        return first | {"again": {key: again.get(key) for key in ("ready_s", "warmup_s", "start", "failed")}}
+
+    @contextmanager
+    def _empty_cache(self, cell: Cell) -> Iterator[Path]:
+        """Weights are there, and nothing that was compiled; what is compiled meanwhile serves those who come later."""
+        cache, cold = (self.folder / CACHE).absolute(), (self.folder / CACHE / f"cold-{cell.name}").absolute()
+        shutil.rmtree(cold, ignore_errors=True)
+        (cache / "weights").mkdir(parents=True, exist_ok=True)
+        cold.mkdir()
+        (cold / "weights").symlink_to(cache / "weights", target_is_directory=True)
+        try:
+            yield cold
+            for made in cold.glob("compiled/*"):
+                kept = cache / "compiled" / made.name
+                kept.parent.mkdir(exist_ok=True)
+                if not kept.exists():
+                    made.rename(kept)
+        finally:
+            shutil.rmtree(cold)
+
+    def _bare(self, cell: Cell, asked: Mapping[str, Any]) -> dict[str, Any]:
+        log = self.folder / LOGS / f"{cell.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as said:
+            done = subprocess.run(
+                [sys.executable, "-m", "serve.bare", json.dumps(asked)],
+                stdout=subprocess.PIPE, stderr=said, text=True, timeout=self.size.limit_seconds,
+            )  # fmt: skip
+        lines = done.stdout.strip().splitlines()
+        if done.returncode or not lines:
+            raise CampaignError(f"its process ended with {done.returncode}: {log}")
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
+    # ---- through a server
+
+    def _pair(self, subject: Subject) -> tuple[str, str]:
+        return pair(self.size.few if subject.label in self.size.weighty else self.size.variants)
+
+    def _driven(self, cell: Cell, url: str) -> dict[str, Any]:
+        eager, better = self._pair(cell.subject)
+        most = {variant: self._best(cell.subject, variant) for variant in (eager, better)}
+        step = self.size.step_seconds + self.size.settle_seconds
+        words = ["--variants", f"{eager},{better}", "--settle-seconds", f"{self.size.settle_seconds:g}"]
+        if cell.kind == "lone":
+            return self._run(cell, url, [*words, "--mode", "single", "--step-seconds", f"{step:g}"])
+        if cell.kind == "ramp":
+            rates = spread(0.15 * most[eager], 0.9 * max(most.values()), RATES)
+            more = ["--mode", "ab", "--rounds", str(self.size.rounds), "--step-seconds", f"{step:g}"]
+            return self._run(cell, url, [*words, *more, "--rates", ",".join(f"{rate:.4g}" for rate in rates)])
+        if cell.kind == "knee":
+            lone = self.found.get(Cell("lone", cell.subject).name, {}).get("steps") or ()
+            alone_ms = next((row["p50_ms"] for row in lone if row["endpoint"].endswith("/eager")), None)
+            if alone_ms is None:
+                raise CampaignError(
+                    "how long a lone request takes is not known, so there is no objective to search for"
+                )
+            more = ["--mode", "knee", "--guided", "on", "--slo", f"p99<{LONE * alone_ms:.3g}ms"]
+            more += ["--budget-seconds", f"{self.size.budget_seconds:g}", "--step-seconds", f"{step:g}"]
+            return self._run(cell, url, [*words, *more, "--rates", f"{0.3 * most[eager]:.4g}"])
+        rate = SHARED * most[eager]
+        words += ["--step-seconds", f"{2 * step:g}"]
+        alone = self._run(cell, url, [*words, "--mode", "hold", "--rates", f"{rate:.4g}"], "alone")
+        both = self._run(cell, url, [*words, "--mode", "mixed", "--rates", f"{2 * rate:.4g}"], "both")
+        return {"alone": alone, "both": both}
+
+    def _best(self, subject: Subject, variant: str) -> float:
+        """Rows per second of the bare loop, at the batch size where that is highest."""
+        bare = self.found.get(Cell("bare", subject, variant).name, {})
+        rates = [float(row["rows_s"]) for row in bare.get("batches", {}).values() if "rows_s" in row]
+        if not rates:
+            raise CampaignError(f"{variant} has no bare loop to tell which rates to drive")
+        return max(rates)
+
+    def _run(self, cell: Cell, url: str, words: Sequence[str], part: str = "") -> dict[str, Any]:
+        """A run folder, and what its report says; one that is there already is not driven again."""
+        folder = self.folder / RUNS / "--".join(filter(None, (cell.name, part)))
+        report = folder / "report.json"
+        if not report.exists():
+            if folder.exists():  # it was being driven when the campaign was killed
+                folder.rename(folder.with_name(f"{folder.name}.{time.time_ns()}"))
+            command = [sys.executable, "-m", "headroom", "run", cell.subject.model, "--host", url]
+            command += ["--run-dir", str(folder.parent), "--run-id", folder.name, *words]
+            log = self.folder / LOGS / f"{folder.name}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as said:
+                subprocess.run(command, stdout=said, stderr=said, check=False)
+            if not report.exists():
+                raise CampaignError(f"there is no report: {log}")
+        found = json.loads(report.read_text())
+        kept = ("conclusion", "steps", "pairs", "capacity", "verdict", "trust")
+        return {"run": folder.name} | {key: found.get(key) for key in kept}
+
+
+def spread(first: float, last: float, count: int) -> list[float]:
+    """Evenly, by factors.
+
+    >>> spread(1, 16, 5)
+    [1.0, 2.0, 4.0, 8.0, 16.0]
+    """
+    return [first * (last / first) ** (place / (count - 1)) for place in range(count)]
+
+
+def write(path: Path, value: object) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    with beside.open("w") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)

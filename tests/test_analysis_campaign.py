@@ -1,0 +1,139 @@
+"""The campaign: which cells there are, that it goes on where it was, and that the tables say what the cells do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from analysis.campaign import page
+from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells, pair
+from analysis.campaign.published import CLAIMS
+from analysis.campaign.study import FACTS, PICTURES, TABLES, study
+from analysis.campaign.tables import best_batch, tables
+from analysis.campaign.work import CampaignError, Work, spread
+
+MLP = Subject("mlp", "mlp")
+TINY = Size((MLP,), ("mlp",), ("eager", "scripted"), (), (1, 2), 0.2, 2.0, 0.5, 1, 30.0, 120.0)
+MACHINE = {"kind": "cpu", "device": "a <CPU>", "cpu": "2 cores", "torch": "2.x"}
+
+
+def never_served(subject: Subject, variants: Sequence[str]) -> NoReturn:
+    pytest.fail("nothing is to be served here")
+
+
+def batches(speed: float, *rates: float) -> dict[str, Any]:
+    return {
+        str(batch): {
+            "calls": 9,
+            "p50_ms": 2.0,
+            "p99_ms": 3.0,
+            "eager_p50_ms": 2.0 * speed,
+            "speed": speed,
+            "rows_s": rate,
+        }
+        for batch, rate in zip((1, 8, 32), rates, strict=False)
+    }
+
+
+def bare(speed: float, *rates: float) -> dict[str, Any]:
+    facts = {"parity_relative_error": 1e-6, "warmup_s": 31.0, "graph_breaks": 0, "peak_memory_bytes": 5e9}
+    again = {"again": {"warmup_s": 4.0}}
+    return (
+        facts
+        | again
+        | {"batches": batches(speed, *rates), "new_shape": {"rows": 33, "first_ms": 900.0, "again_ms": 2.1}}
+    )
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_ceiling_is_known_before_anything_is_driven(name: tuple[str, str]) -> None:
+    found = list(cells(SIZES[name]))
+    assert len({cell.name for cell in found}) == len(found)
+    for place, cell in enumerate(found):
+        if cell.kind != "bare":
+            before = {(one.kind, one.subject, one.variant) for one in found[:place]}
+            eager, better = pair([one.variant for one in found if one.kind == "bare" and one.subject == cell.subject])
+            assert {("bare", cell.subject, eager), ("bare", cell.subject, better)} <= before
+    assert {subject.label for subject in SIZES[name].subjects} >= set(SIZES[name].served)
+
+
+def test_one_subject_alone() -> None:
+    assert {cell.subject for cell in cells(SIZES["full", "cuda"], ["bert-128"])} == {BERT[128]}
+
+
+def test_rates_are_spread_by_factors() -> None:
+    assert spread(10, 160, 5) == pytest.approx([10, 20, 40, 80, 160])
+
+
+def test_every_published_figure_is_of_something_that_the_full_campaign_measures() -> None:
+    size = SIZES["full", "cuda"]
+    assert {claim.subject for claim in CLAIMS} <= {subject.label for subject in size.subjects}
+    assert {claim.batch for claim in CLAIMS} <= set(size.batches)
+    assert [round(claim.ratio, 1) for claim in CLAIMS] == [2.3, 2.3, 2.8, 2.3, 2.5, 2.4, 1.6]
+
+
+def test_the_tables_say_what_the_cells_do() -> None:
+    size = Size((CNN_LIKE, UNET), (), ("eager", "compiled-reduce-overhead", "int8"), (), (1, 8, 32), 1, 1, 1, 1, 1, 1)
+    found = {
+        "bare--resnet50--eager": bare(1.0, 400, 900, 1100),
+        "bare--resnet50--compiled-reduce-overhead": bare(3.1, 1300, 3000, 2900),
+        "bare--resnet50--int8": {"refused": "int8 needs torchao"},
+    }
+    claims, resnet, unet = tables(size, found)
+    assert claims.rows[0][-1] == "yes"
+    assert "2.3×" in claims.rows[0]
+    assert "3.10×" in claims.rows[0]
+    assert [row[0] for row in resnet.rows] == ["eager", "compiled-reduce-overhead"]
+    assert "8" in resnet.rows[1]  # the best batch
+    assert best_batch(found["bare--resnet50--eager"]) == "32"
+    assert resnet.notes == ["int8: int8 needs torchao"]
+    assert len(unet.notes) == 3  # not measured yet
+    text = page.markdown(FACTS_OF, (3, 6), [claims, resnet, unet])
+    assert "3 of 6 cells" in text
+    shown = page.page(FACTS_OF, (3, 6), size, found, [claims, resnet, unet])
+    assert "a &lt;CPU&gt;" in shown
+    assert "<CPU>" not in shown
+
+
+CNN_LIKE = Subject("resnet50", "resnet50")
+FACTS_OF = MACHINE | {"python": "3.11", "headroom": "0.1", "date": "2026-01-01", "command": "headroom campaign"}
+
+
+def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
+    """The first cell is there already, and is not measured again; the second can't be had and is kept as such."""
+    size = Size((MLP,), (), ("eager", "tensorrt"), (), (1,), 0.1, 1, 1, 1, 1, 120)
+    kept = tmp_path / "cells" / f"{Cell('bare', MLP, 'eager').name}.json"
+    said: list[str] = []
+    work = Work(tmp_path, size, "cpu", never_served, said.append, 1)
+    study(work, "tiny", MACHINE)
+    assert "2 of 2" in said[1]
+    first = json.loads(kept.read_text())
+    assert first["batches"]["1"]["rows_s"] > 0
+    kept.write_text(json.dumps(first | {"ready_s": 123.0}))
+    said.clear()
+    again = Work(tmp_path, size, "cpu", never_served, said.append, 1)
+    study(again, "tiny", MACHINE)
+    assert said == []
+    assert json.loads((tmp_path / FACTS).read_text())["cells"]["bare--mlp--eager"]["ready_s"] == 123.0
+    assert "needs cuda" in (tmp_path / TABLES).read_text()
+    assert "needs cuda" in (tmp_path / PICTURES).read_text()
+    with pytest.raises(CampaignError, match=r"torch 2\.x, and now it would be 2\.y"):
+        study(again, "tiny", MACHINE | {"torch": "2.y"})
+    with pytest.raises(CampaignError, match="unknown subject 'bert'"):
+        study(Work(tmp_path, size, "cpu", never_served, said.append, 1, ["bert"]), "tiny", MACHINE)
+
+
+def test_a_bare_loop_says_what_it_cannot_do() -> None:
+    def asked(**more: Any) -> Any:
+        words = [sys.executable, "-m", "serve.bare", json.dumps({"model": "mlp", "batches": [1]} | more)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    assert "needs cuda" in asked(variant="cudagraph", device="cpu")["refused"]
+    assert "unknown variant" in asked(variant="eagre")["refused"]
