@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench audit clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -22,6 +22,9 @@ lint: $(VENV)/.dev  ## ruff and mypy
 
 bench: $(VENV)/.bench  ## the benchmarks: a table, then one JSON line each
 	@for file in tests/bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, so it is no part of `make test`
+	$(BIN)/python .ci/audit.py
 
 clean:  ## removes the virtual environment and caches, not your runs
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache

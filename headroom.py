@@ -121,6 +121,9 @@ def serve_options(function: Function) -> Function:
 @click.option("--variants", default="eager,compiled", show_default=True, help="served side by side; the first answers")
 @click.option("--host", default="127.0.0.1", show_default=True, help="interface to listen on")
 @click.option("--port", type=int, default=8000, show_default=True)
+@click.option("--token-file", envvar="HEADROOM_TOKEN_FILE", help="tokens, one of which every request must show")
+@click.option("--tls-cert", default="", help="PEM file of a certificate: HTTPS instead of HTTP")
+@click.option("--tls-key", default="", help="PEM file of its key")
 @click.option("--seed", type=int, default=0, show_default=True, help="of random weights")
 @click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
 @click.option("--device-trace", default="", help="CSV of device samples that is played back instead of sampling")
@@ -129,8 +132,9 @@ def serve_options(function: Function) -> Function:
 @click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
 @click.option("--config", "only_config", is_flag=True, help="print the YAML for `serve run`, or KubeRay, instead")
 @serve_options
-def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: Any) -> None:
+def serve(models: tuple[str, ...], only_list: bool, only_config: bool, token_file: str | None, **given: Any) -> None:
     """Hosts MODELS, every variant side by side, until stopped."""
+    from serve import guard
     from serve.options import ServeOptions, check, named
 
     if only_list:
@@ -146,6 +150,10 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, **given: 
         check(replace(options, port=0))
     else:
         check(options)
+        if token_file:
+            os.environ[guard.FILE] = str(Path(token_file).absolute())
+        if why := guard.exposure(options):
+            click.echo(f"headroom: {why}", err=True)
     from serve import app, cluster
 
     if only_config:
@@ -281,6 +289,7 @@ def _run(
     forms: Sequence[str] = (),
     lock: int | None = None,
 ) -> int:
+    from loadtest.engine import access
     from loadtest.engine.scenario import OPTIONS, from_options
 
     _terminate_is_ctrl_c()
@@ -290,7 +299,11 @@ def _run(
     chosen = {key: value for key, value in given.items() if key in keys and value is not None}
     chosen.setdefault("self_check", "on")
     resolved = {option.key: chosen.get(option.key, defaults.get(option.key, option.default)) for option in OPTIONS}
-    plan = from_options(path.stem, str(defaults["model"]), Namespace(**resolved))  # says what is wrong before any wait
+    # what is wrong is said before any wait, and before anything is kept
+    plan = from_options(path.stem, str(defaults["model"]), Namespace(**resolved))
+    access.read(Namespace(**resolved))
+    if host:
+        access.address(host)
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     words += locust_args
@@ -332,7 +345,7 @@ def _drive(
 ) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
     from analysis.records import MANIFEST, Manifest
-    from loadtest.engine import launch
+    from loadtest.engine import launch, provenance
 
     command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--host", host]
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / "locust.log")]
@@ -374,7 +387,7 @@ def _drive(
     if code == 2 and (folder / SOAK).exists() and Manifest.read(folder).status != "complete":
         return 2  # it did not go on, and has said why
     manifest = Manifest.read(folder)
-    manifest.extra["command"] = shlex.join(["headroom", *sys.argv[1:]])
+    manifest.extra["command"] = provenance.command_line(["headroom", *sys.argv[1:]])
     manifest.write(folder)
     return make_report(folder, forms=forms)
 
@@ -422,7 +435,8 @@ def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterato
         option = f"--{key.replace('_', '-')}"
         said = [f"--set={pair}" for pair in value] if key == "settings" else [f"{option}={value}"]
         command += [option] if value is True else said
-    environment = os.environ | {"HEADROOM_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HEADROOM_SERVE_TLS_")}
+    environment |= {"HEADROOM_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -476,7 +490,10 @@ def demo(run_dir: str) -> None:
 @click.option("--share", type=float, metavar="0.5", help="the rate, as a share of what --capacity-from could take")
 @click.option("--capacity-from", type=click.Path(path_type=Path), metavar="RUN", help="run whose report has a capacity")
 @click.option("--extend", is_flag=True, help="with --resume: ends later by as long as it did not run")
-@click.option("--webhook", metavar="URL", help="gets verdict, conclusion and run as JSON (POST) when it is over")
+@click.option(
+    "--webhook", metavar="URL", envvar="HEADROOM_WEBHOOK",
+    help="gets verdict, conclusion and run as JSON (POST) when it is over; HEADROOM_WEBHOOK keeps it to yourself",
+)  # fmt: skip
 @click.option("--export", "forms", multiple=True, metavar="FORM", help="as of headroom report; may be repeated")
 @click.option(
     "--print-schedule", "when", metavar="WHEN",
@@ -487,15 +504,19 @@ def demo(run_dir: str) -> None:
 @click.argument("locust_args", nargs=-1, type=click.UNPROCESSED)
 def soak(scenario: str | None, **given: Any) -> None:
     """Drives SCENARIO for hours or days in chapters, or goes on with a soak that was interrupted (--resume RUN)."""
-    from loadtest.engine import launch
+    from loadtest.engine import access, launch
 
     own = ("host", "processes", "hours", "share", "capacity_from", "extend", "webhook", "forms", "when", "locust_args")
     asked = {key: given.pop(key) for key in own}
+    if asked["webhook"]:
+        launch.check(asked["webhook"])
+    if asked["host"]:
+        access.address(asked["host"])
     if asked["when"]:
         from loadtest.engine import schedule
 
         at = sys.argv.index("soak")
-        words = _without(sys.argv[at:], "--print-schedule")
+        words = _without(_without(sys.argv[at:], "--print-schedule"), "--webhook")
         click.echo(schedule.text(asked["when"], [sys.executable, "-m", "headroom", *words], str(Path.cwd())), nl=False)
         return
     _check_forms(asked["forms"])

@@ -44,6 +44,6 @@ RUN if [ -n "${WARM}" ]; then \
 EXPOSE 8000
 # compiling may take many minutes at the first start
 HEALTHCHECK --start-period=30m --interval=10s --timeout=5s --retries=3 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=4)"]
+  CMD ["python", "-m", "serve.health"]
 ENTRYPOINT ["tini", "--", "headroom"]
 CMD ["serve", "custom_cnn"]

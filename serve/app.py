@@ -17,13 +17,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from serve import ingress, nodes, wire
+from serve import guard, ingress, nodes, wire
 from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
 from serve.options import ServeOptions, as_args, check, from_args
-from serve.spec import unknown
+from serve.spec import ServeError, unknown
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -72,7 +72,7 @@ class EndpointReplica:
         async def answer(request: Request) -> Answer:
             return await self._answer(request, request.path.removeprefix(prefix).strip("/"))
 
-        return as_app(answer, self._options.max_body_bytes)
+        return guard.guarded(as_app(answer, self._options.max_body_bytes), guard.tokens())
 
     async def handed_on(self, request: Request, tail: str) -> Answer:
         """A request that came through the gateway, whose clocks may be another machine's."""
@@ -127,7 +127,7 @@ class GatewayReplica:
         )  # fmt: skip
 
     def __serve_build_asgi_app__(self) -> App:
-        return as_app(self._gateway.answer, self._options.max_body_bytes)
+        return guard.guarded(as_app(self._gateway.answer, self._options.max_body_bytes), guard.tokens())
 
     async def answer(self, request: Request) -> Answer:
         return await settled(self._gateway.answer(request), request.path)
@@ -205,8 +205,9 @@ def _endpoint(options: ServeOptions, name: Name, gateway_app: str | None) -> App
         name=deployment_name(name),
         num_replicas=None if options.max_replicas else options.replicas,
         autoscaling_config=_autoscaling(options, name),
-        # more than the queue holds, so that it is the engine that refuses, at once and with a sentence
-        max_ongoing_requests=options.max_queue + 1024,
+        # more than the queue holds, so that it is the engine that refuses, at once and with a sentence; and more than
+        # HAProxy has connections, as a request has its slot before its body has come, however slowly
+        max_ongoing_requests=options.max_queue + 5000,
         max_constructor_retry_count=1,
         ray_actor_options={"num_cpus": CPU_SHARE, "num_gpus": _gpu_share(options)},
         health_check_timeout_s=120,  # compiling holds the interpreter for long stretches
@@ -276,6 +277,8 @@ def configuration(options: ServeOptions) -> str:
     """The YAML that `serve run`, `serve deploy` and KubeRay's `serveConfigV2` take."""
     import yaml
 
+    if options.tls_cert:
+        raise ServeError("clusters of others do TLS in front of Ray: leave --tls-cert and --tls-key out of --config")
     args = as_args(options)
     found = {
         "http_options": {"host": options.host, "port": options.port},

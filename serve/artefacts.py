@@ -4,6 +4,9 @@ The key is what the code depends on: model and settings, weights (frozen ones ar
 device, threads, and the compiler's own switches. A folder counts only when it is whole: `complete.json` lists
 every file with its digest, and what does not match is made anew, never fatal. One writer at a time, since two
 processes that build the same thing break each other's files; a folder that cannot be written is read from a copy.
+
+What lies there is run: shared libraries, and pickles of the compiler's. So it is for this user alone, and what others
+can have put there does not count.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -68,9 +72,10 @@ class Artefacts:
         """The compiler reads and writes this folder meanwhile, and no other process does."""
         waiting = partial(say, "waiting for another process that compiles the same")
         lock = self._kept_at.with_name(self._kept_at.name + ".lock")
+        trusted = _is_ours_alone(self._kept_at)
         writable = _can_write(self._kept_at)
         with locked(lock, waiting) if writable else nullcontext():
-            self.found = self._whole()
+            self.found = trusted and self._whole()
             if not writable:
                 self.folder = Path(tempfile.mkdtemp(prefix="headroom-compiled-"))
                 atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
@@ -86,7 +91,8 @@ class Artefacts:
     def clear(self) -> None:
         """Nothing kept: what is there was made by another, or does not work."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _make(self.folder)
+        self.folder.chmod(0o700)
         self.found, self.notes = False, {}
 
     def keep(self, notes: Mapping[str, Any]) -> None:
@@ -129,12 +135,27 @@ def _digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _can_write(folder: Path) -> bool:
-    """Whether the folder, or one to be made, can be written: also false on a read-only mount for root."""
+def _make(folder: Path) -> None:
+    """With those above it that are missing, all for this user alone."""
+    for path in (*reversed(folder.parents), folder):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether nobody but this user and root can have put anything there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether the folder, or one to be made, is this user's to write: also false on a read-only mount for root."""
+    try:
+        _make(folder)
         with tempfile.TemporaryFile(dir=folder):
-            return True
+            return folder.stat().st_uid == os.geteuid()
     except OSError:
         return False
 

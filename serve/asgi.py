@@ -1,11 +1,12 @@
 """HTTP at the edge: a request read whole from ASGI, an answer written to it, and nothing of a framework.
 
-Owns bodies (limit, decompression, clients that leave in the middle), the JSON form of answers and errors,
-and the instants at which a request was received and answered. What to answer is the caller's.
+Owns bodies (limits, decompression, clients that are slow or leave in the middle), the JSON form of answers and
+errors, and the instants at which a request was received and answered. What to answer is the caller's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -27,6 +28,13 @@ T = TypeVar("T")
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 RETRY_AFTER_S = 1
+PATIENCE_S = 20.0
+"""For a body that comes in several pieces; what has come earns it more, at `SLOWEST_BPS`."""
+SLOWEST_BPS = 16 << 10
+ROOM = 32
+"""Largest bodies that one process holds at a time: as many clients as there may be must not take all the memory."""
+PIECE_BYTES = 1 << 20
+"""Of an answer that goes at once: the rest waits here, counted, until the client has taken what went before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,45 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class Room:
+    """What bodies, and answers that wait for their clients, take up in a process."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.taken_bytes = 0
+
+
+class Share:
+    """One request's part of it."""
+
+    __slots__ = ("_room", "_taken_bytes")
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._taken_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        self._taken_bytes += size_bytes
+        self._room.taken_bytes += size_bytes
+
+    def check(self) -> None:
+        """Raises `WireError` where there is no more room."""
+        if self._room.taken_bytes > self._room.limit_bytes:
+            raise WireError(503, f"requests that are under way take up {self._room.limit_bytes} bytes already")
+
+    def give_back(self) -> None:
+        self.take(-self._taken_bytes)
+
+
 def as_json(found: object, status: int = 200, **headers: str) -> Answer:
     body = json.dumps(found, separators=(",", ":")).encode()
     return Answer(status, body, {"content-type": "application/json", **headers})
 
 
 def as_error(problem: WireError, **headers: str) -> Answer:
-    """`{"error": "one sentence"}`; where it may work later, with when to retry."""
+    """`{"error": "one sentence"}`; where it may work later, with when to retry; where more would come, as the last."""
+    if problem.status == 408:
+        headers["connection"] = "close"
     if problem.status in (429, 503):
         headers["retry-after"] = str(RETRY_AFTER_S)
     return as_json({"error": problem.sentence}, problem.status, **headers)
@@ -79,29 +119,46 @@ def only(request: Request, *methods: str) -> None:
 
 def as_app(answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int) -> App:
     """The ASGI application around `answer`, which may raise `WireError`."""
+    room = Room(ROOM * max_body_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
         elif scope["type"] == "http":
-            found = await settled(_read_and_answer(scope, receive, answer, max_body_bytes), scope["path"])
-            if found is not None:
-                headers = [
-                    (name.encode("latin-1"), value.encode("latin-1", "replace"))
-                    for name, value in found.headers.items()
-                ]
-                headers.append((b"content-length", b"%d" % len(found.body)))
-                await send({"type": "http.response.start", "status": found.status, "headers": headers})
-                await send({"type": "http.response.body", "body": found.body})
+            share = Share(room)
+            try:
+                reading = _read_and_answer(scope, receive, answer, max_body_bytes, share)
+                found = await settled(reading, scope["path"])
+                if found is not None:
+                    await _send(found, send, share)
+            finally:
+                share.give_back()
 
     return app
 
 
 async def _read_and_answer(
-    scope: Scope, receive: Receive, answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int
+    scope: Scope, receive: Receive, answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int, share: Share
 ) -> Answer | None:
-    request = await _read(scope, receive, max_body_bytes)
+    request = await _read(scope, receive, max_body_bytes, share)
     return None if request is None else await answer(request)
+
+
+async def _send(found: Answer, send: Send, share: Share) -> None:
+    headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in found.headers.items()]
+    headers.append((b"content-length", b"%d" % len(found.body)))
+    await send({"type": "http.response.start", "status": found.status, "headers": headers})
+    body = found.body
+    if len(body) > PIECE_BYTES:
+        share.take(len(body))
+        whole = memoryview(body)
+        while len(whole) > PIECE_BYTES:
+            await send({"type": "http.response.body", "body": bytes(whole[:PIECE_BYTES]), "more_body": True})
+            whole = whole[PIECE_BYTES:]
+        body = bytes(whole)
+    await send({"type": "http.response.body", "body": body})
 
 
 async def settled(answer: Awaitable[T], what: str) -> T | Answer:
@@ -123,12 +180,49 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def _read(scope: Scope, receive: Receive, limit: int) -> Request | None:
+async def _read(scope: Scope, receive: Receive, limit: int, share: Share) -> Request | None:
     """None: the client left before its body was complete."""
     headers = dict(scope["headers"])
     declared = headers.get(b"content-length", b"")
-    if declared.isdigit() and int(declared) > limit:
-        raise WireError(413, f"the body has {int(declared)} bytes, but at most {limit} are taken")
+    if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+        raise WireError(413, f"the body has {declared[:20].decode()} bytes, but at most {limit} are taken")
+    # uvicorn knows whether all of it is there, and then nothing need be timed
+    whole = getattr(getattr(receive, "__self__", None), "more_body", True) is False
+    body = await (_body(receive, limit, share) if whole else _body_in_time(receive, limit, share))
+    if body is None:
+        return None
+    received_ns, received_wall_ns = time.perf_counter_ns(), time.time_ns()
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").lower()
+    if encoding not in ("", "identity"):
+        # a small body may become a large one, which takes a tenth of a second
+        body = await asyncio.to_thread(wire.inflate, body, encoding, limit)
+        share.take(len(body))
+        share.check()
+    query = scope.get("query_string", b"").decode("latin-1")
+    return Request(scope["method"], scope["path"], query, headers, body, received_ns, received_wall_ns, _gone(receive))
+
+
+async def _body_in_time(receive: Receive, limit: int, share: Share) -> wire.Body | None:
+    """A request that waits for its body has one of Ray's slots already."""
+    loop, came = asyncio.get_running_loop(), 0
+    began_s = loop.time()
+
+    def more(size: int) -> None:
+        nonlocal came
+        came = size
+        patience.reschedule(began_s + PATIENCE_S + size / SLOWEST_BPS)
+
+    try:
+        async with asyncio.timeout(PATIENCE_S) as patience:
+            return await _body(receive, limit, share, more)
+    except TimeoutError:
+        raise WireError(408, f"only {came} bytes of the body came in {loop.time() - began_s:.0f} s") from None
+
+
+async def _body(
+    receive: Receive, limit: int, share: Share, more: Callable[[int], None] | None = None
+) -> wire.Body | None:
+    """The whole of it, `more` told how much there is as long as some is missing; None: the client left before."""
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -138,16 +232,14 @@ async def _read(scope: Scope, receive: Receive, limit: int) -> Request | None:
         if piece := message.get("body"):
             pieces.append(piece)
             size += len(piece)
+            share.take(len(piece))
             if size > limit:
                 raise WireError(413, f"the body has more than {limit} bytes, and no more are taken")
+            share.check()
         if not message.get("more_body"):
-            break
-    received_ns, received_wall_ns = time.perf_counter_ns(), time.time_ns()
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if encoding := headers.get(b"content-encoding"):
-        body = wire.inflate(body, encoding.decode("latin-1"), limit)
-    query = scope.get("query_string", b"").decode("latin-1")
-    return Request(scope["method"], scope["path"], query, headers, body, received_ns, received_wall_ns, _gone(receive))
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if more is not None:
+            more(size)
 
 
 def _gone(receive: Receive) -> Callable[[], bool] | None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from serve import ingress, wire
+from serve import health, ingress, wire
 from serve.app import FALLBACK, QUIET, application, applications
 from serve.compiler import send_logs_to
 from serve.options import ServeOptions, check
@@ -28,8 +29,6 @@ STILL_S = 5.0
 """How often it is said that something is still going on."""
 UP_S = 60.0
 OBJECT_STORE_BYTES = 128 << 20
-EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-"""Where a server that listens everywhere is reached from here."""
 DIED = "its process died while loading (out of memory?)"
 
 
@@ -53,7 +52,8 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     """Serves until stopped; returns when every replica is warm, or raises `ServeError` with what went wrong."""
     check(options)
     _sweep()
-    scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")  # short: Ray puts sockets there, whose paths are limited
+    # for this user alone, unlike what Ray makes of a folder; short, as paths of the sockets in it are limited
+    scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")
     try:
         fast = _prepare_environment(options, Path(scratch), say)
         if path := send_logs_to(options.cache_folder / "logs", os.environ):
@@ -65,13 +65,11 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
     except BaseException:
         shutil.rmtree(scratch)
         raise
-    host = EVERY_INTERFACE.get(options.host, options.host)
-    host = f"[{host}]" if ":" in host else host
-    server = Server(f"http://{host}:{options.port}", ["/".join(name) for name in options.endpoints], scratch)
+    url = health.url(options.host, options.port, tls=bool(options.tls_cert))
+    server = Server(url, ["/".join(name) for name in options.endpoints], scratch)
     try:
         say("starting Ray")
-        # the fast way opens the host's port itself: all else stays on loopback
-        _start_cluster(options, scratch, ingress.LOOPBACK if fast else options.host)
+        _start_cluster(options, f"{scratch}/r", _http_options(options, fast))
         _wait_until_ready(server, options, say)
         if fast:
             _wait_until_up(1 + len(options.endpoints) * options.replicas)
@@ -102,7 +100,10 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
             raise ServeError(f"the fast way is not possible: {why}")
         say(f"requests take Ray's plain proxy, a few hundred a second at most: {why}")
         os.environ[FALLBACK] = why
-    wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "h" if fast else None, options.host)
+    tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
+    wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "h" if fast else None, options.host, tls)
+    # other users of this machine could have Ray run what they please, through its ports on loopback
+    wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     missing = {key: value for key, value in wanted.items() if key not in os.environ}
     if missing and "ray" in sys.modules:
         raise ServeError("Ray was imported before its environment was set; import it after `start` has been called")
@@ -110,7 +111,15 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
     return fast
 
 
-def _start_cluster(options: ServeOptions, scratch: str, host: str) -> None:
+def _http_options(options: ServeOptions, fast: bool) -> dict[str, Any]:
+    """For Ray; the fast way opens the host's port itself, and all else stays on loopback."""
+    if fast:
+        return {"host": ingress.LOOPBACK, "port": options.port}
+    tls = {"ssl_keyfile": str(Path(options.tls_key).absolute()), "ssl_certfile": str(Path(options.tls_cert).absolute())}
+    return {"host": options.host, "port": options.port} | (tls if options.tls_cert else {})
+
+
+def _start_cluster(options: ServeOptions, scratch: str, http_options: dict[str, Any]) -> None:
     import ray
     from ray import serve
 
@@ -124,7 +133,7 @@ def _start_cluster(options: ServeOptions, scratch: str, host: str) -> None:
         log_to_driver=False,
     )
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    serve.start(http_options={"host": host, "port": options.port}, logging_config=QUIET)
+    serve.start(http_options=http_options, logging_config=QUIET)
     targets = [
         serve.RunTarget(application(options, part), name, route, QUIET) for name, route, part in applications(options)
     ]
@@ -142,7 +151,7 @@ def _wait_until_ready(server: Server, options: ServeOptions, say: Callable[[str]
             if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
                 cause = DIED if status.status == "UNHEALTHY" else _cause(status)
                 raise ServeError(f"{part} could not be started: {cause}")
-        index = _index(server.url)
+        index = _index(server.url, options.tls_cert)
         for entry in index or ():
             name = f"{entry['name']}/{entry['version']}"
             if entry["state"] == "UNAVAILABLE":
@@ -181,15 +190,11 @@ def _cause(application: Any) -> str:
     return lines[-1] if lines else "Ray Serve says no more"
 
 
-def _index(url: str) -> list[dict[str, Any]] | None:
+def _index(url: str, certificate: str) -> list[dict[str, Any]] | None:
     """None while nothing answers there."""
-    connection = HTTPConnection(url.removeprefix("http://"), timeout=5)
     try:
-        connection.request("POST", wire.INDEX, b"{}")
-        response = connection.getresponse()
-        found: list[dict[str, Any]] = json.loads(response.read())
-        return found if response.status == 200 else None
+        status, body = health.ask(url, wire.INDEX, "POST", certificate)
+        found: list[dict[str, Any]] = json.loads(body)
+        return found if status == 200 else None
     except (OSError, HTTPException, ValueError):
         return None
-    finally:
-        connection.close()

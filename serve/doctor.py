@@ -13,8 +13,11 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
+from serve import guard
 from serve.nvml import NvmlSource
+from serve.spec import ServeError
 
 Check = tuple[str, str, str, str]
 
@@ -35,6 +38,7 @@ def checks(port: int, host: str | None) -> Iterator[Check]:
     yield _check_disk()
     yield _check_clock()
     yield _check_cores()
+    yield _check_token()
     if host:
         yield _check_endpoint(host)
 
@@ -141,12 +145,29 @@ def _check_cores() -> Check:
     )
 
 
-def _check_endpoint(host: str) -> Check:
+def _check_token() -> Check:
     try:
-        with urllib.request.urlopen(f"{host.rstrip('/')}/v2", timeout=5) as answer:  # noqa: S310
+        found = guard.tokens()
+    except ServeError as problem:
+        return "token", "note", str(problem), "load can be sent with it, but no server here starts"
+    if not found:
+        advice = f"fine on loopback; a server that others reach should have {guard.TOKEN} set"
+        return "token", "note", "none, so whoever reaches a server may use it", advice
+    path = os.environ.get(guard.FILE)
+    if path and Path(path).stat().st_mode & 0o077:
+        return "token", "note", f"set, but other users may read {path}", f"chmod 600 {path}"
+    return "token", "ok", "set", ""
+
+
+def _check_endpoint(host: str) -> Check:
+    request = urllib.request.Request(f"{host.rstrip('/')}/v2")  # noqa: S310
+    try:
+        for name, value in guard.authorization().items():
+            request.add_unredirected_header(name, value)
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
             name = json.load(answer).get("name", "a server without a name")
         return "endpoint", "ok", f"{name} at {host}", ""
-    except (OSError, ValueError, AttributeError) as problem:
+    except (OSError, ValueError, AttributeError, ServeError) as problem:
         return (
             "endpoint",
             "bad",

@@ -27,8 +27,13 @@ from serve.wire import EndpointInfo, TensorSpec, WireError
 
 TIMEOUT_HEADERS = (b"x-headroom-timeout-seconds", b"x-request-timeout-seconds")
 """The first is what our HAProxy makes of the second, empty where there was none."""
+LONGEST_TIMEOUT_S = 86_400.0
+MOST_BATCHES = 64
+"""Of one request, unless `max_rows` says otherwise."""
+LARGE_TEXT_BYTES = 4096
+"""More BYTES than this are work, whatever the model makes of them: texts come at some two megabytes a second."""
 DECODERS = 4
-"""Threads that decode images; they hold the interpreter only in between."""
+"""Threads that decode images and large texts; they hold the interpreter only in between."""
 HEADER_LENGTH = wire.HEADER_LENGTH.encode()
 
 
@@ -45,7 +50,7 @@ class Endpoint:
         self._info = EndpointInfo(model, variant, self._spec.inputs, self._spec.outputs)
         self._loop = asyncio.get_running_loop()
         self._preparing = 0
-        self._decoders = ThreadPoolExecutor(DECODERS, "decode") if self._spec.slow_prepare else None
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
         self.engine = Engine(
             lambda say: open_runner(self._spec, variants.load(variant), options, say, self._watch),
             self._deliver,
@@ -157,8 +162,10 @@ class Endpoint:
 
     async def _infer_or_raise(self, request: Request) -> Answer:
         asked = wire.decode_infer(request.body, _header_length(request))
-        tensors = await self._prepared(asked.inputs) if self._spec.slow_prepare else self._spec.prepare(asked.inputs)
-        job = self._job(request, asked, tensors)
+        self._check(asked)
+        aside = self._spec.slow_prepare or _has_large_text(request, asked)
+        tensors = await self._prepared(asked.inputs) if aside else self._spec.prepare(asked.inputs)
+        job = self._job(request, asked, tensors, time.perf_counter_ns() if aside else request.received_ns)
         job.waiter = self._loop.create_future()
         self.engine.submit(job)
         timer = self._expire_on_time(job)
@@ -176,13 +183,22 @@ class Endpoint:
         binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
         outputs = {name: job.outputs[name] for name in binary}
         body, headers = wire.encode_result(self._info, outputs, binary=binary, request_id=asked.id)
-        decode_ms = (job.received_ns - request.received_ns) / 1e6 if self._spec.slow_prepare else None
+        decode_ms = (job.received_ns - request.received_ns) / 1e6 if aside else None
         headers |= self._headers(request)
         headers[wire.TIMING] = wire.format_timing(job.stages_ms(time.perf_counter_ns()), decode_ms)
         headers[wire.BATCH] = str(job.batch_rows)
         if job.compiled:
             headers[wire.COMPILE] = "1"
         return Answer(200, body, headers)
+
+    def _check(self, asked: wire.InferRequest) -> None:
+        """What can be refused before any work is done for it."""
+        if unknown := [name for name in asked.outputs or () if name not in self._outputs]:
+            raise WireError(400, f"unknown output '{unknown[0]}'; the model has {', '.join(sorted(self._outputs))}")
+        runner = self.engine.runner
+        most = self._options.max_rows or (MOST_BATCHES * runner.max_batch if runner else asked.rows)
+        if asked.rows > most:
+            raise WireError(413, f"the request has {asked.rows} rows, but at most {most} are taken")
 
     async def _prepared(self, inputs: Tensors) -> Tensors:
         """Decoded in a thread of its own; what is being decoded counts as waiting."""
@@ -194,15 +210,13 @@ class Endpoint:
         finally:
             self._preparing -= 1
 
-    def _job(self, request: Request, asked: wire.InferRequest, tensors: Tensors) -> Job:
-        if unknown := [name for name in asked.outputs or () if name not in self._outputs]:
-            raise WireError(400, f"unknown output '{unknown[0]}'; the model has {', '.join(sorted(self._outputs))}")
+    def _job(self, request: Request, asked: wire.InferRequest, tensors: Tensors, received_ns: int) -> Job:
         timeout_s = _timeout_s(request)
         return Job(
             tensors,
             rows=asked.rows,
             wanted=frozenset(asked.outputs or self._spec.default_outputs),
-            received_ns=time.perf_counter_ns() if self._spec.slow_prepare else request.received_ns,
+            received_ns=received_ns,
             deadline_ns=None if timeout_s is None else request.received_ns + int(timeout_s * 1e9),
             gone=request.gone,
         )
@@ -240,11 +254,15 @@ class Endpoint:
         }
 
 
+def _has_large_text(request: Request, asked: wire.InferRequest) -> bool:
+    return len(request.body) > LARGE_TEXT_BYTES and any(tensor.dtype == object for tensor in asked.inputs.values())
+
+
 def _header_length(request: Request) -> int | None:
     text = request.headers.get(HEADER_LENGTH)
     if text is None:
         return None
-    if not text.isdigit():
+    if not text.isdigit() or len(text) > 18:
         shown = text[:64].decode("latin-1")
         raise WireError(400, f"the header {wire.HEADER_LENGTH} must be a number of bytes, not '{shown}'")
     return int(text)
@@ -261,4 +279,4 @@ def _timeout_s(request: Request) -> float | None:
     if not math.isfinite(timeout_s):
         shown = text[:64].decode("latin-1")
         raise WireError(400, f"the header x-request-timeout-seconds must be a number of seconds, not '{shown}'")
-    return timeout_s if timeout_s > 0 else None  # as Ray's ingress reads it
+    return min(timeout_s, LONGEST_TIMEOUT_S) if timeout_s > 0 else None  # as Ray's ingress reads it

@@ -159,7 +159,7 @@ def _asked(body: wire.Body) -> tuple[str, str, float]:
     """(fault, target, seconds) of a request."""
     try:
         found: Any = json.loads(bytes(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("fault"), str):
         raise WireError(400, 'the body must be JSON such as {"fault": "cpu_taken", "target": "2", "seconds": 30}')

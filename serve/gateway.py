@@ -81,6 +81,8 @@ class Gateway:
             raise WireError(404, f"unknown path {request.path[:200]}; models are under {wire.SERVER}/models/")
         method, found = self._paths[path]
         only(request, method)
+        if path == wire.FAULTS and request.header(b"origin") is not None:  # such a page may reach loopback
+            raise WireError(403, "nothing is broken for a page in a browser")
         answer = found(request)
         return answer if isinstance(answer, Answer) else await answer
 

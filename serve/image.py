@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serve import wire
-from serve.jpeg import decoded
+from serve import jpeg, wire
 from serve.spec import ModelSpec, ServeError, Tensors
 from serve.wire import Array, TensorSpec, WireError
 
@@ -46,7 +45,9 @@ def image_model(
         wire.check(tensors, inputs)
         image = tensors["image"]
         if form == "jpeg":
-            return {"image": np.stack([decoded(bytes(raw), row, SHAPE[-1]) for row, raw in enumerate(image[:, 0])])}
+            files = [bytes(raw) for raw in image[:, 0]]
+            jpeg.check(files)
+            return {"image": np.stack([jpeg.decoded(raw, row, SHAPE[-1]) for row, raw in enumerate(files)])}
         if form == "fp32" and not _finite(image):
             raise WireError(400, "input 'image' holds NaN or infinity")
         return {"image": image}

@@ -37,7 +37,7 @@ TIMEOUT_HEADER = "x-headroom-timeout-seconds"
 
 COMMON = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "disabled",  # else a token is written into the home folder
+    "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled"),  # unset, a token goes into the home folder
     "RAY_worker_niceness": "0",  # Ray's 15 would give our cores to whoever drives the load
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else processes without a share of a GPU see none
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # our event loop never blocks
@@ -54,6 +54,7 @@ FAST = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_SERVE_PROXY_USE_GRPC": "1",  # read before the throughput options could set it
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # they cost a line per request, read by a Python process
+    "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": "30",  # of a client that neither sends nor reads; Ray gives it an hour
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy hears in time; every stop waits for it
 }
 
@@ -63,9 +64,34 @@ LOST_HTTP = (
     b"content-length: %d\r\n\r\n%s" % (len(LOST), LOST)
 )
 
+BROKEN = b'{"error":"the request is no valid HTTP, or did not come whole"}'
+BROKEN_HTTP = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(BROKEN), BROKEN)
+)
+
+HEAD_S = 10
+"""In which a client has to send its request up to the body: thousands that connect and wait would be all there may be.
+Bodies have time in `asgi`, where whoever waits for one costs a coroutine."""
+
 RULES = f"""\
+    option disable-h2-upgrade
+    # Ray decodes these as UTF-8 and answers 500 where they are none; the first comes back in a header.
+    http-request return status 400 content-type application/json string \
+'{{"error":"the header x-request-id must be printable ASCII"}}' if {{ req.hdr(x-request-id) -m reg '[^ -~]' }}
+    http-request del-header '^(x[-_]session[-_]id|serve[-_]multiplexed[-_]model[-_]id)$' -m reg
+    http-request return status 404 content-type application/json string '{{"error":"a path begins with a slash"}}' \
+unless {{ path_beg / }}
+    # No websockets here; and what uvicorn alone finds broken it says in plain text.
+    http-request del-header upgrade
+    http-response return status 400 content-type application/json string '{BROKEN.decode()}' \
+if {{ status 400 }} !{{ res.hdr(content-type) -m beg application/json }}
     # Deadlines are the engine's, which answers in the protocol's words, and so is who has left meanwhile:
     # Ray would start two tasks for each request to watch over both.
+    # Copied, a long one would not fit into HAProxy's buffer.
+    http-request return status 400 content-type application/json string \
+'{{"error":"the header x-request-timeout-seconds must be a number of seconds"}}' \
+if {{ req.hdr(x-request-timeout-seconds) -m len gt 64 }}
     http-request set-header {TIMEOUT_HEADER} %[req.hdr(x-request-timeout-seconds)]
     http-request del-header x-request-timeout-seconds
     http-request set-header x-request-disconnect-disabled ?1
@@ -113,18 +139,36 @@ def obstacle() -> str | None:
     return None
 
 
-def environment(folder: Path | None, host: str = LOOPBACK) -> dict[str, str]:
-    """What Ray must find in its environment: the fast way, with HAProxy at home in `folder`, or without one plain."""
+def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] | None = None) -> dict[str, str]:
+    """What Ray must find in its environment: the fast way, with HAProxy at home in `folder`, or without one plain.
+
+    `tls` are the files of a certificate and its key. Tokens are those of our own environment (see `guard`).
+    """
+    from serve import guard  # here alone: as HAProxy's program, this file may be all there is of us
+
+    good = guard.tokens()
+    common = COMMON | guard.CALLBACK if good else dict(COMMON)
     if folder is None:
-        return dict(COMMON)
-    folder.mkdir(parents=True, exist_ok=True)
+        return common
+    _make_private(folder)
+    bind = rule = ""
+    if tls is not None:
+        certificate = folder / "tls.pem"
+        for path, file in zip((certificate, folder / "tls.pem.key"), tls, strict=True):  # where HAProxy seeks the key
+            path.unlink(missing_ok=True)
+            path.symlink_to(Path(file).absolute())
+        bind = f' ssl crt "{certificate}" ssl-min-ver TLSv1.2 alpn http/1.1'
+    if good:
+        (folder / "tokens").touch(0o600)
+        (folder / "tokens").write_text(guard.digests(good))
+        rule = guard.haproxy_rule(folder / "tokens")
     program = folder / "haproxy"
-    words = [sys.executable, __file__, "--haproxy", str(binary()), host]
+    words = [sys.executable, __file__, "--haproxy", str(binary()), host, bind, rule]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
-        **COMMON,
+        **common,
         **FAST,
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(program),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(max(1, min(4, cores // 2))),
@@ -137,8 +181,19 @@ def environment(folder: Path | None, host: str = LOOPBACK) -> dict[str, str]:
     }
 
 
-def edited(configuration: str, host: str, lost: Path) -> str:
-    """Ray's configuration of HAProxy as we want it; `lost` is the file with the reply for lost requests."""
+def _make_private(folder: Path) -> None:
+    """What is in it commands HAProxy and is run by Ray, so it must be nobody else's, wherever it is."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is another user's, who could have programs run by us: name another folder")
+    folder.chmod(0o700)
+
+
+def edited(configuration: str, host: str, lost: Path, bind: str = "", rule: str = "") -> str:
+    """Ray's configuration of HAProxy as we want it; `lost` is the file with the reply for lost requests.
+
+    `bind` follows the address (TLS), and `rule` comes before all others (tokens).
+    """
     address = f"[{host}]" if ":" in host else host
     # no pages of statistics and metrics, which would listen on every interface: the admin socket tells it all
     text = re.sub(r"(?ms)^frontend prometheus\n.*?(?=^frontend http_frontend)", "", configuration)
@@ -147,16 +202,22 @@ def edited(configuration: str, host: str, lost: Path) -> str:
     text = re.sub(r"(?m)^ *(log .* local0 .*|option httplog)\n", "", text)
     # where all of Ray is on loopback, this port alone may be reached from elsewhere; else Ray was told the host
     text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n", text)
-    text = re.sub(r"(?m)^(frontend http_frontend\n *bind .*\n)", rf"\1{RULES}", text)
+    way_in = re.compile(r"(?m)^(frontend http_frontend\n *bind \S+).*\n")
+    text = way_in.sub(lambda found: f"{found[1]}{bind}\n{rule}{RULES}", text)
+    # whoever reaches this socket commands HAProxy
+    text = re.sub(r"(?m)^( *stats socket .*) mode 666 ", r"\1 mode 600 ", text)
+    limits = f"    timeout http-request {HEAD_S}s\n    errorfile 400 {lost.with_name('broken.http')}\n"
+    text = text.replace("\ndefaults\n", f"\ndefaults\n{limits}")
     return re.sub(r"(?m)^( *errorfile 50\d) .*", rf"\1 {lost}", text)
 
 
-def run_haproxy(program: str, host: str, arguments: list[str]) -> NoReturn:
+def run_haproxy(program: str, host: str, bind: str, rule: str, arguments: list[str]) -> NoReturn:
     """Becomes HAProxy, as Ray starts it, on the edited configuration; ends with the process that started it."""
     path = Path(arguments[arguments.index("-f") + 1])
     lost = path.with_name("lost.http")
     lost.write_bytes(LOST_HTTP)
-    path.write_text(edited(path.read_text(), host, lost))
+    path.with_name("broken.http").write_bytes(BROKEN_HTTP)
+    path.write_text(edited(path.read_text(), host, lost, bind, rule))
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     os.execv(program, [program, *arguments])
 
@@ -195,14 +256,22 @@ def _servers(node: str) -> list[dict[str, str]] | None:
 def main() -> int:
     """Prints `export NAME=value` for a shell; or is what Ray takes for HAProxy."""
     if sys.argv[1:2] == ["--haproxy"]:
-        run_haproxy(sys.argv[2], sys.argv[3], sys.argv[4:])
+        program, host, bind, rule, *arguments = sys.argv[2:]
+        run_haproxy(program, host, bind, rule, arguments)
     if len(sys.argv) != 2:
         print("usage: python -m serve.ingress FOLDER", file=sys.stderr)
         return 2
     if why := obstacle():
         print(f"serve.ingress: {why}", file=sys.stderr)
         return 2
-    for key, value in environment(Path(sys.argv[1]).absolute()).items():
+    from serve.spec import ServeError
+
+    try:
+        found = environment(Path(sys.argv[1]).absolute())
+    except (OSError, ServeError) as problem:
+        print(f"serve.ingress: {problem}", file=sys.stderr)
+        return 2
+    for key, value in found.items():
         print(f"export {key}={shlex.quote(value)}")
     return 0
 

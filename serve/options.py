@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -18,6 +19,8 @@ __all__ = ["ServeError", "ServeOptions", "as_args", "check", "from_args", "named
 
 DEVICES = ("auto", "cpu", "cuda")
 WAYS = ("auto", "fast", "plain")
+WHERE = ("host", "port", "tls_cert", "tls_key")
+"""Options of where and how to listen, which is for whoever starts a cluster to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,9 @@ class ServeOptions:
     device: str = "auto"
     host: str = "127.0.0.1"
     port: int = 8000
+    tls_cert: str = ""
+    """PEM: the certificate, and its chain if it has one; empty: plain HTTP"""
+    tls_key: str = ""
     weights: str = "random"
     """random, pretrained, or a path"""
     seed: int = 0
@@ -41,6 +47,8 @@ class ServeOptions:
     max_queue: int = 256
     """Waiting requests per replica beyond which more are refused."""
     max_body_bytes: int = 64 << 20
+    max_rows: int | None = None
+    """Of a request; None: as many as 64 batches hold, and never more than the queue does in batches."""
     replicas: int = 1
     max_replicas: int | None = None
     """Up to which Ray Serve may add replicas under load; None: there are as many as `replicas` says."""
@@ -151,7 +159,7 @@ def as_args(options: ServeOptions) -> dict[str, str]:
     found = dict(options.settings)
     for item in fields(ServeOptions):
         value = getattr(options, item.name)
-        if item.name in ("settings", "host", "port") or (item.name != "models" and value == item.default):
+        if item.name in ("settings", *WHERE) or (item.name != "models" and value == item.default):
             continue
         if item.name == "sources" and not value:
             continue
@@ -193,12 +201,13 @@ def check(options: ServeOptions) -> None:
         raise ServeError("buckets must be different numbers of rows, each at least 1, such as 1,4,16")
     if options.buckets and options.max_batch not in (None, max(options.buckets)):
         raise ServeError("name buckets or max_batch, not both: the largest bucket is the largest batch")
-    for name in ("max_batch", "threads"):
+    for name in ("max_batch", "max_rows", "threads"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ServeError(f"{name} must be at least 1")
     if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
         raise ServeError(f"serving needs {', '.join(missing)}: pip install 'headroom[serve]'")
+    _check_tls(options.tls_cert, options.tls_key)
     _check_port(options.host, options.port)
 
 
@@ -209,3 +218,21 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except (OSError, OverflowError) as problem:
             raise ServeError(f"cannot listen on {host}:{port} ({problem}); choose another --port or --host") from None
+
+
+def _check_tls(certificate: str, key: str) -> None:
+    if not certificate and not key:
+        return
+    if not certificate or not key:
+        raise ServeError("--tls-cert and --tls-key go together: name both, or neither")
+    for path in (certificate, key):
+        try:
+            Path(path).read_bytes()
+        except OSError as problem:
+            raise ServeError(f"{path} cannot be read for TLS: {problem.strerror}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as problem:
+        if "MISMATCH" in str(problem.reason):
+            raise ServeError(f"the key {key} does not fit the certificate {certificate}") from None
+        raise ServeError(f"{certificate} and {key} must be a certificate and its unencrypted key, as PEM") from None

@@ -182,7 +182,7 @@ def _asked(body: bytes) -> tuple[int, float, bool]:
     """(batches, seconds to wait for them, whether the trace itself is wanted)"""
     try:
         asked = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         asked = None
     if not isinstance(asked, dict):
         raise WireError(400, 'the body must be a JSON object such as {"batches": 20}')

@@ -44,7 +44,9 @@ class ModelSpec:
     default_outputs: tuple[str, ...]
     """What a request gets that names none."""
     prepare: Callable[[Tensors], dict[str, Array]]
-    """Checks a request's tensors and makes of them what the module takes, in its order; raises `WireError`."""
+    """Checks a request's tensors and makes of them what the module takes, in its order; raises `WireError`.
+
+    In the event loop, or where that would take long (`slow_prepare`, large BYTES) in several threads at once."""
     example: Callable[[int, int], dict[str, Array]]
     """(rows, seed) → prepared tensors, for warm-up, calibration and parity."""
     build: Callable[[], torch.nn.Module] | None = None

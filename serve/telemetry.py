@@ -151,6 +151,6 @@ def _cursor(text: str | None) -> tuple[str, int]:
     if not text:
         return "", 0
     epoch, _, sequence = text.partition(":")
-    if not epoch or not sequence.isdecimal():
+    if not epoch or not sequence.isdecimal() or len(sequence) > 18:
         raise WireError(400, f"cursor '{text[:64]}' is malformed; send back the one of the last answer, or none")
     return epoch, int(sequence)

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +29,19 @@ import numpy.typing as npt
 REMEMBERED = 256
 """JSON headers, most recent first, whose meaning is kept."""
 REMEMBERED_BYTES = 1024
+
+MOST_JSON_BYTES = 16 << 20
+"""Of a request. Parsing holds the interpreter: a quarter of a second for numbers, a whole for the worst."""
+MOST_JSON_VALUES = 1 << 20
+"""Numbers of an answer that go as JSON, for the same reason."""
+MOST_STRINGS = 1 << 16
+"""Elements of a BYTES tensor, each of which becomes an object."""
+MOST_TENSORS = 256
+"""Inputs, or outputs, that one request may name."""
+MOST_DIMENSIONS = 32
+MOST_ELEMENTS = 1 << 40
+MOST_CHARACTERS = 256
+"""Of a name, or of a request's id, which come back in answers."""
 
 Array = npt.NDArray[Any]
 Body = bytes | bytearray | memoryview
@@ -180,7 +194,8 @@ def datatype_of(tensor: Array) -> str:
 def _dtype(datatype: object, name: str) -> np.dtype[Any]:
     found = _NUMPY.get(datatype) if isinstance(datatype, str) else None
     if found is None:
-        raise _bad(f"tensor '{name}' has datatype {datatype!r}; known are {', '.join(_NUMPY)}")
+        shown = f"datatype '{datatype[:64]}'" if isinstance(datatype, str) else "no datatype"
+        raise _bad(f"tensor '{name}' has {shown}; known are {', '.join(_NUMPY)}")
     return found
 
 
@@ -196,15 +211,15 @@ def _to_bytes(tensor: Array) -> bytes | memoryview:
 
 
 def _from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...], name: str) -> Array:
-    dtype = _dtype(datatype, name)
-    count = int(np.prod(shape, dtype=object)) if shape else 1
+    dtype, count = _dtype(datatype, name), math.prod(shape)
     if datatype != "BYTES":
         if len(raw) != count * dtype.itemsize:
             raise _bad(f"tensor '{name}' of shape {list(shape)} needs {count * dtype.itemsize} bytes, not {len(raw)}")
         return np.frombuffer(raw, dtype=dtype).reshape(shape)
+    _check_strings(count, name)
     items: list[bytes] = []
     at = 0
-    while at < len(raw):
+    while at < len(raw) and len(items) <= count:
         length = int.from_bytes(raw[at : at + 4], "little")
         if at + 4 + length > len(raw):
             raise _bad(f"tensor '{name}' ends inside its element {len(items)}")
@@ -213,42 +228,48 @@ def _from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...], name: st
     return _objects(items, shape, name)
 
 
+def _check_strings(count: int, name: str) -> None:
+    if count > MOST_STRINGS:
+        raise WireError(413, f"tensor '{name}' has {count} strings, but at most {MOST_STRINGS} are taken")
+
+
 def _objects(items: list[bytes], shape: tuple[int, ...], name: str) -> Array:
-    count = int(np.prod(shape, dtype=object)) if shape else 1
-    if len(items) != count:
-        raise _bad(f"tensor '{name}' of shape {list(shape)} needs {count} elements, not {len(items)}")
+    if len(items) != math.prod(shape):
+        raise _bad(f"tensor '{name}' of shape {list(shape)} does not have as many elements")
     tensor = np.empty(len(items), dtype=object)
     tensor[:] = items
     return tensor.reshape(shape)
 
 
-def _flat(value: object) -> Iterable[object]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
+_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
+"""What JSON values become in Python that fit numpy's kind of element."""
 
 
 def _from_list(values: object, datatype: str, shape: tuple[int, ...], name: str) -> Array:
     dtype = _dtype(datatype, name)
     if not isinstance(values, list):
         raise _bad(f"tensor '{name}' has no list of values in 'data'")
-    if datatype == "BYTES":
-        strings = list(_flat(values))
-        if not all(isinstance(item, str) for item in strings):
-            raise _bad(f"tensor '{name}' is BYTES, so its values must be strings")
-        return _objects([str(item).encode() for item in strings], shape, name)
-    kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
+    does_not = _bad(f"tensor '{name}' does not hold {datatype} values of shape {list(shape)}")
+    # by hand: numpy would take all the memory there is for many short strings and a long one
+    while (types := set(map(type, values))) == {list}:
+        if len(set(map(len, values))) > 1:
+            raise does_not
+        values = list(chain.from_iterable(values))
+    if not types <= _TYPES[dtype.kind]:
+        raise _bad(f"tensor '{name}' is {datatype}, but its values are not")
+    if len(values) != math.prod(shape):
+        raise does_not
     try:
-        loose = np.asarray(values)
-        fits = not loose.size or loose.dtype.kind in kinds
-        # numpy takes [0, 2**64 - 1] for floats, so before refusing, each value is looked at
-        if not fits and not (dtype.kind == "u" and all(type(value) is int for value in _flat(values))):
-            raise _bad(f"tensor '{name}' is {datatype}, but its values are not")
-        return np.asarray(values, dtype=dtype).reshape(shape)
-    except (ValueError, OverflowError, TypeError):
-        raise _bad(f"tensor '{name}' does not hold {datatype} values of shape {list(shape)}") from None
+        if dtype.kind == "O":
+            _check_strings(len(values), name)
+            return _objects([item.encode() for item in values], shape, name)
+        with np.errstate(over="ignore"):
+            found = np.array(values, dtype).reshape(shape)
+    except (ValueError, OverflowError):
+        raise does_not from None
+    if dtype.kind == "f" and not np.isfinite(found).all():  # JSON has no infinity, but numbers that are too large
+        raise does_not
+    return found
 
 
 # ---- requests
@@ -289,11 +310,11 @@ def decode_infer(body: Body, header_length: int | None) -> InferRequest:
         layout = _layout(bytes(body[:header_length]))
         if layout is not None and header_length + layout.size == len(body):
             return InferRequest(layout.id, layout.views(body, header_length), layout.outputs, layout.binary_default)
-    head, tail = _split(body, header_length)
+    head, tail = _split(body, header_length, MOST_JSON_BYTES)
     wanted, binary_default = _wanted(head)
     inputs = _decode_tensors(_list(head, "inputs"), tail)
     _check_rows({name: tensor.shape for name, tensor in inputs.items()})
-    return InferRequest(str(head.get("id") or ""), inputs, wanted, binary_default)
+    return InferRequest(_id(head), inputs, wanted, binary_default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +354,18 @@ def _layout(header: bytes) -> _Layout | None:
         _check_rows({name: shape for name, _, shape, _, _ in tensors})
         if len({name for name, *_ in tensors}) < len(tensors):
             return None
-        return _Layout(str(head.get("id") or ""), tuple(tensors), at, wanted, binary_default)
+        return _Layout(_id(head), tuple(tensors), at, wanted, binary_default)
     except WireError:
         return None
+
+
+def _id(head: Mapping[str, Any]) -> str:
+    found = head.get("id")
+    if found is None:
+        return ""
+    if not isinstance(found, str) or len(found) > MOST_CHARACTERS:
+        raise _bad(f"'id' must be a text of at most {MOST_CHARACTERS} characters")
+    return found
 
 
 def _wanted(head: Mapping[str, Any]) -> tuple[dict[str, bool] | None, bool]:
@@ -347,6 +377,8 @@ def _wanted(head: Mapping[str, Any]) -> tuple[dict[str, bool] | None, bool]:
         wanted = {}
         for item in _list(head, "outputs"):
             name = _name(item)
+            if name in wanted:
+                raise _bad(f"output '{name}' is asked for twice")
             how = _mapping(item.get("parameters"), f"parameters of output '{name}'")
             if how.get("classification"):
                 raise _bad(f"output '{name}' asks for classification, which this server does not do")
@@ -361,7 +393,7 @@ def _check_rows(shapes: Mapping[str, tuple[int, ...]]) -> None:
         raise _bad("the request has no inputs")
     rows = {shape[0] if shape else -1 for shape in shapes.values()}
     if len(rows) != 1 or min(rows) < 1:
-        found = ", ".join(f"'{name}' {list(shape)}" for name, shape in shapes.items())
+        found = ", ".join(f"'{name}' {list(shape)}" for name, shape in islice(shapes.items(), 8))
         raise _bad(f"every input needs the same first dimension (rows), at least 1; got {found}")
 
 
@@ -404,6 +436,9 @@ def encode_result(
         said = tuple((name, tensor.dtype, tensor.shape) for name, tensor in outputs.items())
         text, headers = _result_head(info.model, info.variant, said)
         return b"".join([text, *(tensor.data for tensor in outputs.values())]), dict(headers)
+    for name, tensor in outputs.items():
+        if not binary[name] and tensor.size > MOST_JSON_VALUES:
+            raise _bad(f"output '{name}' has {tensor.size} elements, too many for JSON; ask for binary data")
     head: dict[str, Any] = {"model_name": info.model, "model_version": info.variant, "outputs": []}
     if request_id:
         head["id"] = request_id
@@ -442,32 +477,40 @@ def _encode(
             item["parameters"] = {"binary_data_size": len(raw)}
             pieces.append(raw)
         else:
-            flat = tensor.reshape(-1).tolist()
-            item["data"] = [v.decode() if isinstance(v, bytes) else v for v in flat]
+            item["data"] = _as_list(tensor, name)
         head[key].append(item)
     try:
         text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
-        raise WireError(500, "a tensor holds NaN or infinity, which JSON cannot carry; ask for binary data") from None
+        raise _bad("a tensor holds NaN or infinity, which JSON cannot carry; ask for binary data") from None
     if not pieces:
         return text, {"content-type": "application/json"}
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
     return b"".join([text, *pieces]), headers
 
 
-def _split(body: Body, header_length: int | None) -> tuple[dict[str, Any], memoryview]:
+def _as_list(tensor: Array, name: str) -> list[Any]:
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in tensor.reshape(-1).tolist()]
+    except UnicodeDecodeError:
+        raise _bad(f"tensor '{name}' holds bytes that are no text; ask for binary data") from None
+
+
+def _split(body: Body, header_length: int | None, most: int | None = None) -> tuple[dict[str, Any], memoryview]:
     view = memoryview(body)
     length = len(view) if header_length is None else header_length
     if not 0 <= length <= len(view):
         raise _bad(f"the JSON header is said to be {length} bytes long, but the body has {len(view)}")
+    if most is not None and length > most:
+        raise WireError(413, f"{length} bytes are JSON, but at most {most} are taken; send tensors as bytes behind it")
     return _object(bytes(view[:length])), view[length:]
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        head = json.loads(text, parse_constant=_no_constant)
+        head = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_mapped)
     except (ValueError, RecursionError) as problem:
-        raise _bad(f"the request is not valid JSON: {problem}") from None
+        raise _bad(f"the request is not valid JSON: {str(problem).partition(';')[0]}") from None
     if not isinstance(head, dict):
         raise _bad("the request's JSON is not an object")
     return head
@@ -475,6 +518,14 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _mapped(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Which of two values is meant where a key comes twice, others on the way may see differently."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def _decode_tensors(items: list[Mapping[str, Any]], tail: memoryview) -> dict[str, Array]:
@@ -487,7 +538,8 @@ def _decode_tensors(items: list[Mapping[str, Any]], tail: memoryview) -> dict[st
         if size is None:
             tensors[name] = _from_list(item.get("data"), item.get("datatype", ""), shape, name)
         elif type(size) is not int or not 0 <= size <= len(tail):
-            raise _bad(f"tensor '{name}' claims {size} bytes, but {len(tail)} are left in the body")
+            claimed = size if type(size) is int else "no number of"
+            raise _bad(f"tensor '{name}' claims {claimed} bytes, but {len(tail)} are left in the body")
         else:
             tensors[name] = _from_bytes(tail[:size], item.get("datatype", ""), shape, name)
             tail = tail[size:]
@@ -499,7 +551,12 @@ def _decode_tensors(items: list[Mapping[str, Any]], tail: memoryview) -> dict[st
 def _described(item: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Mapping[str, Any]]:
     """(name, shape, parameters) of a tensor."""
     name, shape = _name(item), item.get("shape")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MOST_DIMENSIONS
+        or not all(type(n) is int and n >= 0 for n in shape)
+        or math.prod(n or 1 for n in shape) > MOST_ELEMENTS
+    ):
         raise _bad(f"tensor '{name}' has no valid shape")
     parameters = _mapping(item.get("parameters"), f"parameters of tensor '{name}'")
     if "shared_memory_region" in parameters:
@@ -511,6 +568,8 @@ def _list(head: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     found = head.get(key)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise _bad(f"'{key}' must be a list of tensors")
+    if len(found) > MOST_TENSORS:
+        raise _bad(f"'{key}' has {len(found)} tensors, but at most {MOST_TENSORS} are taken")
     return found
 
 
@@ -524,8 +583,8 @@ def _mapping(found: object, what: str) -> Mapping[str, Any]:
 
 def _name(item: Mapping[str, Any]) -> str:
     name = item.get("name")
-    if not isinstance(name, str) or not name:
-        raise _bad("a tensor has no name")
+    if not isinstance(name, str) or not 0 < len(name) <= MOST_CHARACTERS or not name.isprintable():
+        raise _bad(f"a tensor has no name of 1 to {MOST_CHARACTERS} printable characters")
     return name
 
 

@@ -1,7 +1,8 @@
 """A stand-in v2 endpoint of a hundred lines, so that the load side is tested without Ray or torch.
 
 Runs as a program of its own; prints its port as the first line. Every answer takes `--delay-ms`, with
-`--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`.
+`--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`. With
+`--token` it answers nobody else, and repeats what it was sent in each error; with `--cert` and `--key` it speaks TLS.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import asyncio
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -51,6 +53,8 @@ class Endpoint:
             writer.close()
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
+        if self.options.token and headers.get("authorization") != f"Bearer {self.options.token}":
+            return 401, {"error": "not in with " + headers.get("authorization", "nothing")}, {}
         if path == "/v2":
             server = {"name": "stand-in", "version": "1", "host": "stand-in-host"}
             if self.options.fallback:
@@ -97,7 +101,7 @@ class Endpoint:
         if self.options.hang_every and mine % self.options.hang_every == 0:
             await asyncio.sleep(3600)
         if self.options.fail_every and mine % self.options.fail_every == 0:
-            return 500, {"error": "told to fail"}, {}
+            return 500, {"error": " ".join(["told to fail", *filter(None, [headers.get("authorization")])])}, {}
         queued = time.monotonic()
         if self.slots:
             await self.slots.acquire()
@@ -125,7 +129,7 @@ def endpoint(**options: object) -> Iterator[str]:
     process = subprocess.Popen([sys.executable, Path(__file__), *words], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        yield f"{'https' if options.get('cert') else 'http'}://127.0.0.1:{int(process.stdout.readline())}"
     finally:
         process.kill()
         process.wait()
@@ -144,8 +148,14 @@ async def main() -> None:
     parser.add_argument("--recompile-every", type=int, default=0)
     parser.add_argument("--fallback", default="")
     parser.add_argument("--telemetry", type=int, default=1)
+    for name in ("--token", "--cert", "--key"):
+        parser.add_argument(name, default="")
     endpoint = Endpoint(parser.parse_args())
-    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", endpoint.options.port, family=socket.AF_INET)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if endpoint.options.cert else None
+    if tls is not None:
+        tls.load_cert_chain(endpoint.options.cert, endpoint.options.key)
+    where = {"port": endpoint.options.port, "family": socket.AF_INET, "ssl": tls}
+    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", **where)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -32,7 +32,7 @@ class Served:
 
     @property
     def netloc(self) -> str:
-        return self.url.removeprefix("http://")
+        return self.url.partition("://")[2]
 
 
 @contextmanager
@@ -48,7 +48,8 @@ def starting(cache: Path, environment: dict[str, str] | None = None, **options: 
         cwd=Path(__file__).parents[1],
         env=os.environ | {"HOME": str(cache)} | (environment or {}),
     )
-    server = Served(f"http://127.0.0.1:{options['port']}", process)
+    scheme = "https" if "tls_cert" in options else "http"
+    server = Served(f"{scheme}://127.0.0.1:{options['port']}", process)
     assert process.stdin is not None
     assert process.stdout is not None
     said = process.stdout

@@ -16,10 +16,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from variables import of_locust
 
 from headroom import main, scenarios
-from loadtest.engine.scenario import OPTIONS
-from serve import wire
+from serve import health, wire
 
 ROOT = Path(__file__).parents[1]
 DOCKER = ROOT / "docker"
@@ -104,9 +104,8 @@ def test_images_run_as_a_user_of_a_known_number(path: Path) -> None:
 def test_the_server_is_healthy_when_it_is_ready_and_its_defaults_are_options() -> None:
     path = DOCKER / "serve.Dockerfile"
     (check,) = of(path, "HEALTHCHECK")
-    words = json.loads(check[check.index("CMD ") + 4 :])
-    assert f"http://127.0.0.1:8000{wire.READY}" in words[-1]
-    compile(words[-1], "HEALTHCHECK", "exec")
+    assert json.loads(check[check.index("CMD ") + 4 :]) == ["python", "-m", "serve.health"]
+    assert health.READY == wire.READY
     (entry,), (command,) = of(path, "ENTRYPOINT"), of(path, "CMD")
     assert json.loads(entry)[-1] == "headroom"
     assert json.loads(command)[0] in main.commands
@@ -217,15 +216,15 @@ def test_commands_and_variables_are_options_that_there_are() -> None:
     for service in services(SETTINGS="delay_ms=3").values():
         words = service.get("command", [])
         if words[:1] == ["serve"]:
-            assert set(service["environment"]) <= serve_variables() | {"TORCH_LOGS", "HF_TOKEN"}
+            assert set(service["environment"]) <= serve_variables() | {"TORCH_LOGS", "HF_TOKEN", "HEADROOM_TOKEN"}
         elif words[:1] == ["headroom"]:
             known = {name for option in main.commands[words[1]].params for name in option.opts}
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
             assert words[2] in scenarios()
+            assert set(service["environment"]) == {"HEADROOM_TOKEN"}
         elif words:
             assert Path(words[2]).stem in scenarios()
-            known = {f"LOCUST_{option.key.upper()}" for option in OPTIONS}
-            assert set(service["environment"]) <= known
+            assert set(service["environment"]) <= of_locust() | {"HEADROOM_TOKEN", "HEADROOM_WEB_PASSWORD"}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +251,20 @@ def test_only_this_machine_reaches_what_is_published() -> None:
     for service in services().values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     assert services(BIND="0.0.0.0")["serve"]["ports"] == ["0.0.0.0:8000:8000"]
+
+
+def test_a_token_is_for_whoever_serves_or_asks_and_is_written_nowhere() -> None:
+    ours = {name for name, service in SERVICES.items() if "HEADROOM_TOKEN" in service.get("environment", {})}
+    assert ours == set(SERVICES) - {"grafana"}
+    assert all(SERVICES[name]["environment"]["HEADROOM_TOKEN"] is None for name in ours)  # from compose's own
+
+
+def test_a_folder_with_a_certificate_makes_it_https() -> None:
+    service = services(TLS="/etc/ours")["serve"]
+    assert "/etc/ours:/tls:ro" in service["volumes"]
+    assert service["environment"]["HEADROOM_SERVE_TLS_CERT"] == "/tls/tls.crt"  # as a TLS secret of Kubernetes has it
+    assert service["environment"]["HEADROOM_SERVE_TLS_KEY"] == "/tls/tls.key"
+    assert services()["serve"]["environment"]["HEADROOM_SERVE_TLS_CERT"] == ""
 
 
 def test_workers_can_be_scaled_and_rows_come_to_the_master() -> None:

@@ -14,10 +14,10 @@ import kubernetes_validate
 import kustomize
 import pytest
 import yaml
+from variables import of_locust
 
 from headroom import main, scenarios
-from loadtest.engine.scenario import OPTIONS
-from serve import wire
+from serve import health, wire
 
 ROOT = Path(__file__).parents[1]
 K8S = ROOT / "docker" / "k8s"
@@ -27,6 +27,7 @@ KUBERNETES = ("1.29", "1.37")
 OWN_KINDS = {"RayService", "ServiceMonitor", "PodMonitor", "ScaledObject"}
 """Kinds that operators bring, for which Kubernetes itself has no schema."""
 SERVE = "headroom-serve-svc"
+HEALTH = ["python", "-m", "serve.health"]
 AS_RAY_READS = """
 import sys, yaml
 from ray.serve.schema import ServeDeploySchema
@@ -217,15 +218,27 @@ def test_prometheus_asks_each_server_once(overlay: list[kustomize.Resource]) -> 
 
 
 def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> None:
-    known = {wire.READY, wire.LIVE, "/", "/api/gcs_healthz", "/api/local_raylet_healthz"}
+    known = {"/", "/api/gcs_healthz", "/api/local_raylet_healthz"}
     serving = 0
     for _, container in containers(overlay):
         for probe in (container[name] for name in container if name.endswith("Probe")):
+            if "exec" in probe:  # what is behind the token
+                assert probe["exec"]["command"] in (HEALTH, [*HEALTH, wire.LIVE])
+                assert probe["timeoutSeconds"] > health.TIMEOUT_S
+                continue
             handler = probe.get("httpGet") or probe["tcpSocket"]
             assert handler["port"] in {port["name"] for port in container["ports"]}
             assert handler.get("path", "/") in known
-        serving += container.get("readinessProbe", {}).get("httpGet", {}).get("path") == wire.READY
+        serving += container.get("readinessProbe", {}).get("exec", {}).get("command") == HEALTH
     assert serving == 1
+
+
+def test_whoever_serves_or_asks_may_have_a_token_of_a_secret(overlay: list[kustomize.Resource]) -> None:
+    reference = {"secretKeyRef": {"name": "headroom-token", "key": "token", "optional": True}}
+    for _, container in containers(overlay):
+        assert {"name": "HEADROOM_TOKEN", "valueFrom": reference} in container["env"]
+    said = "create secret generic headroom-token --from-literal=token="
+    assert said in (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_commands_are_ones_that_there_are(overlay: list[kustomize.Resource]) -> None:
@@ -245,8 +258,7 @@ def test_commands_are_ones_that_there_are(overlay: list[kustomize.Resource]) -> 
             (script,) = container["args"]
             assert words == ["/bin/bash", "-c", "--"]
             assert script.endswith("exec $KUBERAY_GEN_RAY_START_CMD")
-        names = {f"LOCUST_{option.key.upper()}" for option in OPTIONS}
-        assert {variable["name"] for variable in container.get("env", [])} <= names
+        assert {variable["name"] for variable in container["env"]} <= of_locust() | {"HEADROOM_TOKEN"}
     assert checked >= 3
 
 

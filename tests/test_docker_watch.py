@@ -41,6 +41,8 @@ SCALING = [
     for trigger in resource["spec"]["triggers"]
 ]
 TARGET = "serve:8000"
+TOKEN_FILE = "/dev/shm/token"
+TOKEN = "watched-0123456789abcdef"
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="Prometheus is not installed (Debian: apt-get install prometheus)",
@@ -93,9 +95,29 @@ def test_panels_have_a_number_a_title_a_unit_and_a_place_of_their_own(name: str)
 # ---- what Prometheus reads
 
 
+def test_it_shows_the_token_that_compose_gives_it(tmp_path: Path) -> None:
+    """Which comes in a variable, while Prometheus takes one from a file."""
+    service = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["prometheus"]
+    assert "HEADROOM_TOKEN" in service["environment"]
+    assert CONFIG.read_text().count(TOKEN_FILE) == 1
+    (*shell, script) = service["entrypoint"]
+    assert script.count(f"> {TOKEN_FILE};") == 1
+    script = script.replace(TOKEN_FILE, str(tmp_path / "token")).replace("exec /bin/prometheus", "exec echo")
+    for given, shown in ({}, ""), ({"HEADROOM_TOKEN": f"{TOKEN},other"}, TOKEN):
+        words = subprocess.run([*shell, script], env=given, capture_output=True, text=True, check=True).stdout.split()
+        assert (tmp_path / "token").read_text().strip() == shown
+        assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    mounts = dict(mount.split(":")[:2] for mount in service["volumes"])
+    assert f"--config.file={mounts['./prometheus/prometheus.yml']}" in words
+    assert f"--storage.tsdb.path={mounts['prometheus']}" in words
+
+
 @needs_prometheus
-def test_prometheus_takes_its_configuration() -> None:
-    done = subprocess.run(["promtool", "check", "config", CONFIG], capture_output=True, text=True, check=False)
+def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "token").touch()  # as where there is none
+    (tmp_path / "prometheus.yml").write_text(CONFIG.read_text().replace(TOKEN_FILE, "token"))
+    words = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -121,7 +143,8 @@ class Watch:
         self.url = f"http://127.0.0.1:{free_port()}"
         text = CONFIG.read_text()
         assert text.count(TARGET) == 2
-        text = text.replace(TARGET, server.netloc)
+        (folder / "token").write_text(TOKEN)
+        text = text.replace(TARGET, server.netloc).replace(TOKEN_FILE, "token")
         text = re.sub(r"(scrape_interval|scrape_timeout): \d+s", r"\1: 2s", text)
         (folder / "prometheus.yml").write_text(text)
         words = ["--config.file", folder / "prometheus.yml", "--storage.tsdb.path", folder / "data", "--log.level=warn"]
@@ -153,7 +176,7 @@ class Watch:
 def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     folder = tmp_path_factory.mktemp("watch")
     options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "device_trace": str(trace(folder))}
-    with served(tmp_path_factory.mktemp("cache"), **options) as server:
+    with served(tmp_path_factory.mktemp("cache"), environment={"HEADROOM_TOKEN": TOKEN}, **options) as server:
         stop = threading.Event()
         driving = threading.Thread(target=drive, args=(server, stop))
         driving.start()
@@ -186,6 +209,7 @@ def drive(server: Served, stop: threading.Event) -> None:
     """About thirty requests a second, one in ten of them wrong."""
     path = server.url + wire.infer_path("null", "eager")
     body, headers = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+    headers["Authorization"] = f"Bearer {TOKEN}"
     number = 0
     while not stop.wait(0.03):
         number += 1

@@ -20,6 +20,7 @@ TABLE = {
     "serve.app": (("serve",), ("ray", "yaml")),  # yaml comes with ray
     "serve.cluster": (("serve",), ("ray",)),
     "serve.nodes": (("serve",), ("ray",)),
+    "serve.guard": (("serve",), ("starlette",)),  # comes with ray
     "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
     # what is executed by something else than torch; optional, so imported where it is used
     "serve.variants.int8": (("serve",), ("torch", "torchao")),
@@ -32,6 +33,7 @@ TABLE = {
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
     "loadtest.engine.web": (("loadtest.engine",), ("flask", "gevent")),
+    "loadtest.engine.gate": (("loadtest.engine",), ("flask",)),
     "loadtest.engine.terminal": ((), ("rich",)),
     # the run folder's segments are Arrow
     "loadtest.engine.recorder": (("analysis.records",), ("pyarrow",)),

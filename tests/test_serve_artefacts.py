@@ -126,6 +126,32 @@ def test_a_folder_that_cannot_be_written_is_read_from_a_copy(tmp_path: Path, mon
     assert "cannot be written" in said[0]
 
 
+def test_what_is_run_is_for_this_user_alone(tmp_path: Path) -> None:
+    kept = written(tmp_path / "not" / "there").folder
+    assert {path.stat().st_mode & 0o777 for path in (kept, *kept.parents[:4])} == {0o700}
+
+
+def test_what_others_could_have_put_there_is_made_anew(tmp_path: Path) -> None:
+    kept = written(tmp_path).folder
+    kept.chmod(0o775)
+    again = opened(tmp_path)
+    with again.used(print):
+        assert (again.found, again.folder) == (False, kept)
+        assert list(kept.iterdir()) == []
+        assert kept.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder another user's")
+def test_what_is_another_users_is_not_used(tmp_path: Path) -> None:
+    kept = written(tmp_path).folder
+    os.chown(kept, 10001, 10001)
+    found = opened(tmp_path)
+    with found.used(print):
+        assert not found.found
+        assert found.folder != kept
+    assert (kept / "code" / "kernel.so").exists()
+
+
 def test_two_processes_take_turns(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path[:0] = ['tests']\n"

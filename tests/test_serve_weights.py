@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -157,3 +158,22 @@ def test_both_variants_of_a_real_model_hold_the_same_numbers(tmp_path: Path) -> 
     first = weights.load(spec, "random", 0, tmp_path)[1]
     kept = load_file(weights.kept_path(spec, 0, tmp_path))
     assert weights.digest(kept) == first.digest == weights.load(spec, "random", 0, tmp_path)[1].digest
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return eval, ("[].append(1)",)
+
+
+def test_downloaded_weights_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from serve.models import resnet50
+
+    file = tmp_path / "hub" / "checkpoints" / "resnet50-11ad3fa6.pth"  # where torchvision has put it
+    file.parent.mkdir(parents=True)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    found = resnet50.build().state_dict()
+    torch.save(found, file)
+    assert torch.equal(resnet50.pretrained("pretrained").state_dict()["fc.weight"], found["fc.weight"])
+    torch.save(found | {"fc.bias": Evil()}, file)
+    with pytest.raises(pickle.UnpicklingError, match="eval"):
+        resnet50.pretrained("pretrained")

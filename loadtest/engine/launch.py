@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from loadtest.engine.scenario import ScenarioError
 
@@ -58,8 +61,22 @@ def share_of(known: Path, share: float) -> tuple[float, float]:
     return share * min(most), min(most)
 
 
+def check(url: str) -> None:
+    """Of a webhook; the sentence doesn't repeat it, since whoever knows its address may write there."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    except ValueError:
+        good = False
+    if not good or not re.fullmatch("[!-~]+", url):
+        raise ScenarioError("the webhook is not a URL; write for instance https://chat.example/hooks/1, without a user")
+
+
 def tell(url: str, folder: Path, code: int) -> str | None:
-    """POSTs what came of a run; the sentence about why it could not, which is no reason for another verdict."""
+    """POSTs what came of a run; the sentence about why it could not, which is no reason for another verdict.
+
+    That names the host only: the rest of a webhook's address is what lets one write there.
+    """
     told: dict[str, Any] = {"run": folder.name, "folder": str(folder.resolve()), "exit_code": code}
     with suppress(OSError, ValueError):
         found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
@@ -68,6 +85,8 @@ def tell(url: str, folder: Path, code: int) -> str | None:
         fields = {"content-type": "application/json"}
         request = urllib.request.Request(url, json.dumps(told).encode(), fields, method="POST")  # noqa: S310 -- theirs
         urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
-    except (OSError, ValueError) as problem:
-        return f"the webhook {url} could not be told: {problem}"
+    except OSError as problem:
+        return f"the webhook at {urlsplit(url).hostname} could not be told: {problem}"
+    except (ValueError, HTTPException) as problem:  # these may repeat the address
+        return f"the webhook at {urlsplit(url).hostname} could not be told: {type(problem).__name__}"
     return None

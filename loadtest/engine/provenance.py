@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import shlex
 import socket
 import subprocess
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 PACKAGES = ("headroom", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
 
 
+HIDDEN = r"--(?:[\w-]*[-_])?(?:token|password|secret|key|webhook)"
 NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
 
 
@@ -36,6 +40,20 @@ def versions(server: dict[str, Any]) -> dict[str, str]:
     if git := _git():
         found["git"] = git
     return found
+
+
+def command_line(words: Iterable[str]) -> str:
+    """As it may be kept: less passwords in URLs, and the values of options that are named for a secret.
+
+    >>> command_line(["headroom", "soak", "--webhook", "https://chat.example/T0/x", "--api-key=7", "--token-file=f"])
+    "headroom soak --webhook '***' '--api-key=***' --token-file=f"
+    """
+    found: list[str] = []
+    for word in words:
+        value = found and re.fullmatch(HIDDEN, found[-1])
+        shown = re.sub(f"^({HIDDEN})=.*", r"\1=***", word, flags=re.DOTALL)
+        found.append("***" if value else re.sub(r"//[^/\s]*@", "//***@", shown))
+    return shlex.join(found)
 
 
 def _git() -> str:

@@ -175,6 +175,8 @@ class Option:
     default: str | int | float
     what: str
     choices: tuple[str, ...] | None = None
+    at_start: bool = False
+    """Read when a process starts, so it is no field of the start form."""
 
     @property
     def key(self) -> str:
@@ -215,6 +217,8 @@ OPTIONS = (
     Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
     Option("idle-seconds", 2.0, "seconds without load before the first step and after the last, for the idle power"),
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
+    Option("token-file", "", "holds the token that the endpoint wants; so may HEADROOM_TOKEN", at_start=True),
+    Option("ca-file", "", "certificates (PEM) that vouch for an https endpoint, not the system's", at_start=True),
     Option("run-dir", "runs", "folder that holds run folders"),
     Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),
 )
@@ -230,6 +234,7 @@ def add_options(parser: Any, scenario_class: type) -> None:
             default=type(option.default)(getattr(scenario_class, option.key, option.default)),
             choices=option.choices,
             help=option.what,
+            include_in_web_ui=not option.at_start,
         )
 
 

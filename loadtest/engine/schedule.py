@@ -25,6 +25,8 @@ Wants=network-online.target
 [Service]
 Type=oneshot
 WorkingDirectory={folder}
+# what nobody else may read, mode 600: HEADROOM_TOKEN=… and HEADROOM_WEBHOOK=…
+EnvironmentFile=-/etc/headroom.env
 ExecStart={escaped}
 # SIGINT: what there is is kept and reported; 1 and 3 are verdicts, not failures of the service
 KillSignal=SIGINT
@@ -45,7 +47,7 @@ WantedBy=timers.target
 
 # systemctl daemon-reload && systemctl enable --now {name}.timer
 
-# or a line for crontab -e
+# or a line for crontab -e, below those of HEADROOM_TOKEN=… and HEADROOM_WEBHOOK=…
 {CRON.get(when, when)} cd {shlex.quote(folder)} && {line.replace("%", chr(92) + "%")}
 """
 

@@ -273,9 +273,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         return
     if isinstance(runner, MasterRunner):
         if not gate.on_loopback(runner.master_bind_host):
-            say.warning(
-                "whoever reaches port %s can join as a worker: a master asks for no password", runner.master_bind_port
-            )
+            say.warning("whoever reaches port %s can be a worker: Locust asks for no password", runner.master_bind_port)
         for kind in ("ready", "clock", "check", "done", "process"):
             runner.register_message(
                 f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)

@@ -5,7 +5,7 @@
     GET  /headroom/report   the run's report.html, or how to make it
     POST /headroom/report   makes it, in a process of its own and only while no load runs
 
-Starting and stopping stay Locust's business, and so does who may come in.
+Starting and stopping stay Locust's business; who may come in is the gate's.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ HUB = "bert-base-uncased"
 VOCABULARY = Path(__file__).with_name("bert_vocabulary.txt")
 WORDS = 30522
 PAD = 0
+MOST_BYTES_PER_TOKEN = 32
+"""Of a text that may fit: its tokens are not counted where it has more, as that alone takes long."""
 
 
 def spec(
@@ -132,6 +134,9 @@ class Tokens:
     def encode(self, text: Array) -> dict[str, Array]:
         if text.dtype != object or text.ndim not in (1, 2) or text.shape[1:] not in ((), (1,)):
             raise WireError(400, f"input 'text' must be BYTES of shape [-1, 1] or [-1], not {list(text.shape)}")
+        most = MOST_BYTES_PER_TOKEN * self.sequence
+        if long := [row for row, item in enumerate(text.reshape(-1)) if len(item) > most]:
+            raise WireError(400, f"text {long[0]} has more than {most} bytes, too many for {self.sequence} tokens")
         try:
             lines = [bytes(item).decode() for item in text.reshape(-1)]
         except UnicodeDecodeError:

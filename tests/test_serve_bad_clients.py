@@ -1,0 +1,533 @@
+"""Clients that are slow, greedy, broken or gone: what they get, and that nobody else notices."""
+
+import asyncio
+import gzip
+import json
+import select
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from http.client import HTTPException, HTTPResponse
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from misshapen import column, http
+from PIL import Image
+from serving import Served, served
+from test_serve_bad_input import Client, endpoint
+
+from serve import asgi, faults, jpeg, models, profiling, telemetry, wire
+from serve.asgi import Answer, Message, Request, as_app, as_json
+from serve.options import ServeOptions
+from serve.spec import ModelSpec
+from serve.wire import WireError
+
+NULL = ServeOptions(("null",), ("eager",))
+X = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+
+
+# ---- what a body may hold
+
+
+def one(**change: Any) -> bytes:
+    return json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "INT8", "data": [1]} | change]}).encode()
+
+
+def binary(datatype: str, shape: list[int], tail: bytes) -> tuple[bytes, int]:
+    text = one(datatype=datatype, shape=shape, data=None, parameters={"binary_data_size": len(tail)})
+    return text + tail, len(text)
+
+
+def deep(name: str, depth: int) -> bytes:
+    return one(**{name: "here"}).replace(b'"here"', b"[" * depth + b"1" + b"]" * depth)
+
+
+TOO_MUCH: dict[str, tuple[bytes, int | None, int, str]] = {
+    "half a character": (one(datatype="BYTES", data=["\ud800"]), None, 400, "does not hold BYTES values"),
+    "65 dimensions": (*binary("INT8", [1] * 65, b"a"), 400, "no valid shape"),
+    "nothing of a huge shape": (*binary("INT8", [1, 0, 2**62, 2**62], b""), 400, "no valid shape"),
+    "dimensions of 300 digits": (one(shape=[10**300] * 5000), None, 400, "no valid shape"),
+    "more than infinity": (one(datatype="FP64", data=[2]).replace(b"[2]", b"[1e400]"), None, 400, "does not hold FP64"),
+    "more than fp32 holds": (one(datatype="FP32", data=[1e39]), None, 400, "does not hold FP32"),
+    # numpy would make room for a thousand times the longest of them
+    "texts for numbers": (one(datatype="FP32", shape=[1000], data=["a" * 10**6] + [""] * 999), None, 400, "values are"),
+    "many strings": (*binary("BYTES", [70_000], bytes(280_000)), 413, "70000 strings"),
+    "more strings than said": (*binary("BYTES", [1], bytes(4_000_000)), 400, "does not have as many elements"),
+    "a long name": (one(name="n" * 10**6), None, 400, "no name of 1 to 256"),
+    "a name that is no text": (one(name="a\nb"), None, 400, "no name of 1 to 256"),
+    "a deep datatype": (deep("datatype", 900), None, 400, "has no datatype"),
+    "a deep size": (
+        deep("parameters", 3).replace(b"[[[1]]]", b'{"binary_data_size":[[1]]}'),
+        None,
+        400,
+        "no number of",
+    ),
+    "deep data": (deep("data", 900).replace(b"INT8", b"BYTES"), None, 400, "values are not"),
+    "an id that is no text": (b'{"id":[1],' + one()[1:], None, 400, "'id' must be"),
+    "a long id": (b'{"id":"%s",' % (b"i" * 300) + one()[1:], None, 400, "'id' must be"),
+    "a key twice": (b'{"inputs":[],' + one()[1:], None, 400, "key twice"),
+    "an output twice": (b'{"outputs":[{"name":"y"},{"name":"y"}],' + one()[1:], None, 400, "asked for twice"),
+    "many inputs": (json.dumps({"inputs": [{"name": "x"}] * 300}).encode(), None, 400, "at most 256"),
+    "an integer of 5000 digits": (
+        one(data=[2]).replace(b"[2]", b"[" + b"9" * 5000 + b"]"),
+        None,
+        400,
+        "not valid JSON",
+    ),
+    "a lot of JSON": (one() + b" " * wire.MOST_JSON_BYTES, None, 413, "send tensors as bytes"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_bodies_that_would_break_or_block_are_refused(name: str) -> None:
+    body, length, status, sentence = TOO_MUCH[name]
+    with pytest.raises(WireError) as problem:
+        wire.decode_infer(body, length)
+    assert problem.value.status == status
+    assert sentence in problem.value.sentence
+    assert len(problem.value.sentence) < 1000
+
+
+def test_nested_data_is_taken_and_ragged_data_not() -> None:
+    body = one(shape=[2, 2, 1], data=[[[1], [2]], [[3], [4]]])
+    assert wire.decode_infer(body, None).inputs["x"].tolist() == [[[1], [2]], [[3], [4]]]
+    for values in ([[1, 2, 3], [4]], [[1], 2], [[], [1, 2]], ["ab"], [[None]], [[True]]):
+        with pytest.raises(WireError):
+            wire.decode_infer(one(shape=[2, 2], data=values), None)
+
+
+def test_answers_that_are_too_large_for_json() -> None:
+    outputs = {"y": np.zeros((1, wire.MOST_JSON_VALUES + 1), np.uint8)}
+    with pytest.raises(WireError, match="too many for JSON; ask for binary data"):
+        wire.encode_result(wire.EndpointInfo("m", "v"), outputs, binary={"y": False})
+    wire.encode_result(wire.EndpointInfo("m", "v"), outputs, binary={"y": True})
+    with pytest.raises(WireError, match="bytes that are no text"):
+        wire.encode_result(wire.EndpointInfo("m", "v"), {"t": column([b"\xff"])}, binary={"t": False})
+
+
+@pytest.mark.parametrize("read", [faults._asked, profiling._asked])
+def test_orders_that_are_too_deep(read: Callable[[bytes], object]) -> None:
+    with pytest.raises(WireError, match="the body must be"):
+        read(b"[" * 100_000)
+
+
+def test_a_cursor_of_5000_digits() -> None:
+    with pytest.raises(WireError, match="is malformed"):
+        telemetry._cursor("epoch:" + "9" * 5000)
+
+
+# ---- files and texts
+
+
+def a_jpeg(width: int, height: int, **more: Any) -> bytes:
+    written = BytesIO()
+    Image.new("L", (width, height), 90).save(written, "JPEG", **more)
+    return written.getvalue()
+
+
+def test_the_whole_of_a_long_strip_is_never_made() -> None:
+    """One pixel high and 65500 wide, enlarged to 256 in height, would have been four billion pixels."""
+    for size in ((65_500, 1), (1, 65_500)):
+        raw = a_jpeg(*size)
+        jpeg.check([raw])
+        assert jpeg.decoded(raw, 0, 224).shape == (3, 224, 224)
+
+
+def test_scans_of_pixels_are_counted_over_all_files() -> None:
+    """A scan of 75 bytes has the decoder go over 49 million pixels."""
+    file = a_jpeg(7000, 7000, progressive=True)
+    scan = file[file.rindex(jpeg.SCAN) : -2]
+    jpeg.check([file] * 5)
+    with pytest.raises(WireError, match="too much to decode") as problem:
+        jpeg.check([file[:-2] + 100 * scan + file[-2:]])
+    assert problem.value.status == 413
+    with pytest.raises(WireError, match="row 13, with 6 scans of its pixels"):
+        jpeg.check([file] * 50)
+
+
+def test_a_header_that_never_comes_to_the_point_is_left() -> None:
+    for filling in (b"\xff", b"\xff\xe0\0\2"):
+        assert jpeg.size(b"\xff\xd8" + filling * 10**6 + a_jpeg(9, 9)[2:]) is None
+
+
+def test_texts_that_cannot_fit_are_not_counted() -> None:
+    prepare = models.load("bert", {"sequence": "16"}).prepare
+    with pytest.raises(WireError, match="text 1 has more than 512 bytes, too many for 16 tokens"):
+        prepare({"text": column([b"a", b"a" * 513])})
+    assert prepare({"text": column([b"a" * 512])})["input_ids"].shape == (1, 16)
+
+
+# ---- what an endpoint does for a request before it is refused
+
+
+class Prepared:
+    """A model that says in which threads it was asked to prepare."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def spec(self) -> ModelSpec:
+        def prepare(tensors: Any) -> dict[str, wire.Array]:
+            self.threads.append(threading.current_thread().name)
+            return {"x": np.zeros((len(tensors["x"]), 1), np.uint8)}
+
+        inputs = (wire.TensorSpec("x", "BYTES", (-1, 1)),)
+        outputs = (wire.TensorSpec("y", "UINT8", (-1, 1)),)
+        return ModelSpec(
+            "prepared", inputs, outputs, ("y",), prepare, lambda rows, seed: {"x": np.zeros((rows, 1), np.uint8)},
+            reply=lambda rows: {"y": np.zeros((rows, 1), np.uint8)}, max_batch=(4, 4),
+        )  # fmt: skip
+
+
+def test_what_is_refused_is_not_prepared_and_large_texts_are_not_in_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Prepared()
+    monkeypatch.setattr(models, "load", lambda *given, **more: model.spec())
+    monkeypatch.setattr(models, "settings", lambda name: {})
+    with endpoint(ServeOptions(("prepared",), ("eager",), "cpu", max_rows=10)) as (_, port):
+        client = Client(port)
+
+        def post(*items: bytes, **more: Any) -> tuple[int, str]:
+            status, _, answer = client.post(*wire.encode_infer({"x": column(list(items))}, **more))
+            return status, answer.decode("latin-1")
+
+        assert post(b"a")[0] == 200
+        assert post(b"a" * 5000)[0] == 200
+        assert [name.partition("_")[0] == "decode" for name in model.threads] == [False, True]
+        assert post(*[b"a"] * 11) == (413, '{"error":"the request has 11 rows, but at most 10 are taken"}')
+        assert post(b"a", outputs=["z"])[0] == 400
+        client.connection.close()
+    assert len(model.threads) == 2
+
+
+def test_headers_that_are_numbers_to_nobody() -> None:
+    with endpoint(NULL) as (_, port):
+        client = Client(port)
+        for name, value, expected in (
+            (wire.HEADER_LENGTH, "9" * 5000, 400),
+            ("x-request-timeout-seconds", "1e308", 200),
+            ("x-request-timeout-seconds", "1e-308", 504),
+            ("x-request-timeout-seconds", "-1", 200),
+            ("x-request-timeout-seconds", "nan", 400),
+            ("x-request-timeout-seconds", "inf", 400),
+            ("content-encoding", "identity", 200),
+            ("content-encoding", "gzip, gzip", 415),
+        ):
+            assert client.post(X[0], X[1] | {name: value})[0] == expected, (name, value)
+        client.connection.close()
+
+
+def test_bombs() -> None:
+    with endpoint(NULL) as (_, port):
+        client = Client(port)
+        small = gzip.compress(gzip.compress(bytes(1 << 20)))
+        for body, encoding, expected in (
+            (gzip.compress(bytes(NULL.max_body_bytes + 1)), "gzip", 413),
+            (zlib.compress(bytes(NULL.max_body_bytes + 1)), "deflate", 413),
+            (small, "gzip", 400),
+            (gzip.compress(X[0]), "gzip", 200),
+        ):
+            assert client.post(body, X[1] | {"content-encoding": encoding})[0] == expected
+        client.connection.close()
+
+
+# ---- slow and greedy, at the edge
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def status_of(end: socket.socket) -> int:
+    """Of the next answer; 0 where there is none."""
+    response = HTTPResponse(end)
+    try:
+        response.begin()
+        response.read()
+    except (OSError, HTTPException):
+        return 0
+    return response.status
+
+
+def test_who_is_slow_with_a_body_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi, "PATIENCE_S", 0.5)
+    raw = http("/infer", *X)
+    with endpoint(NULL) as (_, port):
+        with connected(port) as slow:
+            slow.sendall(raw[:-3])
+            said = slow.makefile("rb").read()
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in said
+        assert b"bytes of the body came in" in said
+        with connected(port) as silent:
+            silent.sendall(raw[: raw.index(b"\r\n\r\n") + 4])
+            assert silent.makefile("rb").read().startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_keeps_sending_earns_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten pieces a tenth of a second apart, each of which earns a second."""
+    monkeypatch.setattr(asgi, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(asgi, "SLOWEST_BPS", 1000)
+    body, headers = wire.encode_infer({"x": np.zeros((1, 10_000), np.uint8)})
+    raw = http("/infer", body, headers)
+    with endpoint(NULL) as (_, port), connected(port) as steady:
+        for at in range(0, len(raw), 1000):
+            steady.sendall(raw[at : at + 1000])
+            time.sleep(0.1)
+        assert status_of(steady) == 200
+
+
+def test_bodies_that_take_up_all_the_room_are_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi, "ROOM", 2)
+    body, headers = wire.encode_infer({"x": np.zeros((1, 700), np.uint8)})
+    raw = http("/infer", body, headers)
+    with endpoint(ServeOptions(("null",), ("eager",), max_body_bytes=1000)) as (_, port):
+        with ExitStack() as stack:
+            halves = crowd(port, 5, raw[:-10], stack)
+            until(lambda: len(select.select(halves, [], [], 0)[0]) == 3)  # two have room
+            assert [status_of(half) for half in select.select(halves, [], [], 0)[0]] == [503] * 3
+            (full,) = crowd(port, 1, raw, stack)
+            assert status_of(full) == 503
+
+        def served_again() -> bool:
+            with connected(port) as after:
+                after.sendall(raw)
+                return status_of(after) == 200
+
+        until(served_again)
+
+
+async def exchanged(app: asgi.App, scope: dict[str, Any], *messages: Message) -> list[Message]:
+    waiting, sent = list(messages), []
+
+    async def receive() -> Message:
+        return waiting.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
+
+
+def test_large_answers_go_piece_by_piece() -> None:
+    body = np.random.default_rng(1).bytes(3 * asgi.PIECE_BYTES + 5)
+
+    async def answer(request: Request) -> Answer:
+        return Answer(200, body)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    head, *pieces = asyncio.run(exchanged(as_app(answer, 10), scope, {"type": "http.request"}))
+    assert (b"content-length", b"%d" % len(body)) in head["headers"]
+    assert b"".join(piece["body"] for piece in pieces) == body
+    assert [piece.get("more_body", False) for piece in pieces] == [True, True, True, False]
+
+
+def test_a_websocket_is_refused() -> None:
+    async def answer(request: Request) -> Answer:
+        return as_json({})
+
+    assert asyncio.run(exchanged(as_app(answer, 10), {"type": "websocket"})) == [{"type": "websocket.close"}]
+
+
+# ---- live
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "settings": {"reply_bytes": "1000"}}
+    with served(tmp_path_factory.mktemp("cache"), **options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("cache"), models=["null"], variants=["eager"], ingress="plain") as running:
+        yield running
+
+
+def port_of(server: Served) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def good(port: int) -> bool:
+    with connected(port) as end:
+        end.sendall(http(wire.infer_path("null", "eager"), *X))
+        return status_of(end) == 200
+
+
+PATH = wire.infer_path("null", "eager").encode()
+POST = b"POST " + PATH + b" HTTP/1.1\r\nhost: x\r\n"
+SAID = b"inference-header-content-length: " + X[1][wire.HEADER_LENGTH].encode() + b"\r\n"
+SIZE = b"content-length: %d\r\n" % len(X[0])
+CHUNK = b"%x\r\n%s\r\n0\r\n\r\n" % (len(X[0]), X[0])
+CHUNKED = b"transfer-encoding: chunked\r\n"
+WEBSOCKET = (
+    b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+BROKEN: dict[str, tuple[bytes, set[int]]] = {
+    "good": (POST + SAID + SIZE + b"\r\n" + X[0], {200}),
+    "chunked": (POST + SAID + CHUNKED + b"\r\n" + CHUNK, {200}),
+    "no HTTP": (bytes(range(256)) * 4, {400}),
+    "TLS": (bytes.fromhex("16030100c8010000c40303") + bytes(190), {400}),
+    "HTTP/0.9": (b"GET /v2/health/live\r\n\r\n", {400, 200}),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(20), {400}),
+    "another method": (POST.replace(b"POST", b"FROB") + SIZE + b"\r\n" + X[0], {400}),
+    "another known method": (POST.replace(b"POST", b"DELETE") + SIZE + b"\r\n" + X[0], {405}),
+    "two lengths": (POST + SIZE + b"content-length: 5\r\n\r\n" + X[0], {400}),
+    "a negative length": (POST + b"content-length: -1\r\n\r\n" + X[0], {400}),
+    "an endless length": (POST + b"content-length: " + b"9" * 30 + b"\r\n\r\n" + X[0], {400, 413}),
+    "a huge length": (POST + b"content-length: %d\r\n\r\n" % 2**62 + X[0], {413}),
+    "no length": (POST + b"\r\n", {400}),
+    # the coding counts and the length is dropped, or all of it is refused: what cannot be is that both are passed on
+    "length and chunks": (POST + SAID + b"content-length: 3\r\n" + CHUNKED + b"\r\n" + CHUNK, {200, 400}),
+    "another coding": (POST + SAID + SIZE + b"transfer-encoding: xchunked\r\n\r\n" + X[0], {400}),
+    "no chunk": (POST + CHUNKED + b"\r\nzz\r\n", {400}),
+    "an endless chunk": (POST + CHUNKED + b"\r\n" + b"f" * 18 + b"\r\na", {400}),
+    "a longer body": (POST + SAID + SIZE + b"\r\n" + X[0] + b"more", {200}),
+    "a giant header": (POST + b"x: " + b"y" * 40_000 + b"\r\n\r\n", {400}),
+    "many headers": (POST + b"".join(b"x%d: y\r\n" % number for number in range(3000)) + b"\r\n", {400}),
+    "a control character": (POST + SAID + SIZE + b"x: a\x01b\r\n\r\n" + X[0], {400}),
+    "an id that is no text": (POST + SAID + SIZE + b"x-request-id: \xff\r\n\r\n" + X[0], {400}),
+    "an id with a tab": (POST + SAID + SIZE + b"x-request-id: a\tb\r\n\r\n" + X[0], {400}),
+    "a session that is no text": (POST + SAID + SIZE + b"x_session-id: \xff\r\n\r\n" + X[0], {200}),
+    "a model id that is no text": (POST + SAID + SIZE + b"Serve-Multiplexed_Model-Id: \xff\r\n\r\n" + X[0], {200}),
+    "a long timeout": (POST + SAID + SIZE + b"x-request-timeout-seconds: " + b"9" * 9000 + b"\r\n\r\n" + X[0], {400}),
+    "no path": (b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n", {404}),
+    "a websocket": (b"GET " + PATH + b" HTTP/1.1\r\nhost: x\r\n" + WEBSOCKET + b"\r\n", {405}),
+    "a path of bytes": (b"GET /\xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n", {400}),
+    "a path of quoted bytes": (b"GET /%00%ff%2e%2e/ HTTP/1.1\r\nhost: x\r\n\r\n", {404}),
+    "a long path": (b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", {400}),
+}
+
+
+@pytest.mark.served
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_http_gets_what_it_deserves(server: Served, name: str) -> None:
+    raw, expected = BROKEN[name]
+    with connected(port_of(server)) as end:
+        end.sendall(raw)
+        assert status_of(end) in expected
+    assert good(port_of(server))
+
+
+@pytest.mark.served
+def test_requests_one_behind_the_other_are_all_answered(server: Served) -> None:
+    raw = http(wire.infer_path("null", "eager"), *X)
+    with connected(port_of(server)) as end:
+        end.sendall(
+            raw * 5 + raw.replace(b"POST", b"PUT", 1) + raw.replace(b"host: x", b"host: x\r\nconnection: close")
+        )
+        said = end.makefile("rb").read()
+    assert [int(part[:3]) for part in said.split(b"HTTP/1.1 ")[1:]] == [200] * 5 + [405, 200]
+
+
+def processes(server: Served) -> dict[int, tuple[str, int]]:
+    """(name, open files) of HAProxy and of every replica."""
+    found = {}
+    for process in psutil.Process(server.process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            name = process.cmdline()[0] if process.cmdline() else process.name()
+            if "haproxy" in name or "ServeReplica" in name or "Proxy" in name:
+                found[process.pid] = (name, process.num_fds())
+    return found
+
+
+def crowd(
+    port: int, count: int, sends: bytes, stack: ExitStack, receives_bytes: int | None = None
+) -> list[socket.socket]:
+    made = []
+    for _ in range(count):
+        end = stack.enter_context(socket.socket())
+        if receives_bytes:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives_bytes)
+        end.settimeout(60)
+        end.connect(("127.0.0.1", port))
+        end.sendall(sends)
+        made.append(end)
+    return made
+
+
+def closed(end: socket.socket) -> bool:
+    """Whether the server has; what it said before is dropped."""
+    end.setblocking(False)
+    try:
+        while end.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def until(what: Callable[[], bool], seconds: float = 60) -> None:
+    end_s = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end_s
+        time.sleep(0.2)
+
+
+@pytest.mark.served
+def test_a_crowd_that_misbehaves_is_borne_and_leaves_nothing_behind(server: Served) -> None:
+    """More that wait for their bodies than Ray had slots before, more that never read than fit into any buffer."""
+    port = port_of(server)
+    assert good(port)
+    before = processes(server)
+    assert any("haproxy" in name for name, _ in before.values())
+    large = http(wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((4000, 1), np.uint8)}))
+    with ExitStack() as stack:
+        idle = crowd(port, 1500, b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n", stack)
+        assert all(status_of(end) == 200 for end in idle)
+        bodies = crowd(port, 1400, POST + b"content-length: 1000\r\n\r\nhalf", stack)
+        assert good(port)
+        silent = crowd(port, 300, b"", stack)
+        heads = crowd(port, 300, POST[:-9], stack)
+        greedy = crowd(port, 30, 3 * large, stack, receives_bytes=4096)
+        gone = crowd(port, 100, http(wire.infer_path("null", "eager"), *X), stack)
+        for end in gone:  # with a reset
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.close()
+        for _ in range(50):
+            assert good(port)
+        # who says nothing or half of a head is sent away by HAProxy, who is slow with a body by the replica
+        until(lambda: all(map(closed, silent + heads)))
+        assert {status_of(end) for end in bodies} == {408}
+        assert not any(map(closed, idle))
+        assert good(port)
+        assert greedy
+    assert processes(server).keys() == before.keys()
+    until(lambda: all(files <= before[pid][1] + 40 for pid, (_, files) in processes(server).items()))
+    assert good(port)
+
+
+RAYS_OWN = {
+    "an id that is no text",
+    "an id with a tab",
+    "a session that is no text",
+    "a model id that is no text",
+    "a websocket",
+}
+"""What Ray's Python proxy itself answers with a 500, or passes on."""
+
+
+@pytest.mark.served
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_plain_way_stands_it_too(plain: Served, name: str) -> None:
+    raw, expected = BROKEN[name]
+    with connected(port_of(plain)) as end:
+        end.settimeout(5)
+        end.sendall(raw)
+        status = status_of(end)
+    assert status in expected or status == 0 or 400 <= status < 500 or name in RAYS_OWN
+    assert good(port_of(plain))

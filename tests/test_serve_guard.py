@@ -1,0 +1,453 @@
+"""Tokens and TLS: what is compared, and live servers of both ways, each path of which is asked without and with one."""
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.http as triton
+from serving import Served, served
+from tritonclient.utils import InferenceServerException
+
+from serve import guard, health, ingress, wire
+from serve.asgi import Request
+from serve.gateway import Gateway
+from serve.guard import guarded
+from serve.options import ServeOptions, as_args, check
+from serve.spec import ServeError
+
+GOOD, NEXT, WRONG = "good-0123456789abcdef", "next-0123456789abcdef", "good-0123456789abcdeF"
+NULL = ServeOptions(("null",), ("eager",), port=0)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+# ---- tokens
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (guard.TOKEN, guard.FILE):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        (GOOD, (GOOD,)),
+        (f" {GOOD}\n", (GOOD,)),
+        (f"{GOOD},{NEXT}", (GOOD, NEXT)),
+        (f"{GOOD}\n{NEXT}\n", (GOOD, NEXT)),
+    ],
+)
+def test_tokens_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]) -> None:
+    monkeypatch.setenv(guard.TOKEN, text)
+    assert guard.tokens() == found
+    assert guard.authorization() == (bearer(found[0]) if found else {})
+
+
+def test_a_file_counts_more_than_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{NEXT}\n")
+    monkeypatch.setenv(guard.TOKEN, GOOD)
+    monkeypatch.setenv(guard.FILE, str(tmp_path / "token"))
+    assert guard.tokens() == (NEXT,)
+
+
+@pytest.mark.parametrize("text", [" ", ",", "short", f"{GOOD} short", "gööd-0123456789abcdef"])
+def test_a_token_that_was_meant_and_is_none_opens_nothing(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(guard.TOKEN, text)
+    with pytest.raises(ServeError, match="16 characters or more") as caught:
+        guard.tokens()
+    assert not {"short", GOOD, "gööd"} & set(re.findall(r"[\w-]+", str(caught.value)))
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, "No such file"), (b"", "must hold"), (b"\xff" * 20, "no text")])
+def test_a_file_that_is_no_good_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    monkeypatch.setenv(guard.FILE, str(tmp_path / "token"))
+    with pytest.raises(ServeError, match=why):
+        guard.tokens()
+
+
+# ---- the comparison
+
+
+def asked(kind: str, path: str, *fields: tuple[bytes, bytes], good: tuple[str, ...] = (GOOD, NEXT)) -> list[Any]:
+    """What is sent to such a request; the application behind sends its type, and nobody reads a body."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("the body is read")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(scope["type"])
+
+    scope = {"type": kind, "path": path, "headers": fields}
+    asyncio.run(guarded(app, good, {"/open"})(scope, receive, send))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("value", "passes"),
+    [
+        (f"Bearer {GOOD}", True), (f"bearer {NEXT}", True), (f"Bearer  {GOOD} ", True), (f"Bearer {WRONG}", False),
+        ("Bearer", False), ("Bearer ", False), ("", False), (GOOD, False), (f"Basic {GOOD}", False),
+        (f"Bearer {GOOD}{NEXT}", False), (f"Bearer {GOOD[:-1]}", False), ("Bearer gööd", False),
+    ],
+)  # fmt: skip
+def test_who_shows_a_token_is_let_in(value: str, passes: bool) -> None:
+    sent = asked("http", "/v2", (b"host", b"x"), (b"authorization", value.encode("latin-1")))
+    assert (sent == ["http"]) is passes
+    assert passes or sent[0]["status"] == 401
+
+
+def test_who_shows_none_is_told_what_is_wanted() -> None:
+    start, body = asked("http", "/v2")
+    headers = dict(start["headers"])
+    assert headers[b"www-authenticate"] == b"Bearer"
+    assert int(headers[b"content-length"]) == len(body["body"])
+    assert set(json.loads(body["body"])) == {"error"}
+    assert asked("websocket", "/v2") == [{"type": "websocket.close", "code": 1008}]
+    assert asked("http", "/open") == ["http"]
+    assert asked("lifespan", "") == ["lifespan"]
+
+
+def test_without_a_token_nothing_is_in_between() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    assert guarded(app, ()) is app
+
+
+def test_haproxy_is_told_digests_in_a_file_that_is_ours_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert ingress.environment(None) == ingress.COMMON
+    monkeypatch.setenv(guard.TOKEN, f"{GOOD},{NEXT}")
+    found = ingress.environment(tmp_path / "h")
+    assert found.items() >= guard.CALLBACK.items()
+    assert ingress.environment(None) == ingress.COMMON | guard.CALLBACK
+    digests = [sha256(token.encode()).hexdigest().upper() for token in (GOOD, NEXT)]
+    assert (tmp_path / "h" / "tokens").read_text().split() == digests
+    assert (tmp_path / "h").stat().st_mode & 0o777 == 0o700
+    for path in (tmp_path / "h").iterdir():
+        assert GOOD not in path.read_text()
+    assert not any(GOOD in value for value in found.values())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder another user's")
+def test_a_folder_of_another_user_is_not_run_from(tmp_path: Path) -> None:
+    (tmp_path / "h").mkdir()
+    os.chown(tmp_path / "h", 10001, 10001)
+    with pytest.raises(PermissionError, match="another user's"):
+        ingress.environment(tmp_path / "h")
+
+
+# ---- what is said of a server that others reach
+
+
+@pytest.mark.parametrize(
+    ("change", "token", "said"),
+    [
+        ({}, "", None),
+        ({"host": "localhost", "allow_faults": True, "profile": True}, "", None),
+        ({"host": "0.0.0.0"}, "", "whoever reaches port 8000"),
+        ({"host": "::"}, GOOD, "in the clear"),
+        ({"host": "10.0.0.1", "tls_cert": "x"}, GOOD, None),
+        ({"host": "10.0.0.1", "tls_cert": "x"}, "", "whoever reaches port 8000"),
+        ({"host": "gpu-host", "allow_faults": True, "tls_cert": "x"}, GOOD, None),
+    ],
+)
+def test_who_listens_beyond_loopback_is_told(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], token: str, said: str | None
+) -> None:
+    monkeypatch.setenv(guard.TOKEN, token)
+    found = guard.exposure(replace(NULL, port=8000, **change))
+    assert (found is None) if said is None else (said in str(found))
+
+
+@pytest.mark.parametrize("option", ["allow_faults", "profile"])
+def test_nobody_unknown_may_break_things(option: str) -> None:
+    with pytest.raises(ServeError, match=f"--{option.replace('_', '-')} needs a token"):
+        guard.exposure(replace(NULL, host="0.0.0.0", **{option: True}))
+
+
+def test_a_page_in_a_browser_may_break_nothing() -> None:
+    """It can send to loopback what needs no preflight, whatever site it is from."""
+    asked = Request("POST", wire.FAULTS, "", {b"origin": b"https://elsewhere.example"}, b"{}", 0, 0)
+    gateway = Gateway(replace(NULL, allow_faults=True), None, dict)  # type: ignore[arg-type]  # nothing is forwarded
+    try:
+        with pytest.raises(wire.WireError, match="a page in a browser"):
+            asyncio.run(gateway.answer(asked))
+        with pytest.raises(wire.WireError, match="fault"):
+            asyncio.run(gateway.answer(replace(asked, headers={})))
+    finally:
+        gateway.close()
+
+
+# ---- certificates
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1, another one's key, and a key with a passphrase."""
+    folder = tmp_path_factory.mktemp("pki")
+    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=headroom"
+    for name in ("own", "other"):
+        words = f"{made} -addext subjectAltName=IP:127.0.0.1 -keyout {name}.key -out {name}.pem"
+        subprocess.run(words.split(), check=True, capture_output=True, cwd=folder)
+    words = "openssl ec -aes256 -passout pass:secret -in own.key -out locked.key"
+    subprocess.run(words.split(), check=True, capture_output=True, cwd=folder)
+    (folder / "empty").touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "sentence"),
+    [
+        ("own.pem", "other.key", "other.key does not fit the certificate .*own.pem"),
+        ("own.pem", "locked.key", "unencrypted key"),
+        ("own.pem", "empty", "unencrypted key"),
+        ("own.pem", "own.pem", "unencrypted key"),
+        ("empty", "own.key", "must be a certificate"),
+        ("own.pem", "nowhere", "nowhere cannot be read for TLS: No such file"),
+        (".", "own.key", "cannot be read for TLS: Is a directory"),
+        ("own.pem", "", "go together"),
+    ],
+)
+def test_files_that_are_no_good_for_tls_are_one_sentence(pki: Path, certificate: str, key: str, sentence: str) -> None:
+    named = replace(NULL, tls_cert=str(pki / certificate), tls_key=str(pki / key) if key else "")
+    with pytest.raises(ServeError, match=sentence):
+        check(named)
+
+
+def test_the_printed_configuration_has_neither_files_nor_tokens(pki: Path) -> None:
+    options = replace(NULL, tls_cert=str(pki / "own.pem"), tls_key=str(pki / "own.key"))
+    check(options)
+    assert as_args(options) == as_args(NULL)
+    words = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", "--config"]
+    environment = os.environ | {guard.TOKEN: GOOD}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert "import_path: serve.app:build" in done.stdout
+    assert GOOD not in done.stdout
+    files = ["--tls-cert", options.tls_cert, "--tls-key", options.tls_key]
+    refused = subprocess.run([*words, *files], env=environment, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "in front of Ray" in refused.stderr
+
+
+# ---- live, the fast way and the plain one
+
+BODY, HEADERS = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+ENDPOINT = wire.model_path("null", "eager")
+PATHS = [
+    *(("GET", path, 200) for path in (wire.SERVER, wire.LIVE, wire.READY, wire.DEVICES, wire.CLOCK, wire.METRICS)),
+    *(("GET", path, 200) for path in (ENDPOINT, f"{ENDPOINT}/stats", f"{ENDPOINT}/config", wire.model_path("null"))),
+    *(("GET", path, 200) for path in ("/-/healthz", "/-/routes", wire.RAY_METRICS)),
+    ("POST", wire.INDEX, 200), ("POST", wire.infer_path("null", "eager"), 200), ("POST", wire.infer_path("null"), 200),
+    ("POST", wire.FAULTS, 403), ("POST", f"{ENDPOINT}/profile", 403), ("GET", "/", 404), ("PUT", "/no/where", 404),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["fast", "plain"])
+def server(request: pytest.FixtureRequest, pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """With TLS and two tokens: in the environment on the fast way, in a file on the plain one."""
+    cache = tmp_path_factory.mktemp("cache")
+    environment = {guard.TOKEN: f"{GOOD},{NEXT}"}
+    if request.param == "plain":
+        (cache / "token").write_text(f"{GOOD}\n{NEXT}\n")
+        environment = {guard.FILE: str(cache / "token")}
+    tls = {"tls_cert": str(pki / "own.pem"), "tls_key": str(pki / "own.key")}
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "ingress": request.param}
+    with served(cache, environment=environment, **options, **tls) as found:
+        yield found
+
+
+def ask(
+    server: Served, pki: Path, method: str, path: str, headers: dict[str, str], body: bytes = BODY
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    context = ssl.create_default_context(cafile=str(pki / "own.pem"))
+    connection = http.client.HTTPSConnection(server.netloc, timeout=60, context=context)
+    try:
+        connection.request(method, path, body if method != "GET" else None, HEADERS | headers)
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.served
+@pytest.mark.parametrize(("method", "path", "status"), PATHS)
+def test_each_path_wants_a_token(server: Served, pki: Path, method: str, path: str, status: int) -> None:
+    for headers in ({}, bearer(WRONG), {"Authorization": f"Basic {GOOD}"}):
+        found, fields, body = ask(server, pki, method, path, headers)
+        assert (found, fields["www-authenticate"], fields["content-type"]) == (401, "Bearer", "application/json")
+        assert set(json.loads(body)) == {"error"}
+    for token in (GOOD, NEXT):
+        found, _, body = ask(server, pki, method, path, bearer(token))
+        assert found == status, body
+        assert GOOD.encode() not in body
+
+
+@pytest.mark.served
+def test_a_large_body_is_not_waited_for(server: Served, pki: Path) -> None:
+    with suppress(OSError):  # it may be closed while we send
+        assert ask(server, pki, "POST", wire.infer_path("null", "eager"), {}, b" " * (32 << 20))[0] == 401
+    assert ask(server, pki, "GET", wire.READY, bearer(GOOD))[0] == 200
+
+
+@pytest.mark.served
+def test_triton_s_client_shows_it_as_a_header(server: Served, pki: Path) -> None:
+    trust = {"ssl": True, "ssl_context_factory": lambda: ssl.create_default_context(cafile=str(pki / "own.pem"))}
+    with triton.InferenceServerClient(server.netloc, **trust) as client:
+        assert client.is_server_ready(headers=bearer(GOOD))
+        given = triton.InferInput("x", [1, 4], "UINT8")
+        given.set_data_from_numpy(np.zeros((1, 4), np.uint8))
+        assert client.infer("null", [given], headers=bearer(NEXT)).get_response()["model_name"] == "null"
+        with pytest.raises(InferenceServerException, match="wants a bearer token"):
+            client.infer("null", [given])
+
+
+@pytest.mark.served
+def test_a_probe_has_all_it_needs_from_the_environment(server: Served, pki: Path, tmp_path: Path) -> None:
+    given = {"HEADROOM_SERVE_PORT": server.netloc.split(":")[1], "HEADROOM_SERVE_HOST": "0.0.0.0", guard.TOKEN: GOOD}
+    given["HEADROOM_SERVE_TLS_CERT"] = str(pki / "own.pem")
+
+    def probed(*words: str, **change: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "serve.health", *words]
+        done = subprocess.run(command, env=os.environ | given | change, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    assert probed() == probed(wire.LIVE) == (0, "")
+    assert "401" in probed(**{guard.TOKEN: WRONG})[1]
+    assert probed("/nowhere")[0] == probed(HEADROOM_SERVE_TLS_CERT="")[0] == 1
+    assert "404" in probed("/nowhere")[1]
+
+
+@pytest.mark.served
+def test_our_own_start_shows_its_token_to_its_own_certificate_alone(
+    server: Served, pki: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(guard.TOKEN, GOOD)
+    assert health.ask(server.url, wire.READY, certificate=str(pki / "own.pem"))[0] == 200
+    with pytest.raises(OSError, match="another server answers"):
+        health.ask(server.url, wire.READY, certificate=str(pki / "other.pem"))
+
+
+@pytest.mark.served
+def test_tls_is_of_today_and_plain_http_gets_no_answer(server: Served, pki: Path) -> None:
+    host, _, port = server.netloc.partition(":")
+
+    def spoken(most: ssl.TLSVersion) -> str | None:
+        context = ssl.create_default_context(cafile=str(pki / "own.pem"))
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED, most
+        with context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host) as tls:
+            return tls.version()
+
+    assert spoken(ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+    assert spoken(ssl.TLSVersion.MAXIMUM_SUPPORTED) == "TLSv1.3"
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"), pytest.raises(ssl.SSLError):
+        spoken(ssl.TLSVersion.TLSv1_1)
+    with pytest.raises((http.client.BadStatusLine, ConnectionError)):
+        urllib.request.urlopen(f"http://{server.netloc}{wire.READY}", timeout=60)
+
+
+def scratch(server: Served) -> Path:
+    """Of the cluster, in the folder for temporary files."""
+    (found,) = Path(tempfile.gettempdir()).glob(f"hr{server.process.pid}-*")
+    return found
+
+
+@pytest.mark.served
+def test_no_token_is_on_disk_in_a_log_or_on_a_command_line(server: Served) -> None:
+    mode = scratch(server).stat().st_mode & 0o777
+    assert mode == 0o700
+    files = [path for path in scratch(server).rglob("*") if path.is_file() and path.stat().st_size < 100 << 20]
+    assert any("logs" in path.parts for path in files)
+    for path in files:
+        assert GOOD.encode() not in path.read_bytes(), path
+    parent = psutil.Process(server.process.pid)
+    for process in [parent, *parent.children(recursive=True)]:
+        with suppress(psutil.Error):
+            assert GOOD not in " ".join(process.cmdline())
+    assert GOOD not in "".join(server.lines)
+
+
+@pytest.mark.served
+def test_a_replica_wants_it_on_its_own_port_too(server: Served) -> None:
+    """Where HAProxy sends requests, one hop behind it; it asks there without a token whether the replica is up."""
+    configurations = list(scratch(server).glob("h/*/haproxy.cfg"))
+    if not configurations:
+        pytest.skip("on the plain way a replica has no port of its own")
+    text = configurations[0].read_text()
+    ports = {int(port) for port in re.findall(r"^ *server \S+ 127\.0\.0\.1:(\d+) ", text, re.M)}
+    assert len(ports) == 3  # the gateway, the endpoint, and Ray's proxy for when neither is up
+    statuses = {}
+    for port in ports:
+        for path in (wire.infer_path("null", "eager"), "/-/routes", "/-/healthz", "/elsewhere"):
+            for token in ("", GOOD):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("POST", path, BODY, HEADERS | (bearer(token) if token else {}))
+                statuses[port, path, token] = connection.getresponse().status
+                connection.close()
+    for (_, path, token), status in statuses.items():
+        assert (status == 401) is (not token and path != "/-/healthz"), statuses
+
+
+@pytest.mark.served
+def test_in_a_cluster_of_anyones_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a pod; here two hops, of which the first asks for the token."""
+    port = ingress.free_port()
+    program = (
+        "import sys, ray\n"
+        "from ray import serve\n"
+        "ray.init(address='local', include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
+        f"serve.start(http_options={{'port': {port}}})\n"
+        "from serve.app import build\n"
+        "serve.run(build({'model': 'null', 'variants': 'eager'}))\n"
+        "print('up', flush=True)\n"
+        "sys.stdin.read()\n"
+        "ray.shutdown()\n"
+    )
+    monkeypatch.setenv(guard.TOKEN, GOOD)
+    environment = os.environ | ingress.COMMON | {"HOME": str(tmp_path)}
+    words, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=environment, text=True) as run:
+        assert run.stdout is not None
+        try:
+            assert any(line == "up\n" for line in run.stdout)
+            url = health.url("127.0.0.1", port, tls=False)
+            until_s = time.monotonic() + 60
+            while health.ask(url, wire.READY)[0] != 200:
+                assert time.monotonic() < until_s
+                time.sleep(0.1)
+            monkeypatch.setenv(guard.TOKEN, WRONG)
+            for path in (wire.READY, ENDPOINT, wire.METRICS, "/no/where"):
+                assert health.ask(url, path)[0] == 401
+            assert health.ask(url, wire.infer_path("null", "eager"), "POST")[0] == 401
+        finally:
+            run.communicate(timeout=60)
