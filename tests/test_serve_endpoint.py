@@ -301,7 +301,8 @@ def test_the_server_as_a_whole() -> None:
         ]
         clock = (await bench.call("GET", wire.CLOCK))[2]
         assert 0 < clock["recv_ns"] <= clock["send_ns"]
-        devices = (await bench.call("GET", wire.DEVICES))[2]
+        while not (devices := (await bench.call("GET", wire.DEVICES))[2])["rows"]:  # the sampler is a thread of its own
+            await asyncio.sleep(0.01)
         assert (await bench.call("GET", f"{wire.DEVICES}?after={devices['cursor']}"))[0] == 200
         bench.report()
         text = (await bench.call("GET", wire.METRICS))[2].decode()

@@ -398,12 +398,11 @@ def test_no_token_is_on_disk_in_a_log_or_on_a_command_line(server: Served) -> No
 
 
 @pytest.mark.served
+@pytest.mark.parametrize("server", ["fast"], indirect=True)  # on the plain way it has no port of its own
 def test_a_replica_wants_it_on_its_own_port_too(server: Served) -> None:
     """Where HAProxy sends requests, one hop behind it; it asks there without a token whether the replica is up."""
-    configurations = list(scratch(server).glob("h/*/haproxy.cfg"))
-    if not configurations:
-        pytest.skip("on the plain way a replica has no port of its own")
-    text = configurations[0].read_text()
+    (configuration,) = scratch(server).glob("h/*/haproxy.cfg")
+    text = configuration.read_text()
     ports = {int(port) for port in re.findall(r"^ *server \S+ 127\.0\.0\.1:(\d+) ", text, re.M)}
     assert len(ports) == 3  # the gateway, the endpoint, and Ray's proxy for when neither is up
     statuses = {}

@@ -42,11 +42,10 @@ class History:
 
     def add(self, point: Point) -> None:
         for tier in self._tiers:
-            if tier.count < tier.room:
-                tier.append(written(point).encode())
-                return
-            older = together(*(json.loads(tier.pop()) for _ in range(2)))
+            older = together(*(json.loads(tier.pop()) for _ in range(2))) if tier.count == tier.room else None
             tier.append(written(point).encode())
+            if older is None:
+                return
             point = older
 
     def after(self, t: int) -> list[str]:

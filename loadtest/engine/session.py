@@ -28,7 +28,7 @@ from locust import LoadTestShape, events
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from analysis.records import run_folder
-from loadtest.engine import access, gate, selfcheck
+from loadtest.engine import access, gate, selfcheck, web
 from loadtest.engine.board import Board
 from loadtest.engine.client import Client
 from loadtest.engine.clock import Base, Offset
@@ -286,10 +286,8 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     if options.mode == "soak":
         _bound_logs()
     if web_ui is not None:
-        from loadtest.engine import web  # Flask, which a run without a page does not need
-
         web.attach(web_ui, options.web_base_path, lambda: _here().board)
-    if web_ui is None and not (options.html_file or options.csv_prefix):  # nobody will read how percentiles went
+    elif not (options.html_file or options.csv_prefix):  # nobody will read how percentiles went
         environment.stats.use_response_times_cache = environment.stats.total.use_response_times_cache = False
     if options.headless:
         # on a terminal our table takes the place of the one that Locust prints anew each second
