@@ -199,7 +199,7 @@ def _terminate_is_ctrl_c() -> None:
 
 
 def _stop_with_parent() -> None:
-    """A server that `run` or `demo` started ends when they do, even when they are killed."""
+    """What another command started ends when it does, even when that is killed."""
     if "HEADROOM_PARENT" not in os.environ:
         return
     parent = int(os.environ.pop("HEADROOM_PARENT"))
@@ -293,6 +293,7 @@ def _run(
     from loadtest.engine.scenario import OPTIONS, from_options
 
     _terminate_is_ctrl_c()
+    _stop_with_parent()
     path = scenario_file(scenario)
     defaults = scenario_defaults(path)
     keys = {option.key for option in OPTIONS}
@@ -425,8 +426,11 @@ def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[s
 
 
 @contextmanager
-def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterator[str]:
-    """`headroom serve` in a process of its own, from ready to stopped; yields its URL."""
+def serving(model: str, variants: Sequence[str], how: dict[str, Any], held: Sequence[int] = ()) -> Iterator[str]:
+    """`headroom serve` in a process of its own, from ready to stopped; yields its URL.
+
+    It keeps the files `held` open.
+    """
     from serve.ingress import free_port
 
     port = free_port()
@@ -438,8 +442,9 @@ def serving(model: str, variants: Sequence[str], how: dict[str, Any]) -> Iterato
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HEADROOM_SERVE_TLS_")}
     environment |= {"HEADROOM_PARENT": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        pass_fds=held,
+    )  # fmt: skip
     assert process.stdout is not None
     url = f"http://127.0.0.1:{port}"
     try:
@@ -980,10 +985,10 @@ def campaign(quick: bool, out: Path, device: str, only: str) -> None:
     size = SIZES[what, machine["kind"]]
     how = {"device": machine["kind"], "threads": threads, "cache_dir": str((out / "cache").resolve())}
 
-    def served(subject: Any, variants: Sequence[str]) -> Any:
+    def served(subject: Any, variants: Sequence[str], held: int) -> Any:
         settings = tuple(f"{key}={value}" for key, value in subject.settings)
         more = {"buckets": ",".join(map(str, size.batches))} | ({"settings": settings} if settings else {})
-        return serving(subject.model, variants, how | more)
+        return serving(subject.model, variants, how | more, [held])
 
     wanted = [label for label in only.split(",") if label]
     work = Work(out, size, machine["kind"], served, click.echo, threads, wanted)

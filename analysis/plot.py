@@ -67,10 +67,13 @@ class Figure:
         return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def hockey_stick(steps: Steps, slo: str | Sequence[str] = ()) -> Figure:
-    """P50 and P99 against the offered rate, by endpoint; a run brings its own objectives."""
+def hockey_stick(steps: Steps, slo: str | Sequence[str] = (), id_: str = "hockey") -> Figure:
+    """P50 and P99 against the offered rate, by endpoint; a run brings its own objectives.
+
+    A page with several needs an `id_` for each.
+    """
     rows = _rows(steps, "offered_rps", "p50_ms", "p99_ms")
-    return Figure("Latency against offered rate", charts.hockey_stick(rows, _series(rows), _slos(slo, steps)))
+    return Figure("Latency against offered rate", charts.hockey_stick(rows, _series(rows), _slos(slo, steps), id_))
 
 
 def achieved(steps: Steps) -> Figure:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,14 +19,13 @@ from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cell
 from analysis.campaign.published import CLAIMS
 from analysis.campaign.study import FACTS, PICTURES, TABLES, study
 from analysis.campaign.tables import best_batch, tables
-from analysis.campaign.work import CampaignError, Work, spread
+from analysis.campaign.work import LOCK, CampaignError, Work, spread
 
 MLP = Subject("mlp", "mlp")
-TINY = Size((MLP,), ("mlp",), ("eager", "scripted"), (), (1, 2), 0.2, 2.0, 0.5, 1, 30.0, 120.0)
 MACHINE = {"kind": "cpu", "device": "a <CPU>", "cpu": "2 cores", "torch": "2.x"}
 
 
-def never_served(subject: Subject, variants: Sequence[str]) -> NoReturn:
+def never_served(subject: Subject, variants: Sequence[str], held: int) -> NoReturn:
     pytest.fail("nothing is to be served here")
 
 
@@ -78,7 +80,7 @@ def test_every_published_figure_is_of_something_that_the_full_campaign_measures(
     assert [round(claim.ratio, 1) for claim in CLAIMS] == [2.3, 2.3, 2.8, 2.3, 2.5, 2.4, 1.6]
 
 
-def test_the_tables_say_what_the_cells_do() -> None:
+def test_the_tables_say_what_the_cells_do(tmp_path: Path) -> None:
     size = Size((CNN_LIKE, UNET), (), ("eager", "compiled-reduce-overhead", "int8"), (), (1, 8, 32), 1, 1, 1, 1, 1, 1)
     found = {
         "bare--resnet50--eager": bare(1.0, 400, 900, 1100),
@@ -96,7 +98,7 @@ def test_the_tables_say_what_the_cells_do() -> None:
     assert len(unet.notes) == 3  # not measured yet
     text = page.markdown(FACTS_OF, (3, 6), [claims, resnet, unet])
     assert "3 of 6 cells" in text
-    shown = page.page(FACTS_OF, (3, 6), size, found, [claims, resnet, unet])
+    shown = page.page(FACTS_OF, (3, 6), size, found, [claims, resnet, unet], tmp_path)
     assert "a &lt;CPU&gt;" in shown
     assert "<CPU>" not in shown
 
@@ -127,6 +129,67 @@ def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
         study(again, "tiny", MACHINE | {"torch": "2.y"})
     with pytest.raises(CampaignError, match="unknown subject 'bert'"):
         study(Work(tmp_path, size, "cpu", never_served, said.append, 1, ["bert"]), "tiny", MACHINE)
+
+
+CAMPAIGN = """
+import sys
+from analysis.campaign import cells
+from analysis.campaign.cells import Size, Subject
+from headroom import main
+
+mlp = Subject("mlp", "mlp")
+tiny = Size((mlp,), ("mlp",), ("eager", "compiled-default"), (), (1, 4), 0.3, 2.0, 0.5, 1, 20.0, 240.0)
+cells.SIZES = {("quick", "cpu"): tiny}
+main(["campaign", "--device", "cpu", "--out", sys.argv[1]])
+"""
+
+
+def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Bare, served and driven, all of it; killed while rates rise, and started again at once."""
+    command = [sys.executable, "-c", CAMPAIGN, str(tmp_path)]
+    with (tmp_path / "said").open("w") as said:
+        first = subprocess.Popen(command, stdout=said, stderr=said)
+        while not list(tmp_path.glob("runs/ramp--mlp/requests*")):
+            assert first.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.1)
+        first.kill()
+        first.wait()
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*.json")}
+    assert list(before)
+    assert not any("ramp" in name for name in before)
+    subprocess.run(command, capture_output=True, timeout=900, check=True)
+    assert {name: (tmp_path / "cells" / name).stat().st_mtime_ns for name in before} == before
+    assert len(list(tmp_path.glob("runs/ramp--mlp.*"))) == 1  # what was under way is kept, and not counted
+
+    facts = json.loads((tmp_path / FACTS).read_text())
+    assert (facts["done"], facts["of"]) == (8, 8)
+    assert [name for name, cell in facts["cells"].items() if "failed" in cell or "refused" in cell] == []
+    steps = facts["cells"]["ramp--mlp"]["steps"]
+    assert {step["endpoint"] for step in steps} == {"mlp/eager", "mlp/compiled-default"}
+    assert all(step["ok"] > 0 for step in steps)
+    assert facts["cells"]["bare--mlp--compiled-default"]["again"]["start"] == "warm"
+    assert len(facts["cells"]["profile--mlp--eager"]["profiles"]) == 2
+    for name in (TABLES, PICTURES):
+        text = (tmp_path / name).read_text()
+        assert "mlp, served" in text
+        assert "not measured yet" not in text
+    assert 'id="rates-ramp--mlp"' in (tmp_path / PICTURES).read_text()
+    assert (tmp_path / "runs/ramp--mlp/report.html").exists()
+
+
+def test_one_campaign_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    said: list[str] = []
+    work = Work(tmp_path, Size((), (), (), (), (), 1, 1, 1, 1, 1, 1), "cpu", never_served, said.append, 1)
+    with (tmp_path / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread = threading.Thread(target=study, args=(work, "none", MACHINE))
+        thread.start()
+        while not said:
+            time.sleep(0.01)
+        assert "still at work" in said[0]
+        assert not (tmp_path / FACTS).exists()
+    thread.join()
+    assert (tmp_path / FACTS).exists()
 
 
 def test_a_bare_loop_says_what_it_cannot_do() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from analysis import words
+from analysis import plot, words
 from analysis.campaign.cells import Cell, Size, Subject
 from analysis.campaign.tables import Results, Table
 from analysis.report.axes import Panel, Scale, linear
@@ -14,6 +16,7 @@ from analysis.report.figure import Readout, figure, legend
 from analysis.report.markdown import text
 from analysis.report.markup import Html, tag
 from analysis.report.table import table
+from analysis.store import load
 
 COLOURS = 8
 """That the styles know."""
@@ -39,10 +42,21 @@ def markdown(facts: Mapping[str, Any], done: tuple[int, int], found: Iterable[Ta
     return "\n".join(out).rstrip() + "\n"
 
 
-def page(facts: Mapping[str, Any], done: tuple[int, int], size: Size, results: Results, found: Sequence[Table]) -> str:
+def page(
+    facts: Mapping[str, Any],
+    done: tuple[int, int],
+    size: Size,
+    results: Results,
+    found: Sequence[Table],
+    runs: Path,
+) -> str:
+    """`runs`: the folder of run folders, beside the page's own folder."""
     drawn = {
         f"{subject.label}, bare": _batches(number, subject, results) for number, subject in enumerate(size.subjects)
     }
+    for subject in size.subjects:
+        if name := results.get(Cell("ramp", subject).name, {}).get("run"):
+            drawn[f"{subject.label}, served"] = _rates(runs / name)
     sections = [
         tag(
             "section",
@@ -60,6 +74,13 @@ def page(facts: Mapping[str, Any], done: tuple[int, int], size: Size, results: R
     return document(
         f"Campaign on {facts['device']}", tag("main", head, sections), style=parts("css"), script=parts("js")
     )
+
+
+@cache
+def _rates(folder: Path) -> Html:
+    """The hockey stick of a run, and the way to its whole report."""
+    whole = tag("a", "the whole report", href=f"{folder.parent.name}/{folder.name}/report.html")
+    return tag("div", plot.hockey_stick(load(folder), id_=f"rates-{folder.name}").body, tag("p", whole))
 
 
 def _batches(number: int, subject: Subject, results: Results) -> Html | None:

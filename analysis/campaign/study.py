@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.campaign import page
 from analysis.campaign.tables import measured, tables
-from analysis.campaign.work import CELLS, CampaignError, Work, write
+from analysis.campaign.work import CELLS, RUNS, CampaignError, Work, write
 
 FACTS, TABLES, PICTURES = "campaign.json", "campaign.md", "campaign.html"
 SAME = ("what", "device", "torch", "only")
@@ -29,10 +29,12 @@ def study(work: Work, what: str, machine: Mapping[str, Any]) -> Path:
     known = [subject.label for subject in work.size.subjects]
     if strange := [label for label in work.only if label not in known]:
         raise CampaignError(f"unknown subject '{strange[0]}'; this campaign has {', '.join(known)}")
-    facts = _facts(work.folder, what, machine, work.only)
-    write(work.folder / FACTS, facts | {"cells": {}})
-    for _ in work.each():
+    with work.alone():
+        facts = _facts(work.folder, what, machine, work.only)
+        work.kept()
         _write(work, facts)
+        for _ in work.each():
+            _write(work, facts)
     return work.folder / PICTURES
 
 
@@ -61,4 +63,4 @@ def _write(work: Work, facts: Mapping[str, Any]) -> None:
     found = list(tables(work.size, work.found, work.only))
     write(work.folder / FACTS, {**facts, "done": done[0], "of": done[1], "cells": work.found})
     (work.folder / TABLES).write_text(page.markdown(facts, done, found))
-    (work.folder / PICTURES).write_text(page.page(facts, done, work.size, work.found, found))
+    (work.folder / PICTURES).write_text(page.page(facts, done, work.size, work.found, found, work.folder / RUNS))

@@ -108,18 +108,8 @@ def _batch(results: Results, label: str, variant: str, batch: int) -> Mapping[st
 
 
 def served(subject: Subject, variants: Sequence[str], results: Results) -> Table:
-    head = [
-        "variant",
-        "lone P50, ms",
-        "P99",
-        "knee/s",
-        "95 %",
-        "÷ bare rows/s",
-        "use",
-        "W",
-        "J/request",
-        "highest ok/s",
-    ]
+    head = ["variant", "lone P50, ms", "P99", "knee/s", "95 %", "÷ bare rows/s"]
+    head += ["highest rate kept, /s", "use", "W", "J/request", "°C", "MHz"]
     lone, knee, ramp = (results.get(Cell(kind, subject).name, {}) for kind in ("lone", "knee", "ramp"))
     rows, notes = [], []
     for kind, found in (("lone requests", lone), ("rising rates", ramp), ("the knee", knee)):
@@ -132,7 +122,7 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
         limit: Mapping[str, Any] = next(
             (one for one in knee.get("capacity") or () if one["endpoint"].endswith(f"/{variant}")), {}
         )
-        good = [step for step in _steps(ramp, variant) if step.get("trusted") and not step.get("overloaded")]
+        good = [step for step in _steps(ramp, variant) if step["trusted"] and not _overloaded(step)]
         top = max(good, key=lambda step: step["offered_rps"], default={})
         ceiling = results.get(Cell("bare", subject, variant).name, {})
         best = best_batch(ceiling)
@@ -142,12 +132,10 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
         rows.append([
             variant, significant(alone.get("p50_ms")), significant(alone.get("p99_ms")), significant(rate),
             "–" if None in between else f"{between[0]:.4g} to {between[1]:.4g}", significant(share, 2),
-            "–" if top.get("util_pct") is None else f"{top['util_pct']:.0f} %", significant(top.get("power_w")),
-            significant(top.get("joules_per_request")), significant(top.get("offered_rps")),
+            significant(top.get("offered_rps")), "–" if top.get("util_pct") is None else f"{top['util_pct']:.0f} %",
+            *(significant(top.get(key)) for key in ("power_w", "joules_per_request", "temp_c", "sm_mhz")),
         ])  # fmt: skip
-    about = (
-        "Behind HTTP on one server, in turn on the same arrivals; use, power and energy at the highest rate it kept."
-    )
+    about = "Behind HTTP on one server, in turn on the same arrivals; the device's state at the highest rate it kept."
     return Table(f"{subject.label}, served", about, head, rows, notes)
 
 
@@ -199,6 +187,10 @@ def measured(size: Size, results: Results, only: Sequence[str] = ()) -> tuple[in
 
 def _steps(found: Mapping[str, Any], variant: str) -> list[Mapping[str, Any]]:
     return [step for step in found.get("steps") or () if step["endpoint"].endswith(f"/{variant}")]
+
+
+def _overloaded(step: Mapping[str, Any]) -> bool:
+    return any(reason.startswith("overloaded") for reason in step["reasons"])
 
 
 def _sentence(conclusion: Any) -> str:

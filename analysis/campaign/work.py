@@ -2,11 +2,13 @@
 
 What is served and driven is given to it; it decides rates from what the cells before have shown. A cell that fails is
 kept as failed, with the sentence why, and the campaign goes on. Nothing is measured twice: the file of a cell is
-written whole or not at all.
+written whole or not at all. Its processes end when it does, even when it is killed, and hold its lock until then: what
+is measured next has the machine to itself.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,22 +16,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.campaign.cells import Cell, Size, Subject, cells, pair
 
-CELLS, RUNS, CACHE, LOGS = "cells", "runs", "cache", "logs"
+CELLS, RUNS, CACHE, LOGS, LOCK = "cells", "runs", "cache", "logs", ".lock"
 RATES = 5
 LONE = 8.0
 """The knee's objective, in latencies of a lone request to the eager variant."""
 SHARED = 0.3
 """Of what the eager variant can take bare, for the run in which two variants share the device."""
 
-Serving = Callable[[Subject, Sequence[str]], AbstractContextManager[str]]
-"""(subject, variants) → the URL of a server that is ready."""
+Serving = Callable[[Subject, Sequence[str], int], AbstractContextManager[str]]
+"""(subject, variants, a file that it holds open) → the URL of a server that is ready."""
 
 
 class CampaignError(Exception):
@@ -50,17 +52,34 @@ class Work:
     only: Sequence[str] = ()
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Results by the cells' names."""
+    _lock: int = -1
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One campaign in a folder at a time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as file:
+            self._lock = file.fileno()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say(f"waiting: processes of a campaign in {self.folder} are still at work")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def kept(self) -> None:
+        """Finds what was measured before."""
+        for cell in cells(self.size, self.only):
+            with suppress(FileNotFoundError):
+                self.found[cell.name] = json.loads(self._path(cell).read_text())
 
     def each(self) -> Iterator[Cell]:
-        """Every cell once its result is among those found."""
+        """Every other cell, once its result is among those found."""
         todo, began = list(cells(self.size, self.only)), time.monotonic()
         with ExitStack() as server:
             at: tuple[Subject, str] | None = None
             for number, cell in enumerate(todo, start=1):
-                path = self.folder / CELLS / f"{cell.name}.json"
-                if path.exists():
-                    self.found[cell.name] = json.loads(path.read_text())
-                    yield cell
+                if cell.name in self.found:
                     continue
                 self.say(f"{number} of {len(todo)}, after {time.monotonic() - began:.0f} s: {cell.name}")
                 try:
@@ -71,16 +90,16 @@ class Work:
                     else:
                         if at is None or at[0] != cell.subject:
                             server.close()
-                            at = (
-                                cell.subject,
-                                server.enter_context(self.serving(cell.subject, self._pair(cell.subject))),
-                            )
+                            at = cell.subject, server.enter_context(self._served(cell.subject))
                         result = self._driven(cell, at[1])
                 except (CampaignError, subprocess.TimeoutExpired) as problem:
                     result = {"failed": str(problem)}
                 self.found[cell.name] = result
-                write(path, result)
+                write(self._path(cell), result)
                 yield cell
+
+    def _path(self, cell: Cell) -> Path:
+        return self.folder / CELLS / f"{cell.name}.json"
 
     # ---- in a process of its own
 
@@ -118,20 +137,35 @@ class Work:
             shutil.rmtree(cold)
 
     def _bare(self, cell: Cell, asked: Mapping[str, Any]) -> dict[str, Any]:
-        log = self.folder / LOGS / f"{cell.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as said:
-            done = subprocess.run(
-                [sys.executable, "-m", "serve.bare", json.dumps(asked)],
-                stdout=subprocess.PIPE, stderr=said, text=True, timeout=self.size.limit_seconds,
-            )  # fmt: skip
-        lines = done.stdout.strip().splitlines()
-        if done.returncode or not lines:
-            raise CampaignError(f"its process ended with {done.returncode}: {log}")
+        words = ["serve.bare", json.dumps(asked)]
+        log, code, said = self._process(cell.name, words, self.size.limit_seconds)
+        lines = said.splitlines()
+        if code or not lines:
+            raise CampaignError(f"its process ended with {code}: {log}")
         found: dict[str, Any] = json.loads(lines[-1])
         return found
 
+    def _process(self, name: str, words: Sequence[str], limit: float | None = None) -> tuple[Path, int, str]:
+        """(its log, its exit code, what it printed); it ends with us, and holds our lock until then."""
+        log = self.folder / LOGS / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as errors:
+            done = subprocess.run(
+                [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=errors, text=True, timeout=limit,
+                env=os.environ | {"HEADROOM_PARENT": str(os.getpid())}, pass_fds=[self._lock], check=False,
+            )  # fmt: skip
+        return log, done.returncode, done.stdout.strip()
+
     # ---- through a server
+
+    @contextmanager
+    def _served(self, subject: Subject) -> Iterator[str]:
+        with ExitStack() as server:
+            try:
+                url = server.enter_context(self.serving(subject, self._pair(subject), self._lock))
+            except SystemExit as problem:
+                raise CampaignError(f"its server ended with {problem.code} before it was ready") from None
+            yield url
 
     def _pair(self, subject: Subject) -> tuple[str, str]:
         return pair(self.size.few if subject.label in self.size.weighty else self.size.variants)
@@ -172,23 +206,27 @@ class Work:
         return max(rates)
 
     def _run(self, cell: Cell, url: str, words: Sequence[str], part: str = "") -> dict[str, Any]:
-        """A run folder, and what its report says; one that is there already is not driven again."""
+        """A run folder, and what its report says; one that is complete already is not driven again."""
         folder = self.folder / RUNS / "--".join(filter(None, (cell.name, part)))
         report = folder / "report.json"
-        if not report.exists():
+        if not _complete(folder):
             if folder.exists():  # it was being driven when the campaign was killed
                 folder.rename(folder.with_name(f"{folder.name}.{time.time_ns()}"))
-            command = [sys.executable, "-m", "headroom", "run", cell.subject.model, "--host", url]
+            command = ["headroom", "run", cell.subject.model, "--host", url]
             command += ["--run-dir", str(folder.parent), "--run-id", folder.name, *words]
-            log = self.folder / LOGS / f"{folder.name}.log"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as said:
-                subprocess.run(command, stdout=said, stderr=said, check=False)
-            if not report.exists():
-                raise CampaignError(f"there is no report: {log}")
+            log, _, _ = self._process(folder.name, command)
+            if not _complete(folder):
+                raise CampaignError(f"its run is not complete: {log}")
         found = json.loads(report.read_text())
         kept = ("conclusion", "steps", "pairs", "capacity", "verdict", "trust")
         return {"run": folder.name} | {key: found.get(key) for key in kept}
+
+
+def _complete(folder: Path) -> bool:
+    with suppress(OSError, ValueError):
+        status: str = json.loads((folder / "run.json").read_text())["status"]
+        return status == "complete" and (folder / "report.json").exists()
+    return False
 
 
 def spread(first: float, last: float, count: int) -> list[float]:

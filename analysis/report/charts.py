@@ -56,7 +56,7 @@ def middles(rows: Sequence[Row], key: str) -> list[tuple[float, float | None]]:
     return found
 
 
-def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence[Slo]) -> Html:
+def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence[Slo], id_: str = "hockey") -> Html:
     """Offered rate against P50 and P99, with the interval of P99 and the objective."""
     limits = [slo for slo in slos if slo.latency_ms is not None]
     heights = [
@@ -98,7 +98,7 @@ def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence
         keys.append(("arrow", "infinite: lost to failures"))
     note = "Latency from the intended start over requests offered per second; a failure is infinitely late."
     return figure(
-        "hockey",
+        id_,
         "Latency against offered rate",
         note,
         legend(series, keys),
