@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -131,15 +132,14 @@ def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
         study(Work(tmp_path, size, "cpu", never_served, said.append, 1, ["bert"]), "tiny", MACHINE)
 
 
+TINY = Size((MLP,), ("mlp",), ("eager", "compiled-default"), (), (1, 4), 0.3, 2.0, 0.5, 1, 20.0, 240.0)
 CAMPAIGN = """
 import sys
 from analysis.campaign import cells
-from analysis.campaign.cells import Size, Subject
 from headroom import main
+from test_analysis_campaign import TINY
 
-mlp = Subject("mlp", "mlp")
-tiny = Size((mlp,), ("mlp",), ("eager", "compiled-default"), (), (1, 4), 0.3, 2.0, 0.5, 1, 20.0, 240.0)
-cells.SIZES = {("quick", "cpu"): tiny}
+cells.SIZES = {("quick", "cpu"): TINY}
 main(["campaign", "--device", "cpu", "--out", sys.argv[1]])
 """
 
@@ -147,8 +147,9 @@ main(["campaign", "--device", "cpu", "--out", sys.argv[1]])
 def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """Bare, served and driven, all of it; killed while rates rise, and started again at once."""
     command = [sys.executable, "-c", CAMPAIGN, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     with (tmp_path / "said").open("w") as said:
-        first = subprocess.Popen(command, stdout=said, stderr=said)
+        first = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
         while not list(tmp_path.glob("runs/ramp--mlp/requests*")):
             assert first.poll() is None, (tmp_path / "said").read_text()
             time.sleep(0.1)
@@ -157,7 +158,7 @@ def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*.json")}
     assert list(before)
     assert not any("ramp" in name for name in before)
-    subprocess.run(command, capture_output=True, timeout=900, check=True)
+    subprocess.run(command, capture_output=True, timeout=900, check=True, env=environment)
     assert {name: (tmp_path / "cells" / name).stat().st_mtime_ns for name in before} == before
     assert len(list(tmp_path.glob("runs/ramp--mlp.*"))) == 1  # what was under way is kept, and not counted
 
@@ -167,6 +168,12 @@ def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     steps = facts["cells"]["ramp--mlp"]["steps"]
     assert {step["endpoint"] for step in steps} == {"mlp/eager", "mlp/compiled-default"}
     assert all(step["ok"] > 0 for step in steps)
+    found = {table.title: table for table in tables(TINY, facts["cells"])}
+    assert [row[0] for row in found["mlp, served"].rows] == ["eager", "compiled-default"]
+    for row in found["mlp, where a served request's time goes"].rows:
+        latency, *parts = (float(row[place]) for place in (3, 4, 5, 6, 7, 8, 9))
+        assert sum(parts) == pytest.approx(latency, rel=0.02)  # of three digits each
+    assert len(found["mlp, two variants on one device"].rows) == 2
     assert facts["cells"]["bare--mlp--compiled-default"]["again"]["start"] == "warm"
     assert len(facts["cells"]["profile--mlp--eager"]["profiles"]) == 2
     for name in (TABLES, PICTURES):

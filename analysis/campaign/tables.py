@@ -36,6 +36,7 @@ def tables(size: Size, results: Results, only: Sequence[str] = ()) -> Iterator[T
         if subject.label in size.served:
             variants = size.few if subject.label in size.weighty else size.variants
             yield served(subject, pair(variants), results)
+            yield inside(subject, pair(variants), results)
             yield together(subject, pair(variants), results)
             yield from profiles(subject, pair(variants), results)
 
@@ -122,8 +123,7 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
         limit: Mapping[str, Any] = next(
             (one for one in knee.get("capacity") or () if one["endpoint"].endswith(f"/{variant}")), {}
         )
-        good = [step for step in _steps(ramp, variant) if step["trusted"] and not _overloaded(step)]
-        top = max(good, key=lambda step: step["offered_rps"], default={})
+        top = _highest_kept(ramp, variant) or {}
         ceiling = results.get(Cell("bare", subject, variant).name, {})
         best = best_batch(ceiling)
         rate = limit.get("max_rps")
@@ -137,6 +137,32 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
         ])  # fmt: skip
     about = "Behind HTTP on one server, in turn on the same arrivals; the device's state at the highest rate it kept."
     return Table(f"{subject.label}, served", about, head, rows, notes)
+
+
+STAGES = {"queue": "queue", "batch": "batch", "h2d": "copy in", "compute": "compute", "d2h": "copy out"}
+
+
+def inside(subject: Subject, variants: Sequence[str], results: Results) -> Table:
+    """Where the time of a served request goes, and what of it the bare loop has too."""
+    rows = []
+    for variant in variants:
+        top = _highest_kept(results.get(Cell("ramp", subject).name, {}), variant)
+        bare = results.get(Cell("bare", subject, variant).name, {}).get("batches", {})
+        if top is None or not top.get("batch_rows_mean"):
+            continue
+        stages = [top[f"{stage}_mean_ms"] for stage in STAGES]
+        # the runner pads a batch to the next size that it has
+        size = next((size for size in sorted(map(int, bare)) if size >= top["batch_rows_mean"] - 1e-9), None)
+        alone = bare.get(str(size), {})
+        rows.append([
+            variant, significant(top["offered_rps"]), significant(top["batch_rows_mean"]), significant(top["mean_ms"]),
+            *map(significant, stages), significant(top["mean_ms"] - sum(stages)), "–" if size is None else str(size),
+            significant(alone.get("p50_ms")), significant(alone.get("rows_s")),
+        ])  # fmt: skip
+    head = ["variant", "rate/s", "rows a batch", "latency, ms", *(f"{name}, ms" for name in STAGES.values())]
+    head += ["way there and back, ms", "bare batch", "a bare call, ms", "bare rows/s"]
+    about = "Means at the highest rate it kept, beside a bare call with a batch of the size that those are padded to."
+    return Table(f"{subject.label}, where a served request's time goes", about, head, rows)
 
 
 def together(subject: Subject, variants: Sequence[str], results: Results) -> Table:
@@ -189,8 +215,14 @@ def _steps(found: Mapping[str, Any], variant: str) -> list[Mapping[str, Any]]:
     return [step for step in found.get("steps") or () if step["endpoint"].endswith(f"/{variant}")]
 
 
-def _overloaded(step: Mapping[str, Any]) -> bool:
-    return any(reason.startswith("overloaded") for reason in step["reasons"])
+def _highest_kept(found: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
+    """The step of the highest rate that can be trusted, and that the endpoint kept up with."""
+    good = [
+        step
+        for step in _steps(found, variant)
+        if step["trusted"] and not any(reason.startswith("overloaded") for reason in step["reasons"])
+    ]
+    return max(good, key=lambda step: float(step["offered_rps"]), default=None)
 
 
 def _sentence(conclusion: Any) -> str:

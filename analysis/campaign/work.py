@@ -92,8 +92,10 @@ class Work:
                             server.close()
                             at = cell.subject, server.enter_context(self._served(cell.subject))
                         result = self._driven(cell, at[1])
-                except (CampaignError, subprocess.TimeoutExpired) as problem:
+                except CampaignError as problem:
                     result = {"failed": str(problem)}
+                    server.close()  # whatever was wrong with it
+                    at = None
                 self.found[cell.name] = result
                 write(self._path(cell), result)
                 yield cell
@@ -150,10 +152,13 @@ class Work:
         log = self.folder / LOGS / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
-            done = subprocess.run(
-                [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=errors, text=True, timeout=limit,
-                env=os.environ | {"HEADROOM_PARENT": str(os.getpid())}, pass_fds=[self._lock], check=False,
-            )  # fmt: skip
+            try:
+                done = subprocess.run(
+                    [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=errors, text=True, timeout=limit,
+                    env=os.environ | {"HEADROOM_PARENT": str(os.getpid())}, pass_fds=[self._lock], check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                raise CampaignError(f"not done within {limit:.0f} s: {log}") from None
         return log, done.returncode, done.stdout.strip()
 
     # ---- through a server
