@@ -1003,14 +1003,15 @@ def campaign(quick: bool, out: Path, device: str, only: str) -> None:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model")
 @click.option("--out", type=click.Path(path_type=Path), default="profiles", show_default=True, help="folder for traces")
 @click.option("--host", help="profile the next batches of a server that was started with --profile, instead")
+@click.option("--ca-file", default="", help="PEM file of the CAs that may vouch for --host, in place of the system's")
 @click.option("--calls", type=int, default=20, show_default=True, help="how many batches")
-def profile(model: str, variant: str, host: str | None, calls: int, **given: Any) -> None:
+def profile(model: str, variant: str, host: str | None, ca_file: str, calls: int, **given: Any) -> None:
     """Where the time of MODEL's batches goes, by operator; traces open in Perfetto or chrome://tracing."""
     from analysis.campaign.tables import operators
     from analysis.console import grid
 
     if host:
-        found = {f"the next {calls} batches": _live_profile(host, model, variant, calls)}
+        found = {f"the next {calls} batches": _live_profile(host, ca_file, model, variant, calls)}
     else:
         asked = {"model": model, "variant": variant, "device": given["device"], "profile": str(given["out"])}
         asked |= {"settings": dict(map(_pair, given["settings"])), "batches": _numbers("--batches", given["batches"])}
@@ -1032,11 +1033,12 @@ def _bare(*words: str) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def _live_profile(host: str, model: str, variant: str, batches: int) -> Any:
+def _live_profile(host: str, ca_file: str, model: str, variant: str, batches: int) -> Any:
+    from loadtest.engine import access
     from loadtest.engine.client import OK, Client, error_sentence
     from serve import wire
 
-    client = Client(host, 120.0)
+    client = Client(host, 120.0, access.read(Namespace(token_file="", ca_file=ca_file)))
     path = f"{client.prefix}{wire.model_path(model, variant)}/profile"
     answer = client.send("POST", path, json.dumps({"batches": batches, "timeout_s": 100}).encode())
     if answer.status != OK:
