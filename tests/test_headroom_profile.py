@@ -18,7 +18,7 @@ from serving import served
 
 from serve import wire
 
-TOKEN = "let-me-in"  # noqa: S105
+TOKEN = "let-me-in"
 
 
 def profile(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
