@@ -54,7 +54,11 @@ def bare(subject: Subject, variants: Sequence[str], batches: Sequence[int], resu
             notes.append(f"{variant}: {found.get('refused') or found.get('failed')}")
         else:
             rows.append(_bare_row(variant, batches, found))
-    about = "Batches one after the other with no server around; faster than eager where above 1, call by call in turn."
+    about = (
+        "Batches one after the other with no server around; faster than eager where above 1, call by call in turn. New "
+        "shape: the first and the next call with a row more than the largest batch; none: what is compiled is compiled "
+        "for each size, and a server pads to these."
+    )
     return Table(f"{subject.label}, bare", about, head, rows, notes)
 
 
@@ -65,7 +69,7 @@ def _bare_row(variant: str, batches: Sequence[int], found: Mapping[str, Any]) ->
     speeds = [significant(sizes.get(str(batch), {}).get("speed"), 3) for batch in batches]
     peak = max((row.get("peak_memory_bytes") or 0 for row in sizes.values()), default=0) or found["peak_memory_bytes"]
     shape = found.get("new_shape", {})
-    new = f"{shape['first_ms']:.4g}, then {shape['again_ms']:.3g}" if "first_ms" in shape else "fails"
+    new = f"{significant(shape['first_ms'])}, then {significant(shape['again_ms'])}" if "first_ms" in shape else "none"
     return [
         variant, *speeds, significant(first.get("p50_ms")), significant(first.get("p99_ms")), best or "–",
         significant(sizes[best]["rows_s"]) if best else "–", f"{peak / 1e6:.0f}", significant(found.get("warmup_s")),
@@ -171,12 +175,13 @@ def together(subject: Subject, variants: Sequence[str], results: Results) -> Tab
     for variant in variants:
         alone, both = (next(iter(_steps(found.get(part, {}), variant)), None) for part in ("alone", "both"))
         if alone and both:
-            cells_ = [f"{alone[key]:.3g} → {both[key]:.3g}" for key in ("p50_ms", "p99_ms")]
-            times = [f"{both[key] / alone[key]:.2f}×" for key in ("p50_ms", "p99_ms")]
-            rows.append([variant, f"{alone['offered_rps']:.4g}", cells_[0], times[0], cells_[1], times[1]])
+            pairs = [(alone[key], both[key]) for key in ("p50_ms", "p99_ms")]
+            found_ = [(f"{significant(a)} → {significant(b)}", f"{b / a:.2f}×" if a and b else "–") for a, b in pairs]
+            rows.append([variant, significant(alone["offered_rps"]), *found_[0], *found_[1]])
     head = ["variant", "rate/s each", "P50 alone → beside the other, ms", "", "P99", ""]
     notes = [str(found["failed"])] if "failed" in found else []
-    return Table(f"{subject.label}, two variants on one device", "", head, rows, notes)
+    about = "At the same rate each: by itself, and both at once."
+    return Table(f"{subject.label}, two variants on one device", about, head, rows, notes)
 
 
 def profiles(subject: Subject, variants: Sequence[str], results: Results) -> Iterator[Table]:

@@ -27,6 +27,8 @@ CELLS, RUNS, CACHE, LOGS, LOCK = "cells", "runs", "cache", "logs", ".lock"
 RATES = 5
 LONE = 8.0
 """The knee's objective, in latencies of a lone request to the eager variant."""
+MOST_RPS = 3000.0
+"""Higher rates are not driven: one load process is to be trusted, on a machine that serves, too."""
 SHARED = 0.3
 """Of what the eager variant can take bare, for the run in which two variants share the device."""
 
@@ -183,7 +185,8 @@ class Work:
         if cell.kind == "lone":
             return self._run(cell, url, [*words, "--mode", "single", "--step-seconds", f"{step:g}"])
         if cell.kind == "ramp":
-            rates = spread(0.15 * most[eager], 0.9 * max(most.values()), RATES)
+            highest = min(0.9 * max(most.values()), MOST_RPS)
+            rates = spread(min(0.15 * most[eager], highest / 4), highest, RATES)
             more = ["--mode", "ab", "--rounds", str(self.size.rounds), "--step-seconds", f"{step:g}"]
             return self._run(cell, url, [*words, *more, "--rates", ",".join(f"{rate:.4g}" for rate in rates)])
         if cell.kind == "knee":
@@ -195,8 +198,8 @@ class Work:
                 )
             more = ["--mode", "knee", "--guided", "on", "--slo", f"p99<{LONE * alone_ms:.3g}ms"]
             more += ["--budget-seconds", f"{self.size.budget_seconds:g}", "--step-seconds", f"{step:g}"]
-            return self._run(cell, url, [*words, *more, "--rates", f"{0.3 * most[eager]:.4g}"])
-        rate = SHARED * most[eager]
+            return self._run(cell, url, [*words, *more, "--rates", f"{min(0.3 * most[eager], MOST_RPS / 4):.4g}"])
+        rate = min(SHARED * most[eager], MOST_RPS / 2)
         words += ["--step-seconds", f"{2 * step:g}"]
         alone = self._run(cell, url, [*words, "--mode", "hold", "--rates", f"{rate:.4g}"], "alone")
         both = self._run(cell, url, [*words, "--mode", "mixed", "--rates", f"{2 * rate:.4g}"], "both")
