@@ -125,6 +125,8 @@ def serve_options(function: Function) -> Function:
 @click.option("--tls-cert", default="", help="PEM file of a certificate: HTTPS instead of HTTP")
 @click.option("--tls-key", default="", help="PEM file of its key")
 @click.option("--seed", type=int, default=0, show_default=True, help="of random weights")
+@click.option("--max-rows", type=int, help="of a request; beyond it it is refused [default: 64 batches]")
+@click.option("--max-body-bytes", type=int, default=64 << 20, show_default=True, help="of a request's body")
 @click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
 @click.option("--device-trace", default="", help="CSV of device samples that is played back instead of sampling")
 @click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")

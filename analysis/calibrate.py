@@ -17,8 +17,9 @@ import numpy as np
 
 from analysis import batching
 from analysis.batches import Batches, Bools, Ints, Observed, observe
+from analysis.fleet import Waking
 from analysis.occupation import SEEN as SEEN
-from analysis.occupation import by_size, gaps, grid, overhead, pressed, spread
+from analysis.occupation import by_size, gaps, grid, overhead, pressed, spread, waking
 from analysis.simulate import Fleet, Routing, Rule, Service
 from analysis.stats import Floats
 from analysis.words import significant
@@ -163,18 +164,26 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
     fitted, borrowed = _with_sizes_of(batches, drowned if good else [])
     if borrowed:
         notes.append(f"batches of {_sizes(borrowed)} requests were seen in overloaded steps only")
-    stages, known = by_size(fitted.requests, fitted.stages_s, most)
+    woken = waking(fitted)
+    # the first of a step is not known to have followed idleness
+    idle_s = np.where(fitted.follows, fitted.begun_s - fitted.ended_before_s, 0.0)
+    awake_s = fitted.stages_s - woken.after(idle_s)
+    if woken.extra_s:
+        notes.append(_wakes(woken))
+    stages, known = by_size(fitted.requests, awake_s, most)
     gap_s, gap_known = gaps(fitted, pressed(fitted, most, rule, found.wait_s), most)
     if not gap_known:
         notes.append("no batch began while others waited, so nothing is known of the pause between two batches")
     mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
     notes += _guessed(known) + _no_gain(mean_s, known)
-    own_s = np.maximum(fitted.stages_s + (mean_s - stages)[fitted.requests], LEAST_SHARE * fitted.stages_s)
+    own_s = np.maximum(awake_s + (mean_s - stages)[fitted.requests], LEAST_SHARE * fitted.stages_s)
     multipliers = own_s / mean_s[fitted.requests]
     overhead_s, alone_s = overhead(good or drowned, gap_s, most, rule, found.wait_s)
     median_s = float(np.median(overhead_s))
     lone_s = float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + found.wait_s
-    service = Service(mean_s, *spread(fitted.requests, multipliers, most), grid(overhead_s, OVERHEAD_POINTS))
+    service = Service(
+        mean_s, *spread(fitted.requests, multipliers, most), grid(overhead_s, OVERHEAD_POINTS), waking=woken
+    )
     notes += [sentence for sentence in (batching.warning(endpoint, found, service),) if sentence]
     compute_s = float(by_size(fitted.requests, fitted.compute_s, most)[0][1])
     open_steps = [one for one in good if not one.closed]
@@ -263,6 +272,11 @@ def _no_batches(endpoint: str, seen: Sequence[Observed]) -> str:
     if any(len(one.batches) for one in seen):
         return f"no step of {endpoint} can be trusted: {next(one.doubt for one in seen if one.doubt)}"
     return f"the answers of {endpoint} do not say what their batches took (server-timing), so no model can be fitted"
+
+
+def _wakes(woken: Waking) -> str:
+    extra, full = (significant(1e3 * seconds) for seconds in (woken.extra_s, woken.full_s))
+    return f"a batch takes up to {extra} ms longer where its replica was idle before, all of that after {full} ms"
 
 
 def _no_gain(mean_s: Floats, known: Bools) -> list[str]:

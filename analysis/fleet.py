@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,30 @@ ROUTERS = tuple(routing for routing in Routing if routing != Routing.ONE_QUEUE)
 """To replicas with a queue each."""
 
 
+class Waking(NamedTuple):
+    """What a batch takes longer where its replica was idle before: threads sleep, caches and clocks cool.
+
+    Nothing up to `from_s` of idleness, all of `extra_s` from `full_s` on, and on a straight line between.
+    """
+
+    from_s: float = 0.0
+    full_s: float = 0.0
+    extra_s: float = 0.0
+
+    def after(self, idle_s: Floats) -> Floats:
+        """
+        >>> Waking(0.1, 0.3, 0.008).after(np.array([0.05, 0.2, np.inf])).tolist()
+        [0.0, 0.004, 0.008]
+        """
+        if not self.extra_s:
+            return np.zeros(len(idle_s))
+        found: Floats = np.interp(idle_s, (self.from_s, self.full_s), (0.0, self.extra_s))
+        return found
+
+
+AWAKE = Waking()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Service:
     """What one replica needs for a batch, by the requests in it."""
@@ -59,6 +83,7 @@ class Service:
     """(M2,), a power of two: a grid of quantiles of what a request spends outside the replica; occupies nothing."""
     answer_s: float = 0.0
     """From the end of the occupation until the answer leaves; occupies nothing."""
+    waking: Waking = AWAKE
 
     def __post_init__(self) -> None:
         if not self.max_batch or not (self.mean_s[1:] > 0).all():
@@ -91,7 +116,8 @@ class Service:
 
     def scaled(self, factor: float) -> Service:
         """With every batch taking so many times as long."""
-        return replace(self, mean_s=self.mean_s * factor)
+        waking = self.waking._replace(extra_s=self.waking.extra_s * factor)
+        return replace(self, mean_s=self.mean_s * factor, waking=waking)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -100,6 +126,7 @@ class Service:
             "spread_class": self.spread_class.tolist(),
             "overhead_s": self.overhead_s.tolist(),
             "answer_s": self.answer_s,
+            "waking": self.waking._asdict(),
         }
 
     @classmethod
@@ -110,6 +137,7 @@ class Service:
             np.asarray(found["spread_class"], dtype=np.int64),
             np.asarray(found["overhead_s"], dtype=np.float64),
             float(found.get("answer_s", 0.0)),
+            Waking(**found.get("waking", {})),
         )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.batches import Batches, Bools, Ints, Observed
+from analysis.fleet import AWAKE, Waking
 from analysis.simulate import Rule
 from analysis.stats import Floats
 
@@ -27,6 +28,12 @@ OWN_GAP = 100
 SPREAD_POINTS = 512
 HOLE_S = 0.010
 """A pause between two batches longer than this, and longer than the batch, hides one that is not in the rows."""
+
+
+IDLE_S = (0.0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0)
+"""Ends of the ramp that are tried."""
+SURE, WORTH = 5.0, 0.03
+"""Standard errors, and share of a batch's time, from which waking counts."""
 
 
 def by_size(sizes: Ints, values: Floats, most: int) -> tuple[Floats, Bools]:
@@ -74,6 +81,33 @@ def pressed(batches: Batches, most: int, rule: Rule, wait_s: float) -> Bools:
     else:
         ready_s = np.where(full, batches.last_s, np.inf)
     return batches.follows & (ready_s < batches.ended_before_s)
+
+
+def waking(batches: Batches) -> Waking:
+    """What those of the commonest size take longer after idleness, where that is more than chance and worth a word.
+
+    The least squares of a level and a ramp, whose two ends are tried.
+    """
+    usual = np.bincount(batches.requests).argmax()
+    mine = batches.follows & (batches.requests == usual)
+    idle_s = (batches.begun_s - batches.ended_before_s)[mine]
+    if int(mine.sum()) < 2 * OWN_GAP:
+        return AWAKE
+    # what took very long had another reason
+    took_s = np.minimum(batches.stages_s[mine], np.quantile(batches.stages_s[mine], 0.99))
+    best, least = AWAKE, np.inf
+    for place, from_s in enumerate(IDLE_S):
+        for full_s in IDLE_S[place + 1 :]:
+            if not OWN_GAP <= int((idle_s > (from_s + full_s) / 2).sum()) <= len(idle_s) - OWN_GAP:
+                continue
+            ramp = Waking(from_s, full_s, 1.0).after(idle_s)
+            ramp -= ramp.mean()
+            extra_s = float(ramp @ took_s / (ramp @ ramp))
+            left = took_s - took_s.mean() - extra_s * ramp
+            error_s = math.sqrt(float(left @ left) / len(left) / float(ramp @ ramp))
+            if float(left @ left) < least and extra_s > max(SURE * error_s, WORTH * float(took_s.mean())):
+                best, least = Waking(from_s, full_s, extra_s), float(left @ left)
+    return best
 
 
 def gaps(batches: Batches, forced: Bools, most: int) -> tuple[Floats, bool]:

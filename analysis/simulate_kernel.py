@@ -36,7 +36,7 @@ REPLICA = np.dtype(
         ("open", "i4"),  # AWAITING: in the batch that is being made; BLOCKING: left over when the batch that runs began
         ("opened", "i4"),  # AWAITING: the oldest in the batch that is being made
         ("closed", "i4"),  # AWAITING: batches that wait until the replica is free
-        ("spare", "i8"),
+        ("ended_s", "f8"),  # when the last batch was done
     ],
     align=True,
 )
@@ -48,6 +48,7 @@ class World(NamedTuple):
 
     arrivals_s: Any
     mean_s: Any
+    waking: Any
     spread: Any
     spread_class: Any
     rule: Any
@@ -163,11 +164,20 @@ def weigh(w: World, r: int, up: bool) -> None:
 
 
 @_compiled
+def _waking_s(w: World, idle_s: float) -> Any:
+    from_s, full_s, extra_s = w.waking
+    if idle_s >= full_s:
+        return extra_s
+    return extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
+
+
+@_compiled
 def _start(w: World, r: int, now_s: float, size: int) -> None:
     """The oldest of those that wait run."""
     x = w.replicas[r]
     of = w.spread_class[size]
     busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, x.head) & (w.spread.shape[1] - 1)]
+    busy_s += _waking_s(w, now_s - x.ended_s)
     done_s = now_s + busy_s
     i = x.first = x.head
     for _ in range(size):
@@ -247,6 +257,7 @@ def _advance(w: World, r: int, until_s: float) -> None:
         if now_s == x.done_s:
             x.running = 0
             x.done_s = math.inf
+            x.ended_s = now_s
         _decide(w, r, now_s)
 
 
@@ -316,14 +327,15 @@ def share(w: World) -> None:
     for r in range(w.replicas.shape[0]):
         _put(w.events, r, -math.inf)
     while i < n:
-        r = _lowest(w.events)
-        ready_s = max(w.events[1], w.arrivals_s[i])
+        r, free_s = _lowest(w.events), w.events[1]
+        ready_s = max(free_s, w.arrivals_s[i])
         close_s, size = ready_s + w.wait_s, 1
         while size < w.max_batch and i + size < n and w.arrivals_s[i + size] <= close_s:
             size += 1
         start_s = max(ready_s, w.arrivals_s[i + size - 1]) if size == w.max_batch else close_s
         of = w.spread_class[size]
         busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, i) & (w.spread.shape[1] - 1)]
+        busy_s += _waking_s(w, start_s - free_s)
         for j in range(i, i + size):
             w.latency_s[j] = start_s + busy_s - w.arrivals_s[j]
         _put(w.events, r, start_s + busy_s)
@@ -370,6 +382,7 @@ def fail(w: World, r: int, now_s: float) -> Any:
         w.busy_s[0] -= x.done_s - now_s
     x.waiting = x.running = x.open = x.closed = 0
     x.next_s = x.done_s = x.close_s = math.inf
+    x.ended_s = -math.inf
     if w.routing == LEAST:
         _put(w.events, r, math.inf)
     return lost

@@ -192,7 +192,8 @@ def check(options: ServeOptions) -> None:
         raise ServeError(f"unknown ingress '{options.ingress}'; known are {', '.join(WAYS)}")
     if options.max_replicas is not None and options.max_replicas < options.replicas:
         raise ServeError("max_replicas must be at least replicas")
-    for name, least in (("replicas", 1), ("max_queue", 1), ("max_wait_ms", 0), ("sample_ms", MIN_PERIOD_MS)):
+    leasts = {"replicas": 1, "max_queue": 1, "max_body_bytes": 1, "max_wait_ms": 0, "sample_ms": MIN_PERIOD_MS}
+    for name, least in leasts.items():
         if getattr(options, name) < least:
             raise ServeError(f"{name} must be at least {least}")
     if not 0 <= options.parity_share <= 1:

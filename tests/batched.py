@@ -34,6 +34,8 @@ class Server:
     """There and back, each; half of it again at random."""
     replicas: int = 1
     """Taken in turn."""
+    waking: tuple[float, float, float] = (0.0, 1.0, 0.0)
+    """After so many seconds of idleness a batch takes longer, after so many by so much."""
     said: dict[str, Any] = field(default_factory=dict)
     """More parameters of the endpoint."""
 
@@ -91,7 +93,9 @@ def batched(received_s: Floats, server: Server, rng: np.random.Generator) -> lis
                 begun = max(ready, min(ready + wait, full))
                 end, leftover = until(begun), 0
             closed = begun
-        service = server.service_s(end - i, rng)
+        from_s, full_s, extra_s = server.waking
+        asleep = min(1.0, max(0.0, (begun - free - from_s) / (full_s - from_s)))
+        service = server.service_s(end - i, rng) + extra_s * asleep
         found.append((begun, service, i, end))
         free = begun + service + server.gap_s
         i = end

@@ -48,6 +48,7 @@ class Replica:
         self.outages = 0
         self.queue: list[int] = []
         self.running: list[int] = []
+        self.ended_s = -math.inf
         self.until_s: float | None = None
         self.current = self.alarm = -1
         """Numbers of the batch that runs and of the timer that counts; others are void."""
@@ -77,12 +78,15 @@ class Replica:
         service = self.fleet.service
         grid = service.spread[service.spread_class[len(batch)]]
         seconds = service.mean_s[len(batch)] * grid[mixed(self.fleet.seed, batch[0]) % len(grid)]
+        idle_s, (from_s, full_s, extra_s) = now_s - self.ended_s, service.waking
+        seconds += extra_s if idle_s >= full_s else extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
         self.running, self.current = batch, next(self.fleet.numbers)
         self.fleet.batches[len(batch)] += 1
         self.fleet.push(now_s + seconds, DONE, self, self.current)
 
     def forget(self) -> None:
         self.queue, self.running, self.until_s = [], [], None
+        self.ended_s = -math.inf
 
     # what happens to it
 
@@ -263,7 +267,7 @@ class Heaped:
             elif what == DONE and which == replica.current:
                 for request in replica.running:
                     found[request] = now_s - arrivals_s[request]
-                replica.running, replica.changed = [], next(self.numbers)
+                replica.running, replica.changed, replica.ended_s = [], next(self.numbers), now_s
                 replica.free(now_s)
             elif what == TIMER and which == replica.alarm:
                 replica.turn(now_s)

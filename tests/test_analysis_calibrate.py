@@ -9,12 +9,14 @@ from batched import Server, batched_run, linear, poisson
 from folders import Load, Waveform, make_run, rewrite
 
 import analysis
+from analysis import words
 from analysis.batches import observe
 from analysis.calibrate import Calibration, CalibrationError, calibrate, observed
+from analysis.fleet import AWAKE
 from analysis.occupation import by_size
 from analysis.records import Manifest
 from analysis.simulate import Routing, Rule, simulate
-from analysis.validate import validate
+from analysis.validate import measured, replay, validate
 
 GAP_S = 0.0006
 FIXED_S, EACH_S = 0.004, 0.001
@@ -62,6 +64,22 @@ def test_occupation_is_the_time_between_two_begins_while_somebody_waited(model):
     # the pause does not vary, the stages do, by a tenth
     assert spread[model.service.spread_class[4]].std() == pytest.approx(0.1 * 8 / 8.6, rel=0.1)
     assert len(spread[0]) & (len(spread[0]) - 1) == 0
+
+
+def test_a_replica_that_was_idle_takes_longer(tmp_path, model):
+    assert model.service.waking == AWAKE
+    sleepy = steady(waking=(0.02, 0.1, 0.004))
+    batched_run(tmp_path / "it", sleepy, [15, 60, 200, 400], seconds=60)
+    run = analysis.load(tmp_path / "it")
+    model = calibrate([run], "m/a")
+    from_s, full_s, extra_s = model.service.waking
+    assert (from_s, full_s) == (0.02, 0.1)
+    assert extra_s == pytest.approx(0.004, rel=0.05)
+    assert model.service.mean_s[1:] == pytest.approx(FIXED_S + EACH_S * SIZES + GAP_S, rel=0.02)
+    assert f"up to {words.significant(1e3 * extra_s)} ms longer" in model.notes[0]
+    for step in observed([run], "m/a"):
+        said, found = replay(step, model.fleet(1), 1)[0], measured(step, model)
+        assert (said.p50_ms, said.p99_ms) == pytest.approx((found.p50_ms, found.p99_ms), rel=0.05)
 
 
 def test_overhead_is_what_waiting_and_occupation_do_not_explain(model):

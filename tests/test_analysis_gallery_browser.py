@@ -244,8 +244,6 @@ def test_numbers_are_written_as_in_the_reports(browser: Browser, runs: tuple[Pat
         1e6,
         *(10 ** rng.uniform(-4, 7) for _ in range(500)),
     ]
-    found = page.evaluate(
-        "values => values.map(value => comparison.significant(value))", json.loads(json.dumps(values))
-    )
+    found = page.evaluate("values => values.map(value => chart.significant(value))", json.loads(json.dumps(values)))
     assert found == [words.significant(value) for value in values]
     page.close()

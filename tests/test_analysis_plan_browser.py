@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Page
 from test_analysis_report import EVIL
 
 from analysis import words
+from analysis.fleet import Waking
 from analysis.prices import Prices
 from analysis.report import planpage
 from analysis.simulate import Fleet, Outage, Routing, Rule, simulate
@@ -76,7 +77,8 @@ def same(bench: Page, arrivals_s: Any, fleet: Fleet, seed: int = 3) -> dict[str,
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize("rule", list(Rule))
 def test_latencies_are_those_of_the_simulator(bench: Page, rule: Rule, routing: Routing, replicas: int) -> None:
-    fleet = fleet_of(service(4.0, 0.7), replicas, rule=rule, routing=routing, queue=0)
+    sleepy = replace(service(4.0, 0.7), waking=Waking(0.002, 0.05, 0.003))
+    fleet = fleet_of(sleepy, replicas, rule=rule, routing=routing, queue=0)
     for load in (0.15, 0.7, 0.98):
         same(bench, draw(3000, 5, 1.0) / (load * fleet.limit_rps), fleet)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from heaped import Heaped
 
-from analysis.fleet import ROUTERS, Autoscaling
+from analysis.fleet import AWAKE, ROUTERS, Autoscaling, Waking
 from analysis.queueing import mdc_latency_s, mmc_latency_s
 from analysis.simulate import Fleet, Outage, Routing, Rule, Service, knee, simulate
 
@@ -36,7 +36,8 @@ def test_every_request_takes_as_long_as_in_a_plain_simulation(rule, routing):
     kinds = itertools.product((1, 3), (1, 4), (0.0, 0.004, 0.02), (0.3, 0.9, 1.5), (0, 5), ((), OUTAGES))
     seen = 0
     for seed, (replicas, most, wait_s, load, queue, outages) in enumerate(kinds):
-        service = affine(most, spread=SPREAD)
+        waking = Waking(0.002, 0.03, 0.004) if seed % 2 else AWAKE
+        service = replace(affine(most, spread=SPREAD), waking=waking)
         outages = tuple(outage for outage in outages if outage.replica < replicas)
         fleet = Fleet(service, replicas, most, wait_s, rule, routing, queue, outages)
         arrivals_s = poisson(load * fleet.limit_rps, 300, seed)
@@ -66,6 +67,15 @@ def test_a_full_queue_refuses_and_a_lost_replica_loses_what_it_holds():
     assert found.quantile(40, 0) == pytest.approx(1.9)
     assert found.keeps(40, 2.0, 0)
     assert not found.keeps(41, 2.0, 0)
+
+
+def test_a_replica_that_was_idle_takes_longer_for_its_next_batch():
+    service = replace(affine(1, fixed_s=0.9, each_s=0.1), waking=Waking(1.0, 3.0, 0.4))
+    fleet = Fleet(service, 1, 1, 0.0, Rule.OPPORTUNISTIC, Routing.LEAST)
+    # at first, after half a second, at once, after two seconds, after a minute
+    found = simulate(np.array([0.0, 1.9, 2.5, 5.9, 67.1]), fleet)
+    assert found.latency_s.tolist() == pytest.approx([1.4, 1.0, 1.4, 1.2, 1.4])
+    assert found.busy_s == pytest.approx(6.0)
 
 
 def test_the_same_seed_gives_the_same_and_another_one_another():
@@ -129,7 +139,8 @@ def test_one_queue_of_single_requests_is_mmc(replicas, load):
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.004])
 def test_one_queue_of_one_replica_is_that_replicas_own(wait_s):
-    fleet = Fleet(affine(4, spread=SPREAD), 1, 4, wait_s, Rule.OPPORTUNISTIC, Routing.ROUND_ROBIN)
+    service = replace(affine(4, spread=SPREAD), waking=Waking(0.001, 0.02, 0.003))
+    fleet = Fleet(service, 1, 4, wait_s, Rule.OPPORTUNISTIC, Routing.ROUND_ROBIN)
     arrivals_s = poisson(0.7 * fleet.limit_rps, 5000)
     own, one = simulate(arrivals_s, fleet), simulate(arrivals_s, replace(fleet, routing=Routing.ONE_QUEUE))
     assert one.latency_s.tolist() == pytest.approx(own.latency_s.tolist(), abs=1e-12)

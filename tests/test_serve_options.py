@@ -24,6 +24,8 @@ NULL = ServeOptions(("null",), ("eager",), port=0)
         ({"device": "tpu"}, "unknown device 'tpu'; known are auto, cpu, cuda"),
         ({"replicas": 0}, "replicas must be at least 1"),
         ({"max_batch": 0}, "max_batch must be at least 1"),
+        ({"max_rows": 0}, "max_rows must be at least 1"),
+        ({"max_body_bytes": 0}, "max_body_bytes must be at least 1"),
         ({"buckets": (1, 0)}, "buckets must be different numbers of rows, each at least 1"),
         ({"buckets": (4, 4)}, "buckets must be different numbers of rows"),
         ({"buckets": (1, 4), "max_batch": 8}, "name buckets or max_batch, not both"),

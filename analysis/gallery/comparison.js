@@ -1,37 +1,10 @@
-// Two runs side by side, drawn from what the page embeds; numbers are written as `analysis.words` writes them.
+// Two runs side by side, drawn from what the page embeds.
 const comparison = (() => {
-  const HEIGHT = 320, WIDTH = 1000;
+  const { tag, significant, ms, rate } = chart;
+  const HEIGHT = 320;
   const LEVEL = ["endpoint", "rate", "concurrency", "offered", "achieved", "p50", "p99", "low", "high", "joules",
     "rounds", "errors", "doubtful"];
 
-  const fill = (node, attributes, children) => {
-    for (const [key, value] of Object.entries(attributes)) if (value != null) node.setAttribute(key, value);
-    node.append(...children.flat(Infinity).filter((child) => child != null));
-    return node;
-  };
-  const tag = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
-  const svg = (name, attributes = {}, ...children) =>
-    fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
-
-  // numbers
-  const significant = (value, digits = 3) => {
-    if (value == null) return "–";
-    if (value === Infinity) return "∞";
-    if (value === 0) return "0";
-    const number = Number(value.toPrecision(12)), size = Math.abs(number);
-    const wanted = digits - (digits > 2 && size < 0.1);
-    const decimals = Number.isInteger(number) ? 0 : Math.max(0, wanted - 1 - Math.floor(Math.log10(size)));
-    // a tie goes to the even digit, as Python rounds; toFixed would round it up
-    const scaled = size * 10 ** decimals, below = Math.floor(scaled);
-    const tie = Number.isInteger(size * 2 ** (decimals + 1)) && scaled - below === 0.5;
-    const text = (tie ? (below + (below % 2)) / 10 ** decimals : size).toFixed(decimals);
-    return (number < 0 ? "−" : "") + (decimals ? text : Number(text).toLocaleString("en"));
-  };
-  const unit = (suffix) => (value) => {
-    const text = significant(value);
-    return text === "–" || text === "∞" ? text : text + suffix;
-  };
-  const ms = unit("\u00a0ms"), rate = unit("/s");
   const asked = (level) => (level.concurrency ? `${level.concurrency} under way` : rate(level.rate));
   const span = (level) => (level.low == null || level.high == null ? "" : ` (${significant(level.low)}–${significant(level.high)})`);
   const ratio = (a, b) => (a && b != null && a !== Infinity && b !== Infinity ? `${significant(b / a)}×` : "–");
@@ -45,91 +18,46 @@ const comparison = (() => {
     });
 
   // the drawing
-  const scale = (low, high, log) =>
-    Object.assign((value) => (log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low)),
-      { low, high, log });
-  const fitting = (values) => {
-    const found = values.filter((value) => value > 0 && value < Infinity);
-    const [least, most] = found.length ? [Math.min(...found), Math.max(...found)] : [0, 1];
-    return least && most / least > 12 ? scale(least / 1.25, most * 1.25, true) : scale(0, most * 1.06, false);
-  };
-  const ticks = ({ low, high, log }, most) => {
-    if (log) {
-      const decades = Array.from({ length: 14 }, (_, k) => 10 ** (k + Math.floor(Math.log10(low))));
-      for (const steps of [[1, 2, 5], [1, 3], [1]]) {
-        const found = decades.flatMap((decade) => steps.map((m) => m * decade)).filter((v) => v >= low && v <= high);
-        if (found.length <= most || steps.length === 1) return found;
-      }
-    }
-    const power = 10 ** Math.floor(Math.log10((high - low) / most));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((size) => size >= ((high - low) / most) * 0.999);
-    return Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, k) => Number((k * step).toPrecision(12)));
-  };
-
-  const chart = (series, limits, tip) => {
-    const levels = series.flatMap(({ levels }) => levels);
-    const x = scale(0, Math.max(...levels.map((level) => level.offered)) * 1.04, false);
-    const y = fitting([...levels.flatMap(({ p50, p99, low, high }) => [p50, p99, low, high]), ...limits.map((v) => v * 1.1)]);
-    const left = (value) => `${(100 * x(value)).toFixed(2)}%`;
-    const top = (value) => (value === Infinity ? 0 : Number((HEIGHT * (1 - y(value))).toFixed(1)));
-    const marks = [];
-    for (const value of ticks(y, 9)) {
-      const text = value < 1000 ? `${value.toLocaleString("en")}\u00a0ms` : `${(value / 1000).toLocaleString("en")}\u00a0s`;
-      marks.push(svg("line", { x1: 0, x2: "100%", y1: top(value), y2: top(value), class: "grid" }),
-        svg("text", { x: -8, y: top(value), dy: "0.32em", "text-anchor": "end" }, text));
-    }
-    marks.push(svg("line", { x1: 0, x2: "100%", y1: HEIGHT, y2: HEIGHT, class: "axis" }));
-    const below = ticks(x, 9);
-    for (const [k, value] of below.entries()) {
-      marks.push(svg("text", { x: left(value), y: HEIGHT + 18, "text-anchor": "middle",
-        class: k % 2 && below.length > 5 ? "odd" : null }, `${value.toLocaleString("en")}/s`));
-    }
-    for (const limit of limits) marks.push(svg("line", { x1: 0, x2: "100%", y1: top(limit), y2: top(limit), class: "slo" }));
+  const drawn = (series, limits) => {
+    const levels = series.flatMap(({ levels: mine }) => mine);
+    const x = chart.scale(0, Math.max(...levels.map((level) => level.offered)) * 1.04);
+    const y = chart.fitting([...levels.flatMap(({ p50, p99, low, high }) => [p50, p99, low, high]), ...limits.map((v) => v * 1.1)]);
+    const panel = chart.panel(x, y, HEIGHT);
+    panel.grid(chart.ticks(y, 9).map((value) => [value, chart.latency(value)]));
+    panel.xTicks(chart.ticks(x, 9).map((value) => [value, `${chart.tick(value)}/s`]));
+    for (const limit of limits) panel.rule(limit, "slo");
     for (const { number, colour, side, levels: mine } of series) {
       const known = mine.filter((level) => level.p99 != null);
-      const own = { "data-series": number };
-      for (const level of known.filter(({ low, high }) => low != null && high != null)) {
-        marks.push(svg("line", { x1: left(level.offered), x2: left(level.offered), y1: top(level.low), y2: top(level.high),
-          class: `whisker s${colour}`, ...own }));
+      for (const { offered, low, high } of known) {
+        if (low != null && high != null) panel.whisker(offered, low, high, `whisker s${colour}`, number);
       }
-      const places = known.map((level) => `${(WIDTH * x(level.offered)).toFixed(1)} ${top(level.p99)}`);
-      if (places.length > 1) {
-        marks.push(svg("svg", { width: "100%", height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none",
-          class: "stretched", ...own }, svg("path", { d: `M${places.join("L")}`, class: `p99 ${side} s${colour}` })));
-      }
-      for (const level of known) {
-        const shape = level.p99 === Infinity ? "M-5 0L0-9L5 0Z" : side === "A" ? "M-4 0A4 4 0 1 1 4 0A4 4 0 1 1-4 0Z" : "M0-5.5L5.5 0L0 5.5L-5.5 0Z";
-        marks.push(svg("svg", { x: left(level.offered), y: top(level.p99), class: "mark", ...own },
-          svg("path", { d: shape, class: `dot s${colour}${level.doubtful ? " hollow" : ""}` })));
+      panel.line(known.map(({ offered, p99 }) => [offered, p99]), `p99 ${side} s${colour}`, number);
+      for (const { offered, p99, doubtful } of known) {
+        panel.dot(offered, p99, `dot s${colour}${doubtful ? " hollow" : ""}`, { diamond: side === "B", series: number });
       }
     }
-    const drawing = svg("svg", { width: "100%", height: HEIGHT + 40, class: "plot", role: "img",
-      "aria-label": "P99 over offered rate of both runs; the table below has the values" },
-      svg("svg", { y: 14, class: "mark" }, marks));
-    const probe = tag("div", { class: "probe", tabindex: 0, role: "slider", "aria-label": "Values, with the arrow keys",
-      "aria-valuemin": 0, "aria-valuenow": 0, "aria-valuetext": "press an arrow key to read values" });
-    const cross = tag("div", { class: "cross", hidden: "" });
+    const drawing = panel.svg("P99 over offered rate of both runs; the table below has the values", 14, 26);
     const off = new Set();
-    const buttons = series.map(({ number, colour, side, endpoint }) =>
-      tag("button", { type: "button", "aria-pressed": "true" },
-        tag("i", { class: `swatch ${side} s${colour}` }), `${side} ${endpoint}`));
-    for (const [k, button] of buttons.entries()) {
+    const buttons = series.map(({ number, colour, side, endpoint }) => {
+      const button = tag("button", { type: "button", "aria-pressed": "true" },
+        tag("i", { class: `swatch ${side} s${colour}` }), `${side} ${endpoint}`);
       button.addEventListener("click", () => {
-        if (!off.delete(k)) off.add(k);
-        button.setAttribute("aria-pressed", String(!off.has(k)));
-        for (const mark of drawing.querySelectorAll(`[data-series="${k}"]`)) mark.classList.toggle("off", off.has(k));
+        if (!off.delete(number)) off.add(number);
+        button.setAttribute("aria-pressed", String(!off.has(number)));
+        for (const mark of drawing.querySelectorAll(`[data-series="${number}"]`)) mark.classList.toggle("off", off.has(number));
       });
-    }
-    hover(probe, cross, tip, places(series, x), off);
+      return button;
+    });
     const notes = [["p99 A", "A"], ["p99 B", "B"], ...(limits.length ? [["slo", "objective"]] : []),
       ...(levels.some((level) => level.doubtful) ? [["hollow", "overloaded or not trusted"]] : []),
       ...(levels.some((level) => level.p99 === Infinity) ? [["arrow", "infinite: lost to failures"]] : [])];
+    const title = "P99 against offered rate";
     return tag("figure", { id: "overlaid" },
-      tag("figcaption", {}, tag("strong", {}, "P99 against offered rate"), " ",
+      tag("figcaption", {}, tag("strong", {}, title), " ",
         tag("span", {}, "Latency from the intended start; bars: 95 % intervals of P99.")),
       tag("div", { class: "legend", role: "group", "aria-label": "Show or hide series" }, buttons,
         notes.map(([kind, text]) => tag("span", { class: "note" }, tag("i", { class: `key ${kind}` }), text))),
-      tag("div", { class: "plots" }, drawing, probe, cross));
+      chart.plots(drawing, title, places(series, x), { off: () => off }));
   };
 
   /** Per load the values of all series there. */
@@ -138,48 +66,13 @@ const comparison = (() => {
     for (const { number, colour, side, endpoint, levels } of series) {
       for (const level of levels) {
         const text = asked(level);
-        if (!found.has(text)) found.set(text, { at: x(level.offered), text, values: [] });
+        if (!found.has(text)) found.set(text, { at: x(level.offered), title: `${text} asked for`, values: [] });
         const failed = level.errors ? `, ${significant(level.errors)} failed` : "";
-        found.get(text).values.push({ number, colour, label: `${side} ${endpoint}`,
-          value: `P99 ${ms(level.p99)}${span(level)}, P50 ${ms(level.p50)}${failed}` });
+        found.get(text).values.push([number, `${side} ${endpoint}`,
+          `P99 ${ms(level.p99)}${span(level)}, P50 ${ms(level.p50)}${failed}`, colour]);
       }
     }
     return [...found.values()].sort((a, b) => a.at - b.at);
-  };
-
-  const hover = (probe, cross, tip, found, off) => {
-    let at = -1;
-    const leave = () => { cross.hidden = tip.hidden = true; };
-    const show = (index) => {
-      at = Math.min(found.length - 1, Math.max(0, index));
-      const place = found[at], box = probe.getBoundingClientRect();
-      const shown = place.values.filter(({ number }) => !off.has(number));
-      const rows = shown.map(({ colour, label, value }) =>
-        tag("tr", {}, tag("td", { class: `s${colour}` }, label), tag("td", {}, value)));
-      tip.replaceChildren(tag("b", {}, `${place.text} asked for`), tag("table", {}, tag("tbody", {}, rows)));
-      tip.hidden = cross.hidden = false;
-      cross.style.left = `${100 * place.at}%`;
-      const width = tip.getBoundingClientRect().width, right = box.left + box.width * place.at + 14;
-      const side = right + width > innerWidth - 8 ? right - 28 - width : right;
-      tip.style.left = `${scrollX + Math.max(8, Math.min(side, innerWidth - width - 8))}px`;
-      tip.style.top = `${scrollY + box.top + 24}px`;
-      probe.setAttribute("aria-valuenow", at);
-      probe.setAttribute("aria-valuetext", [place.text, ...shown.map(({ label, value }) => `${label} ${value}`)].join("; "));
-    };
-    probe.setAttribute("aria-valuemax", Math.max(0, found.length - 1));
-    probe.addEventListener("pointermove", (event) => {
-      const box = probe.getBoundingClientRect(), x = (event.clientX - box.left) / box.width;
-      show(found.reduce((best, place, k) => (Math.abs(place.at - x) < Math.abs(found[best].at - x) ? k : best), 0));
-    });
-    probe.addEventListener("pointerleave", leave);
-    probe.addEventListener("blur", leave);
-    probe.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") leave();
-      const to = { ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: at - 1, ArrowDown: at - 1, Home: 0, End: found.length }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      show(to);
-    });
   };
 
   // the tables
@@ -239,7 +132,7 @@ const comparison = (() => {
   const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
 
   /** Everything of the section, for runs of the embedded `data`. */
-  const parts = (data, a, b, tip) => {
+  const parts = (data, a, b) => {
     const [left, right] = [levelsOf(a), levelsOf(b)];
     const names = [...new Set([...left, ...right].map((level) => level.endpoint))];
     const series = [["A", left], ["B", right]].flatMap(([side, levels], k) =>
@@ -253,7 +146,7 @@ const comparison = (() => {
       tag("h2", { tabindex: -1 }, "Two runs side by side"),
       tag("div", { class: "cards" }, card("A", a, data.states), card("B", b, data.states)),
       tag("h3", {}, "What differs in what they ran on"), differences(data, a, b),
-      chart(series, [...new Set([...a.limits, ...b.limits])], tip),
+      drawn(series, [...new Set([...a.limits, ...b.limits])]),
       tag("h3", {}, "Figure by figure"), figures(left, right),
       thinned ? tag("p", {}, `Of more than ${data.most} loads of an endpoint only some are kept here.`) : null,
       tag("p", {}, "An interval knows only its own run: where two are apart, something differs; where they overlap, something still may. The statistical answer, from all requests of both runs:"),
@@ -261,5 +154,5 @@ const comparison = (() => {
     ].flat(Infinity).filter((part) => part);
   };
 
-  return { parts, significant };
+  return { parts };
 })();

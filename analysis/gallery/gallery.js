@@ -62,7 +62,7 @@
     const found = names.map((name) => data.runs.find((run) => run.name === name && run.levels.length));
     if (found[0] && found[1]) {
       choose(names);
-      section.append(...comparison.parts(data, ...found, document.querySelector(".tip")));
+      section.append(...comparison.parts(data, ...found));
     } else {
       const back = Object.assign(document.createElement("a"), { href: "#runs", textContent: "← all runs" });
       const missing = names.find((_, k) => !found[k]);

@@ -15,7 +15,7 @@ from analysis import words
 from analysis.entry import STATES, Entry, Level, thinned
 from analysis.gallery.listing import Remarks, table
 from analysis.gallery.trend import MOST_TRENDS, Trend, chart, trends
-from analysis.report.document import THEME, document, parts
+from analysis.report.document import THEME, chart_script, document, parts
 from analysis.report.markup import Child, Html, embedded, tag
 
 GENERATOR = "headroom report --index"
@@ -29,7 +29,8 @@ MOST_TEXT = 600
 
 def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
     """The whole page; `folder` is how a command names the runs' folder."""
-    script, style = (parts(kind) + "\n" + _own(kind) for kind in ("js", "css"))
+    script = "\n".join([parts("js"), chart_script(), _own("comparison.js"), _own("gallery.js")])
+    style = parts("css") + "\n" + _own("gallery.css")
     over_time = trends(entries)
     body = (
         tag("a", "Skip to the runs", href="#main", class_="skip"),
@@ -48,9 +49,8 @@ def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
     return document(f"Runs in {folder} · headroom", body, style=style, script=script, generator=GENERATOR)
 
 
-def _own(kind: str) -> str:
-    names = {"js": ("comparison.js", "gallery.js"), "css": ("gallery.css",)}[kind]
-    return "\n".join((files(__package__) / name).read_text(encoding="utf-8") for name in names)
+def _own(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
 
 
 def _section(id_: str, title: str, body: Child) -> Html:

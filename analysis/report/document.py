@@ -18,6 +18,11 @@ def parts(kind: str) -> str:
     return "\n".join(part.read_text(encoding="utf-8") for part in ordered)
 
 
+def chart_script() -> str:
+    """The script of pages that draw figures themselves."""
+    return (files(__package__) / "live" / "chart.js").read_text(encoding="utf-8")
+
+
 def document(
     title: str, body: Child, *, style: str, script: str, generator: str = "headroom", workers: bool = False
 ) -> str:

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from analysis.report.document import THEME, document, parts
+from analysis.report.document import THEME, chart_script, document, parts
 from analysis.report.markup import Child, Html, embedded, tag
 from analysis.report.plancontrols import controls
 from analysis.report.plansections import sections
 from analysis.report.planview import PlanView, percent
 from analysis.validate import GATE
 
-SCRIPTS = ("simulator.js", "sizing.js", "chart.js", "wording.js", "drawing.js", "plan.js")
+SCRIPTS = ("simulator.js", "sizing.js", "wording.js", "drawing.js", "plan.js")
 CONTROLLED = ("--rate", "--slo", "--n-plus", "--burst", "--max-batch", "--max-wait-ms", "--gpu-hour", "--kwh", "--co2")
 """Options that the controls say, which a copied command leaves out of the one that made the plan."""
 DROPPED = (*CONTROLLED, "--out", "--endpoint")
@@ -45,7 +45,7 @@ def page(found: Mapping[str, Any]) -> str:
         ),
         tag("div", embedded(_embedded(view)), id="plan", hidden=True),
     )
-    script = "\n".join([parts("js"), *(_own(name) for name in SCRIPTS)])
+    script = "\n".join([parts("js"), chart_script(), *(_own(name) for name in SCRIPTS)])
     style = parts("css") + "\n" + _own("plan.css")
     return document(f"{title} · headroom", body, style=style, script=script, workers=True)
 

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from scipy.stats import theilslopes
 
 ROOT = Path(__file__).parents[2]
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # instead of this folder, whose coverage.py is not the package
@@ -281,7 +282,8 @@ class Watched:
             await asyncio.sleep(WATCH_S)
 
     def grown(self, alone: list[tuple[float, float]]) -> dict[str, dict[str, Any]]:
-        """Of each process: medians of the rounds alone, and the slope through the second half of them."""
+        """Of each process: medians of the rounds alone; the slope through the second half of them (Theil–Sen, with
+        its interval of 95 %)."""
         found: dict[str, dict[str, Any]] = {}
         for name in sorted({sample[1] for sample in self.samples}):
             rounds = []
@@ -292,10 +294,10 @@ class Watched:
             if len(rounds) > 2:
                 mb, files = np.array(rounds).T
                 late = [values[len(values) // 2 :] for values in (mb, files)]  # once all that is kept is there
-                slopes = [float(np.polyfit(range(len(values)), values, 1)[0]) for values in late]
+                slopes = [tuple(round(float(value), 2) for value in theilslopes(values)[:3]) for values in late]
                 found[name] = {
                     "mb": [round(float(value), 1) for value in mb], "files": [int(value) for value in files],
-                    "mb_per_round": round(slopes[0], 2), "files_per_round": round(slopes[1], 2),
+                    "mb_per_round": slopes[0], "files_per_round": slopes[1],
                     "most_files": max(s[3] for s in self.samples if s[1] == name),
                     "most_mb": round(max(s[2] for s in self.samples if s[1] == name), 1),
                 }  # fmt: skip
@@ -396,9 +398,10 @@ def table(found: dict[str, Any]) -> str:
         numbers = f"{good['p50_ms']:6.1f}  {good['p99_ms']:6.1f}  {good['p99.9_ms']:6.1f}  {good['max_ms']:8.1f}"
         lines.append(f"  {name:12s} {good['n']:7d} {good['failed']:7d} {numbers}")
     lines.append(f"  failed because: {found['failed_because'] or 'none did'}")
-    lines.append("processes: MB and open files of each round alone; slope per round; the most of any time")
+    lines.append("processes: MB and open files of each round alone; slope per round and its interval; the most of all")
     for name, has in found["processes"].items():
-        mb, files = (f"{has[what]} {has[f'{what}_per_round']:+.2f}" for what in ("mb", "files"))
+        each = ((has[what], *has[f"{what}_per_round"]) for what in ("mb", "files"))
+        mb, files = (f"{values} {slope:+.2f} ({low:+.2f} to {high:+.2f})" for values, slope, low, high in each)
         lines.append(f"  {name[:40]:40s} {mb}  {files}  {has['most_mb']} {has['most_files']}")
     lines += [f"gone: {', '.join(found['gone']) or 'none'}", f"wrong: {found['wrong']}", *found["found"]]
     return "\n".join(lines)

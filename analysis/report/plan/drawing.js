@@ -26,7 +26,7 @@ const drawing = (made, { tailName, counted, money, conclusion }) => {
       node.dataset.made ??= node.textContent;
       node.textContent = text;
     }
-    const was = figure.querySelector(".plots:not(.now)"), now = plots(svg, title, places.sort((a, b) => a.at - b.at), room);
+    const was = figure.querySelector(".plots:not(.now)"), now = plots(svg, title, places.sort((a, b) => a.at - b.at), { room });
     was.hidden = true;
     figure.querySelector(".now")?.remove();
     now.classList.add("now");
@@ -100,7 +100,7 @@ const drawing = (made, { tailName, counted, money, conclusion }) => {
     for (const [{ variant, number }, replicas, points] of drawn) {
       area.line(points.map(([k, value]) => [k, below(value, ceiling)]), `p99 s${number}`);
       for (const [k, value] of points) {
-        area.dot(k, below(value, ceiling), `dot s${number}${k === replicas ? "" : " hollow"}`, k === replicas ? 5 : 3);
+        area.dot(k, below(value, ceiling), `dot s${number}${k === replicas ? "" : " hollow"}`, { radius: k === replicas ? 5 : 3 });
         places.push({ at: area.x(k), title: counted(k, "replica"), values: [[number, `${variant.short} ${tail}`, ms(value)]] });
       }
     }

@@ -49,9 +49,12 @@ const simulator = () => {
   };
 
   // one replica
+  const waking = ({ from_s: from, full_s: full, extra_s: extra }, idle) =>
+    (idle >= full ? extra : extra * Math.max(0, (idle - from) / (full - from)));
   const start = (w, r, now, size) => {
     const head = w.head[r], { latency, arrivals, link } = w;
-    const busy = w.mean[size] * w.spread[w.spreadClass[size] * w.spreads + (mix(w.seed, head) & (w.spreads - 1))];
+    const usual = w.mean[size] * w.spread[w.spreadClass[size] * w.spreads + (mix(w.seed, head) & (w.spreads - 1))];
+    const busy = usual + waking(w.waking, now - w.ended[r]);
     const done = now + busy;
     let i = head;
     for (let k = 0; k < size; k++) {
@@ -66,7 +69,7 @@ const simulator = () => {
     w.close[r] = Infinity;
     w.batches[size] += 1;
     w.busy += busy;
-    if (done > w.ended) w.ended = done;
+    if (done > w.last) w.last = done;
   };
 
   const blocking = (w, r, now) => {
@@ -123,6 +126,7 @@ const simulator = () => {
       if (now === w.done[r]) {
         w.running[r] = 0;
         w.done[r] = Infinity;
+        w.ended[r] = now;
       }
       decide(w, r, now);
     }
@@ -202,6 +206,7 @@ const simulator = () => {
     if (w.running[r]) w.busy -= w.done[r] - now;
     w.waiting[r] = w.running[r] = w.open[r] = w.closed[r] = 0;
     w.next[r] = w.done[r] = w.close[r] = Infinity;
+    w.ended[r] = -Infinity;
   };
 
   const changes = (fleet) =>
@@ -222,9 +227,9 @@ const simulator = () => {
       rule: RULES.indexOf(fleet.rule), routing: ROUTINGS.indexOf(fleet.routing),
       maxBatch: fleet.max_batch, wait: fleet.batch_wait_s, queue: fleet.queue, seed,
       latency: new Float64Array(n), link: new Int32Array(n), size: new Int32Array(fleet.rule === "awaiting" ? n : 0),
-      next: floats(), done: floats(), close: floats(), head: ints(), tail: ints(), waiting: ints(), running: ints(),
+      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, next: floats(), done: floats(), close: floats(), ended: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
       first: ints(), open: ints(), opened: ints(), closed: ints(),
-      batches: new Float64Array(service.mean_s.length), busy: 0, ended: arrivals[n - 1], refused: 0, turn: 0, stamp: 0, stream: seeded(seed),
+      batches: new Float64Array(service.mean_s.length), busy: 0, last: arrivals[n - 1], refused: 0, turn: 0, stamp: 0, stream: seeded(seed),
       events: new Float64Array(least ? 2 * leaves : 0).fill(Infinity), loads: new Float64Array(least ? 2 * leaves : 0).fill(Infinity),
     };
     let up = Array.from({ length: replicas }, (_, r) => r), routed = 0, lost = 0;
@@ -249,7 +254,7 @@ const simulator = () => {
     settle(w, Number.MAX_VALUE);
     const overhead = Float64Array.from(service.overhead_s), stream = seeded(seed + 1), mask = overhead.length - 1;
     for (let i = 0; i < n; i++) w.latency[i] += overhead[draw(stream) & mask] + service.answer_s;
-    return { latency: w.latency, batches: w.batches, utilisation: w.busy / (replicas * (w.ended - arrivals[0])), refused: w.refused, lost };
+    return { latency: w.latency, batches: w.batches, utilisation: w.busy / (replicas * (w.last - arrivals[0])), refused: w.refused, lost };
   };
 
   // what the page asks

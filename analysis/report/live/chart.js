@@ -12,16 +12,19 @@ const chart = (() => {
     fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 
   // numbers
-  const few = new Intl.NumberFormat("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3, roundingMode: "halfEven" });
-  const tiny = new Intl.NumberFormat("en", { minimumSignificantDigits: 2, maximumSignificantDigits: 2, roundingMode: "halfEven" });
   const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0, roundingMode: "halfEven" });
   /** Three digits, or two where that is asked. */
   const significant = (value, digits = 3) => {
     if (value == null || Number.isNaN(value)) return "–";
     if (!Number.isFinite(value)) return "∞";
     const number = Number(value.toPrecision(12)), size = Math.abs(number);
-    const form = Number.isInteger(number) || size >= 10 ** (digits - 1) ? whole : size < 0.1 || digits === 2 ? tiny : few;
-    return form.format(number).replace("-", "−");
+    const wanted = digits - (digits > 2 && size < 0.1);
+    const decimals = Number.isInteger(number) ? 0 : Math.max(0, wanted - 1 - Math.floor(Math.log10(size)));
+    // a tie goes to the even digit, as Python rounds; toFixed would round it up
+    const scaled = size * 10 ** decimals, below = Math.floor(scaled);
+    const tie = Number.isInteger(size * 2 ** (decimals + 1)) && scaled - below === 0.5;
+    const text = (tie ? (below + (below % 2)) / 10 ** decimals : size).toFixed(decimals);
+    return (number < 0 ? "−" : "") + (decimals ? text : Number(text).toLocaleString("en"));
   };
   const unit = (suffix) => (value) => {
     const text = significant(value);
@@ -58,16 +61,16 @@ const chart = (() => {
   /** A plot area; marks are added in the order in which they are painted. */
   const panel = (x, y, height) => {
     const marks = [];
-    /** A mark of class s3 is switched with series 3. */
-    const add = (node) => {
-      const series = /(?:^| )s(\d+)/.exec([node, node.firstChild].map((one) => one?.getAttribute?.("class") ?? "").join(" "))?.[1];
-      if (series) node.setAttribute("data-series", series);
+    /** A mark of class s3 is switched with series 3, unless its series is said. */
+    const add = (node, said) => {
+      const series = said ?? /(?:^| )s(\d+)/.exec([node, node.firstChild].map((one) => one?.getAttribute?.("class") ?? "").join(" "))?.[1];
+      if (series != null) node.setAttribute("data-series", series);
       marks.push(node);
     };
     const at = (value) => `${(100 * Math.min(1, Math.max(0, x(value)))).toFixed(2)}%`;
     const top = (value) => (Number.isFinite(value) ? Number((height * (1 - y(value))).toFixed(1)) : 0);
-    const path = (d, kind) => add(svg("svg", { class: "stretched", width: "100%", height,
-      viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none" }, svg("path", { d, class: kind })));
+    const path = (d, kind, series) => add(svg("svg", { class: "stretched", width: "100%", height,
+      viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none" }, svg("path", { d, class: kind })), series);
     const place = (a, b) => `${(WIDTH * x(a)).toFixed(1)} ${top(b)}`;
     const self = {
       x, y, height,
@@ -93,7 +96,7 @@ const chart = (() => {
         marks.push(svg("text", { x: at(value), y: pixel, "text-anchor": anchor, class: kind }, label));
       },
       /** Through the points; one that is infinite leaves at the top, one that is null breaks the line. */
-      line(points, kind) {
+      line(points, kind, series) {
         const pieces = [[]];
         let before = 0;
         for (const [a, b] of points) {
@@ -101,11 +104,15 @@ const chart = (() => {
           if (b != null) { pieces[pieces.length - 1].push(place(a, b)); before = b; }
         }
         const d = pieces.filter((piece) => piece.length).map((piece) => `M${(piece.length > 1 ? piece : [...piece, ...piece]).join("L")}`).join("");
-        if (d) path(d, kind);
+        if (d) path(d, kind, series);
       },
-      dot(a, b, kind, radius = 4) {
-        if (Number.isFinite(b)) add(svg("circle", { cx: at(a), cy: top(b), r: radius, class: kind }));
-        else add(svg("svg", { x: at(a), y: 0, class: "mark" }, svg("path", { d: "M-5 0L0-9L5 0Z", class: kind })));
+      whisker(a, low, high, kind, series) {
+        add(svg("line", { x1: at(a), x2: at(a), y1: top(low), y2: top(high), class: kind }), series);
+      },
+      dot(a, b, kind, { radius = 4, diamond = false, series } = {}) {
+        if (Number.isFinite(b) && !diamond) return add(svg("circle", { cx: at(a), cy: top(b), r: radius, class: kind }), series);
+        const d = Number.isFinite(b) ? "M0-5.5L5.5 0L0 5.5L-5.5 0Z" : "M-5 0L0-9L5 0Z";
+        return add(svg("svg", { x: at(a), y: top(b), class: "mark" }, svg("path", { d, class: kind })), series);
       },
       endLabels(labels) {
         let last = -Infinity;
@@ -122,8 +129,14 @@ const chart = (() => {
     return self;
   };
 
-  /** The drawing with what it shows on hover and to the arrow keys: `places` are { at, title, values: [[series, label, value]] }. */
-  const plots = (drawing, title, places, room = 0) => {
+  const pressedOff = () =>
+    new Set([...document.querySelectorAll('[data-switch][aria-pressed="false"]')].map((button) => Number(button.dataset.switch)));
+
+  /**
+   * The drawing with what it shows on hover and to the arrow keys: `places` are { at, title, values: [[series, label, value]] },
+   * and a fourth of the values is the colour where it is not the series' own. `off` gives the series that are not shown.
+   */
+  const plots = (drawing, title, places, { room = 0, off = pressedOff } = {}) => {
     const probe = tag("div", { class: "probe", tabindex: 0, role: "slider", "aria-label": `${title}: values, with the arrow keys`,
       "aria-valuemin": 0, "aria-valuemax": Math.max(0, places.length - 1), "aria-valuenow": 0, "aria-valuetext": "press an arrow key to read values" });
     const cross = tag("div", { class: "cross", hidden: "" }), tip = document.querySelector(".tip");
@@ -131,10 +144,10 @@ const chart = (() => {
     const leave = () => { cross.hidden = tip.hidden = true; };
     const show = (index) => {
       at = Math.min(places.length - 1, Math.max(0, index));
-      const off = new Set([...document.querySelectorAll('[data-switch][aria-pressed="false"]')].map((button) => Number(button.dataset.switch)));
-      const place = places[at], box = probe.getBoundingClientRect(), shown = place.values.filter(([series]) => !off.has(series));
-      tip.replaceChildren(tag("b", {}, place.title), tag("table", {}, tag("tbody", {}, shown.map(([series, label, value]) =>
-        tag("tr", {}, tag("td", { class: `s${series}` }, label), tag("td", {}, value))))));
+      const hidden = off(), place = places[at], box = probe.getBoundingClientRect();
+      const shown = place.values.filter(([series]) => !hidden.has(series));
+      tip.replaceChildren(tag("b", {}, place.title), tag("table", {}, tag("tbody", {}, shown.map(([series, label, value, colour = series]) =>
+        tag("tr", {}, tag("td", { class: `s${colour}` }, label), tag("td", {}, value))))));
       tip.hidden = cross.hidden = false;
       cross.style.left = `${100 * place.at}%`;
       const width = tip.getBoundingClientRect().width, right = box.left + box.width * place.at + 14;
