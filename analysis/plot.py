@@ -67,13 +67,16 @@ class Figure:
         return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def hockey_stick(steps: Steps, slo: str | Sequence[str] = (), id_: str = "hockey") -> Figure:
+def hockey_stick(
+    steps: Steps, slo: str | Sequence[str] = (), id_: str = "hockey", series: Mapping[str, int] | None = None
+) -> Figure:
     """P50 and P99 against the offered rate, by endpoint; a run brings its own objectives.
 
-    A page with several needs an `id_` for each.
+    A page with several needs an `id_` for each, and `series` for endpoints to have the same colours in all.
     """
     rows = _rows(steps, "offered_rps", "p50_ms", "p99_ms")
-    return Figure("Latency against offered rate", charts.hockey_stick(rows, _series(rows), _slos(slo, steps), id_))
+    drawn = charts.hockey_stick(rows, series or _series(rows), _slos(slo, steps), id_)
+    return Figure("Latency against offered rate", drawn)
 
 
 def achieved(steps: Steps) -> Figure:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from analysis.campaign import page
-from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells, pair
+from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells
 from analysis.campaign.published import CLAIMS
 from analysis.campaign.study import FACTS, PICTURES, TABLES, study
 from analysis.campaign.tables import best_batch, tables
@@ -61,7 +61,7 @@ def test_the_ceiling_is_known_before_anything_is_driven(name: tuple[str, str]) -
     for place, cell in enumerate(found):
         if cell.kind != "bare":
             before = {(one.kind, one.subject, one.variant) for one in found[:place]}
-            eager, better = pair([one.variant for one in found if one.kind == "bare" and one.subject == cell.subject])
+            eager, better = SIZES[name].pair(cell.subject)
             assert {("bare", cell.subject, eager), ("bare", cell.subject, better)} <= before
     assert {subject.label for subject in SIZES[name].subjects} >= set(SIZES[name].served)
 
@@ -97,8 +97,9 @@ def test_the_tables_say_what_the_cells_do(tmp_path: Path) -> None:
     assert best_batch(found["bare--resnet50--eager"]) == "32"
     assert resnet.notes == ["int8: int8 needs torchao"]
     assert len(unet.notes) == 3  # not measured yet
-    text = page.markdown(FACTS_OF, (3, 6), [claims, resnet, unet])
+    text = page.markdown(FACTS_OF, (3, 6), size, found, [claims, resnet, unet])
     assert "3 of 6 cells" in text
+    assert "batch of 1: resnet50 3.10× (compiled-reduce-overhead)." in text
     shown = page.page(FACTS_OF, (3, 6), size, found, [claims, resnet, unet], tmp_path)
     assert "a &lt;CPU&gt;" in shown
     assert "<CPU>" not in shown

@@ -61,6 +61,18 @@ class Size:
     weighty: tuple[str, ...] = ()
     """Labels of the subjects that take long."""
 
+    def of(self, subject: Subject) -> tuple[str, ...]:
+        """The variants in which it is measured."""
+        return self.few if subject.label in self.weighty else self.variants
+
+    def pair(self, subject: Subject) -> tuple[str, str]:
+        """The two that are driven side by side: eager, and the compiled form that is meant to be its better."""
+        mine = self.of(subject)
+        for better in ("compiled-reduce-overhead", "compiled", "compiled-default"):
+            if better in mine:
+                return "eager", better
+        return "eager", mine[-1]
+
 
 STEP = (("steps", "1"), ("guidance", "1"))
 CNN = Subject("custom_cnn", "custom_cnn")
@@ -101,19 +113,10 @@ def cells(size: Size, only: Sequence[str] = ()) -> Iterator[Cell]:
     for subject in size.subjects:
         if only and subject.label not in only:
             continue
-        variants = size.few if subject.label in size.weighty else size.variants
-        for variant in variants:
+        for variant in size.of(subject):
             yield Cell("bare", subject, variant)
         if subject.label in size.served:
             for kind in ("lone", "ramp", "knee", "mixed"):
                 yield Cell(kind, subject)
-            for variant in pair(variants):
+            for variant in size.pair(subject):
                 yield Cell("profile", subject, variant)
-
-
-def pair(variants: Sequence[str]) -> tuple[str, str]:
-    """The two that are driven side by side: eager, and the compiled form that is meant to be its better."""
-    for better in ("compiled-reduce-overhead", "compiled", "compiled-default"):
-        if better in variants:
-            return "eager", better
-    return "eager", variants[-1]

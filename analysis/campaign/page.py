@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import plot, words
 from analysis.campaign.cells import Cell, Size, Subject
-from analysis.campaign.tables import Results, Table
+from analysis.campaign.tables import Results, Table, headline
 from analysis.report.axes import Panel, Scale, linear
 from analysis.report.document import THEME, document, parts
 from analysis.report.figure import Readout, figure, legend
@@ -30,8 +30,11 @@ def sentences(facts: Mapping[str, Any], done: tuple[int, int]) -> list[str]:
     return [f"{where}; {software}; {facts['date']}.", f"Again: {facts['command']}", *left]
 
 
-def markdown(facts: Mapping[str, Any], done: tuple[int, int], found: Iterable[Table]) -> str:
-    out = [f"# Campaign on {text(facts['device'])}", "", *(f"{text(line)}  " for line in sentences(facts, done)), ""]
+def markdown(
+    facts: Mapping[str, Any], done: tuple[int, int], size: Size, results: Results, found: Iterable[Table]
+) -> str:
+    out = [f"# Campaign on {text(facts['device'])}", "", text(headline(size, results)), ""]
+    out += [*(f"{text(line)}  " for line in sentences(facts, done)), ""]
     for one in found:
         out += [f"## {text(one.title)}", "", text(one.about), ""]
         if one.rows:
@@ -52,38 +55,60 @@ def page(
 ) -> str:
     """`runs`: the folder of run folders, beside the page's own folder."""
     drawn = {
-        f"{subject.label}, bare": _batches(number, subject, results) for number, subject in enumerate(size.subjects)
+        f"{subject.label}, bare": _batches(number, subject, size, results)
+        for number, subject in enumerate(size.subjects)
     }
     for subject in size.subjects:
         if name := results.get(Cell("ramp", subject).name, {}).get("run"):
-            drawn[f"{subject.label}, served"] = _rates(runs / name)
-    sections = [
+            two = tuple(
+                (f"{subject.model}/{variant}", colour(size, subject, variant)) for variant in size.pair(subject)
+            )
+            drawn[f"{subject.label}, served"] = _rates(runs / name, two)
+    title = f"Campaign on {facts['device']}"
+    first, *rest = sentences(facts, done)
+    top = tag("div", tag("h1", title), THEME, class_="top")
+    said = (tag("p", headline(size, results), class_="conclusion"), tag("p", first), (tag("p", line) for line in rest))
+    links = [(f"s{number}", one.title) for number, one in enumerate(found) if "profile" not in one.title]
+    body = (
+        tag("a", "Skip to the tables", href="#main", class_="skip"),
+        tag("header", top, said),
         tag(
-            "section",
-            tag("h2", one.title),
-            tag("p", one.about),
-            drawn.get(one.title),
-            table(one.head, one.rows, one.title) if one.rows else None,
-            tag("ul", (tag("li", note) for note in one.notes)) if one.notes else None,
-        )
-        for one in found
-    ]
-    head = tag(
-        "header", tag("h1", f"Campaign on {facts['device']}"), THEME, (tag("p", s) for s in sentences(facts, done))
+            "div",
+            tag("nav", tag("ul", (tag("li", tag("a", t, href=f"#{i}")) for i, t in links)), aria_label="Sections"),
+            tag("main", (_section(n, one, drawn.get(one.title)) for n, one in enumerate(found)), id="main"),
+            class_="columns",
+        ),
     )
-    return document(
-        f"Campaign on {facts['device']}", tag("main", head, sections), style=parts("css"), script=parts("js")
+    return document(title, body, style=parts("css"), script=parts("js"))
+
+
+def _section(number: int, one: Table, drawn: Html | None) -> Html:
+    return tag(
+        "section",
+        tag("h2", one.title),
+        tag("p", one.about),
+        drawn,
+        table(one.head, one.rows, one.title) if one.rows else None,
+        tag("ul", (tag("li", note) for note in one.notes)) if one.notes else None,
+        id=f"s{number}",
     )
+
+
+def colour(size: Size, subject: Subject, variant: str) -> int:
+    """The same in all charts of a subject."""
+    return size.of(subject).index(variant) % COLOURS
 
 
 @cache
-def _rates(folder: Path) -> Html:
+def _rates(folder: Path, two: tuple[tuple[str, int], ...]) -> Html:
     """The hockey stick of a run, and the way to its whole report."""
     whole = tag("a", "the whole report", href=f"{folder.parent.name}/{folder.name}/report.html")
-    return tag("div", plot.hockey_stick(load(folder), id_=f"rates-{folder.name}").body, tag("p", whole))
+    return tag(
+        "div", plot.hockey_stick(load(folder), id_=f"rates-{folder.name}", series=dict(two)).body, tag("p", whole)
+    )
 
 
-def _batches(number: int, subject: Subject, results: Results) -> Html | None:
+def _batches(number: int, subject: Subject, size: Size, results: Results) -> Html | None:
     """Rows per second over the size of a batch, a line for each variant."""
     prefix = f"{Cell('bare', subject).name}--"
     known: dict[str, dict[int, float]] = {}
@@ -93,7 +118,7 @@ def _batches(number: int, subject: Subject, results: Results) -> Html | None:
             known |= {name.removeprefix(prefix): rates} if rates else {}
     if not known:
         return None
-    series = {variant: place % COLOURS for place, variant in enumerate(known)}
+    series = {variant: colour(size, subject, variant) for variant in known}
     largest = max(max(rates) for rates in known.values())
     panel = Panel(Scale(0, largest * 1.04), linear(rate for rates in known.values() for rate in rates.values()), 240)
     panel.grid((v, words.tick(v)) for v in panel.y.ticks(5))

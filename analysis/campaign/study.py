@@ -62,5 +62,5 @@ def _write(work: Work, facts: Mapping[str, Any]) -> None:
     done = measured(work.size, work.found, work.only)
     found = list(tables(work.size, work.found, work.only))
     write(work.folder / FACTS, {**facts, "done": done[0], "of": done[1], "cells": work.found})
-    (work.folder / TABLES).write_text(page.markdown(facts, done, found))
+    (work.folder / TABLES).write_text(page.markdown(facts, done, work.size, work.found, found))
     (work.folder / PICTURES).write_text(page.page(facts, done, work.size, work.found, found, work.folder / RUNS))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.campaign.cells import Cell, Size, Subject, cells, pair
+from analysis.campaign.cells import Cell, Size, Subject, cells
 from analysis.campaign.published import CLAIMS
 from analysis.words import significant
 
@@ -30,15 +30,29 @@ def tables(size: Size, results: Results, only: Sequence[str] = ()) -> Iterator[T
     if claims := published(results):
         yield claims
     for subject in subjects:
-        variants = size.few if subject.label in size.weighty else size.variants
-        yield bare(subject, variants, size.batches, results)
+        yield bare(subject, size.of(subject), size.batches, results)
     for subject in subjects:
         if subject.label in size.served:
-            variants = size.few if subject.label in size.weighty else size.variants
-            yield served(subject, pair(variants), results)
-            yield inside(subject, pair(variants), results)
-            yield together(subject, pair(variants), results)
-            yield from profiles(subject, pair(variants), results)
+            for table in (served, inside, together):
+                yield table(subject, size.pair(subject), results)
+            yield from profiles(subject, size.pair(subject), results)
+
+
+def headline(size: Size, results: Results) -> str:
+    """The fastest variant of each subject at the smallest batch."""
+    batch, parts = size.batches[0] if size.batches else 1, []
+    for subject in size.subjects:
+        speeds = {
+            name.removeprefix(f"bare--{subject.label}--"): found["batches"][str(batch)]["speed"]
+            for name, found in results.items()
+            if name.startswith(f"bare--{subject.label}--") and "speed" in found.get("batches", {}).get(str(batch), {})
+        }
+        if speeds:
+            best = max(speeds, key=lambda variant: speeds[variant])
+            parts.append(f"{subject.label} {speeds[best]:.2f}× ({best})")
+    if not parts:
+        return "Nothing is measured yet."
+    return f"Times as fast as eager, the fastest variant at a batch of {batch}: {', '.join(parts)}."
 
 
 def bare(subject: Subject, variants: Sequence[str], batches: Sequence[int], results: Results) -> Table:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.campaign.cells import Cell, Size, Subject, cells, pair
+from analysis.campaign.cells import Cell, Size, Subject, cells
 
 CELLS, RUNS, CACHE, LOGS, LOCK = "cells", "runs", "cache", "logs", ".lock"
 RATES = 5
@@ -169,16 +169,13 @@ class Work:
     def _served(self, subject: Subject) -> Iterator[str]:
         with ExitStack() as server:
             try:
-                url = server.enter_context(self.serving(subject, self._pair(subject), self._lock))
+                url = server.enter_context(self.serving(subject, self.size.pair(subject), self._lock))
             except SystemExit as problem:
                 raise CampaignError(f"its server ended with {problem.code} before it was ready") from None
             yield url
 
-    def _pair(self, subject: Subject) -> tuple[str, str]:
-        return pair(self.size.few if subject.label in self.size.weighty else self.size.variants)
-
     def _driven(self, cell: Cell, url: str) -> dict[str, Any]:
-        eager, better = self._pair(cell.subject)
+        eager, better = self.size.pair(cell.subject)
         most = {variant: self._best(cell.subject, variant) for variant in (eager, better)}
         step = self.size.step_seconds + self.size.settle_seconds
         words = ["--variants", f"{eager},{better}", "--settle-seconds", f"{self.size.settle_seconds:g}"]
