@@ -18,7 +18,7 @@ from serving import served
 
 from serve import wire
 
-TOKEN = "let-me-in"
+TOKEN = "let-me-in-if-you-can"
 
 
 def profile(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
