@@ -36,7 +36,7 @@ def test_commands_exist_with_their_options(line):
         assert re.search(rf"^{words[1]}:.*## ", MAKEFILE, re.M)
     elif words[0] == "headroom":
         command = main.commands[words[1]]
-        known = {name for option in command.params for name in option.opts}
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
     elif words[0] == "locust":
         path = words[words.index("-f") + 1]
