@@ -21,6 +21,8 @@ from analysis.campaign.published import CLAIMS
 from analysis.campaign.study import FACTS, PICTURES, TABLES, study
 from analysis.campaign.tables import best_batch, tables
 from analysis.campaign.work import LOCK, CampaignError, Work, spread
+from serve import models
+from serve.variants import load, refusal
 
 MLP = Subject("mlp", "mlp")
 MACHINE = {"kind": "cpu", "device": "a <CPU>", "cpu": "2 cores", "torch": "2.x"}
@@ -64,6 +66,8 @@ def test_the_ceiling_is_known_before_anything_is_driven(name: tuple[str, str]) -
             eager, better = SIZES[name].pair(cell.subject)
             assert {("bare", cell.subject, eager), ("bare", cell.subject, better)} <= before
     assert {subject.label for subject in SIZES[name].subjects} >= set(SIZES[name].served)
+    for variant in {SIZES[name].pair(subject)[1] for subject in SIZES[name].subjects}:
+        assert refusal(load(variant), models.load("custom_cnn"), name[1]) is None
 
 
 def test_one_subject_alone() -> None:
@@ -82,7 +86,8 @@ def test_every_published_figure_is_of_something_that_the_full_campaign_measures(
 
 
 def test_the_tables_say_what_the_cells_do(tmp_path: Path) -> None:
-    size = Size((CNN_LIKE, UNET), (), ("eager", "compiled-reduce-overhead", "int8"), (), (1, 8, 32), 1, 1, 1, 1, 1, 1)
+    variants = ("eager", "compiled-reduce-overhead", "int8")
+    size = Size(subjects=(CNN_LIKE, UNET), variants=variants, better="int8", batches=(1, 8, 32))
     found = {
         "bare--resnet50--eager": bare(1.0, 400, 900, 1100),
         "bare--resnet50--compiled-reduce-overhead": bare(3.1, 1300, 3000, 2900),
@@ -111,12 +116,12 @@ FACTS_OF = MACHINE | {"python": "3.11", "headroom": "0.1", "date": "2026-01-01",
 
 def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
     """The first cell is there already, and is not measured again; the second can't be had and is kept as such."""
-    size = Size((MLP,), (), ("eager", "tensorrt"), (), (1,), 0.1, 1, 1, 1, 1, 120)
+    size = Size(subjects=(MLP,), variants=("eager", "tensorrt"), better="tensorrt", seconds=0.1)
     kept = tmp_path / "cells" / f"{Cell('bare', MLP, 'eager').name}.json"
     said: list[str] = []
     work = Work(tmp_path, size, "cpu", never_served, said.append, 1)
     study(work, "tiny", MACHINE)
-    assert "2 of 2" in said[1]
+    assert "2 of 4" in said[1]
     first = json.loads(kept.read_text())
     assert first["batches"]["1"]["rows_s"] > 0
     kept.write_text(json.dumps(first | {"ready_s": 123.0}))
@@ -133,7 +138,9 @@ def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
         study(Work(tmp_path, size, "cpu", never_served, said.append, 1, ["bert"]), "tiny", MACHINE)
 
 
-TINY = Size((MLP,), ("mlp",), ("eager", "compiled-default"), (), (1, 4), 0.3, 2.0, 0.5, 1, 20.0, 240.0)
+TINY = Size(
+    subjects=(MLP,), served=("mlp",), variants=("eager", "compiled-default"), better="compiled-default", batches=(1, 4)
+)
 CAMPAIGN = """
 import sys
 from analysis.campaign import cells
@@ -187,7 +194,7 @@ def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_one_campaign_at_a_time_in_a_folder(tmp_path: Path) -> None:
     said: list[str] = []
-    work = Work(tmp_path, Size((), (), (), (), (), 1, 1, 1, 1, 1, 1), "cpu", never_served, said.append, 1)
+    work = Work(tmp_path, Size(), "cpu", never_served, said.append, 1)
     with (tmp_path / LOCK).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         thread = threading.Thread(target=study, args=(work, "none", MACHINE))

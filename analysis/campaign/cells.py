@@ -38,40 +38,41 @@ class Cell:
         return "--".join(part for part in (self.kind, self.subject.label, self.variant) if part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """How much of it: quick or full, on a CPU or a GPU."""
 
-    subjects: tuple[Subject, ...]
-    served: tuple[str, ...]
+    subjects: tuple[Subject, ...] = ()
+    served: tuple[str, ...] = ()
     """Labels of those that are driven, too."""
-    variants: tuple[str, ...]
-    few: tuple[str, ...]
-    """Variants of the subjects that take long; empty: all of them."""
-    batches: tuple[int, ...]
-    seconds: float
-    """Of each batch size of a bare loop."""
-    step_seconds: float
-    settle_seconds: float
-    rounds: int
-    budget_seconds: float
-    """Of the search for a knee."""
-    limit_seconds: float
-    """After which a cell is given up."""
     weighty: tuple[str, ...] = ()
-    """Labels of the subjects that take long."""
+    """Labels of those that take long."""
+    variants: tuple[str, ...] = ()
+    few: tuple[str, ...] = ()
+    """Variants of the weighty."""
+    better: str = ""
+    """Beside eager, what is driven and profiled: the compiled form that is meant to be its better."""
+    batches: tuple[int, ...] = (1,)
+    seconds: float = 1.0
+    """Of each batch size of a bare loop."""
+    step_seconds: float = 2.0
+    settle_seconds: float = 0.5
+    rounds: int = 1
+    percent: int = 99
+    """Of the objective: a percentile that so little time can say something of."""
+    budget_seconds: float = 20.0
+    """Of the search for a knee."""
+    limit_seconds: float = 240.0
+    """After which a cell in a process of its own is given up."""
 
     def of(self, subject: Subject) -> tuple[str, ...]:
         """The variants in which it is measured."""
         return self.few if subject.label in self.weighty else self.variants
 
     def pair(self, subject: Subject) -> tuple[str, str]:
-        """The two that are driven side by side: eager, and the compiled form that is meant to be its better."""
+        """The two that are driven side by side."""
         mine = self.of(subject)
-        for better in ("compiled-reduce-overhead", "compiled", "compiled-default"):
-            if better in mine:
-                return "eager", better
-        return "eager", mine[-1]
+        return "eager", self.better if self.better in mine else mine[-1]
 
 
 STEP = (("steps", "1"), ("guidance", "1"))
@@ -89,21 +90,31 @@ EVERY = (
 
 SIZES: Mapping[tuple[str, str], Size] = {
     ("quick", "cpu"): Size(
-        (CNN, RESNET, BERT[32]), ("custom_cnn",), ("eager", "compiled", "scripted", "onnx", "eager-bf16"),
-        ("eager", "compiled"), (1, 4, 8), 2.0, 8.0, 2.0, 2, 150.0, 240.0, ("resnet50", "bert-32"),
+        subjects=(CNN, RESNET, BERT[32]), served=("custom_cnn",), weighty=("resnet50", "bert-32"),
+        variants=("eager", "compiled", "scripted", "onnx", "eager-bf16"), few=("eager", "compiled"), better="compiled",
+        batches=(1, 4, 8), seconds=2.0, step_seconds=8.0, settle_seconds=2.0, rounds=2, percent=90,
+        budget_seconds=150.0, limit_seconds=240.0,
     ),
     ("full", "cpu"): Size(
-        (CNN, RESNET, *BERT.values(), TINY_UNET), ("custom_cnn", "resnet50", "bert-128"), EVERY, (), (1, 4, 8, 16, 32),
-        6.0, 60.0, 5.0, 4, 1200.0, 1800.0,
+        subjects=(CNN, RESNET, *BERT.values(), TINY_UNET), served=("custom_cnn", "resnet50", "bert-128"),
+        variants=EVERY, better="compiled-default",
+        batches=(1, 4, 8, 16, 32), seconds=6.0, step_seconds=60.0, settle_seconds=5.0, rounds=4,
+        budget_seconds=1200.0, limit_seconds=1800.0,
     ),
     ("quick", "cuda"): Size(
-        (CNN, RESNET, BERT[128], UNET), ("resnet50", "bert-128"),
-        ("eager", "compiled-default", "compiled-reduce-overhead", "cudagraph", "compiled-reduce-overhead-bf16"),
-        ("eager", "compiled-default"), (1, 8, 32), 1.5, 6.0, 1.5, 2, 60.0, 240.0, ("sd15-unet-step",),
+        subjects=(CNN, RESNET, BERT[128], UNET), served=("resnet50", "bert-128"), weighty=("sd15-unet-step",),
+        variants=(
+            "eager", "compiled-default", "compiled-reduce-overhead", "cudagraph", "compiled-reduce-overhead-bf16",
+        ),
+        few=("eager", "compiled-default"), better="compiled-reduce-overhead",
+        batches=(1, 8, 32), seconds=1.5, step_seconds=6.0, settle_seconds=1.5, rounds=2,
+        budget_seconds=60.0, limit_seconds=240.0,
     ),
     ("full", "cuda"): Size(
-        (CNN, RESNET, *BERT.values(), UNET), ("custom_cnn", "resnet50", "bert-128"), EVERY, (), (1, 4, 8, 16, 32, 64),
-        4.0, 30.0, 5.0, 4, 900.0, 3600.0,
+        subjects=(CNN, RESNET, *BERT.values(), UNET), served=("custom_cnn", "resnet50", "bert-128"),
+        variants=EVERY, better="compiled-reduce-overhead",
+        batches=(1, 4, 8, 16, 32, 64), seconds=4.0, step_seconds=30.0, settle_seconds=5.0, rounds=4,
+        budget_seconds=900.0, limit_seconds=3600.0,
     ),
 }  # fmt: skip
 
@@ -115,8 +126,8 @@ def cells(size: Size, only: Sequence[str] = ()) -> Iterator[Cell]:
             continue
         for variant in size.of(subject):
             yield Cell("bare", subject, variant)
+        for variant in size.pair(subject):
+            yield Cell("profile", subject, variant)
         if subject.label in size.served:
             for kind in ("lone", "ramp", "knee", "mixed"):
                 yield Cell(kind, subject)
-            for variant in size.pair(subject):
-                yield Cell("profile", subject, variant)

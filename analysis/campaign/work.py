@@ -193,7 +193,7 @@ class Work:
                 raise CampaignError(
                     "how long a lone request takes is not known, so there is no objective to search for"
                 )
-            more = ["--mode", "knee", "--guided", "on", "--slo", f"p99<{LONE * alone_ms:.3g}ms"]
+            more = ["--mode", "knee", "--guided", "on", "--slo", f"p{self.size.percent}<{LONE * alone_ms:.3g}ms"]
             more += ["--budget-seconds", f"{self.size.budget_seconds:g}", "--step-seconds", f"{step:g}"]
             return self._run(cell, url, [*words, *more, "--rates", f"{min(0.3 * most[eager], MOST_RPS / 4):.4g}"])
         rate = min(SHARED * most[eager], MOST_RPS / 2)
