@@ -294,7 +294,8 @@ class Watched:
             if len(rounds) > 2:
                 mb, files = np.array(rounds).T
                 late = [values[len(values) // 2 :] for values in (mb, files)]  # once all that is kept is there
-                slopes = [tuple(round(float(value), 2) for value in theilslopes(values)[:3]) for values in late]
+                fits = [theilslopes(values) for values in late]
+                slopes = [[round(float(v), 2) for v in (fit.slope, fit.low_slope, fit.high_slope)] for fit in fits]
                 found[name] = {
                     "mb": [round(float(value), 1) for value in mb], "files": [int(value) for value in files],
                     "mb_per_round": slopes[0], "files_per_round": slopes[1],
