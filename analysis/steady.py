@@ -98,6 +98,8 @@ def _apart(means: stats.Floats, counts: stats.Floats, begin: int, cut: int, earl
     if len(after) < runs:
         return False
     levels = stats.segments(after, runs, weight)
+    if np.isfinite(levels).sum() < 2:  # hardly an answer came in the rest
+        return False
     # the cut was chosen as the one that shows most, so chance has had many tries
     return abs(early - rest) > MOST_APART * float(np.nanstd(levels, ddof=1))
 

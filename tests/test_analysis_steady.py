@@ -6,6 +6,7 @@ from folders import Floats, Latency, Load, Waveform, lognormal, make_run, queue
 
 import analysis
 from analysis.stats import segments, settled_after, slope, three_windows
+from analysis.steady import _apart
 from analysis.steps import MeasuredStep
 from analysis.verdict import judge
 
@@ -142,3 +143,8 @@ def test_an_unsteady_step_has_no_answer_that_unsteadiness_may_have_made(
     assert found.verdict == {True: "pass", False: "fail", None: "inconclusive"}[answer]
     if answer is None:
         assert "not steady" in found.reasons[0]
+
+
+def test_a_rest_with_hardly_an_answer_is_no_other_level() -> None:
+    means = np.array([10.0, 10.0, 11.0, 9.0, *[np.nan] * 30, 50.0])
+    assert not _apart(means, np.isfinite(means).astype(float), 0, 4, 10.0, 50.0)

@@ -148,9 +148,9 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
         top = _highest_kept(ramp, variant) or {}
         ceiling = results.get(Cell("bare", subject, variant).name, {})
         best = best_batch(ceiling)
-        rate = limit.get("max_rps")
-        share = rate / ceiling["batches"][best]["rows_s"] if rate and best else None
         low, high = limit.get("low_rps"), limit.get("high_rps")
+        rate = (low + high) / 2 if limit.get("resolved") and low and high else None
+        share = rate / ceiling["batches"][best]["rows_s"] if rate and best else None
         between = f"{significant(low)} to {significant(high)}" if high else f"≥ {significant(low)}" if low else "–"
         rows.append([
             variant, significant(alone.get("p50_ms")), significant(alone.get("p99_ms")), significant(rate),
