@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -265,6 +266,8 @@ class Loop:
 
 def main() -> None:
     """In the thread that opens the model, as in a replica: compilers and CUDA graphs are bound to it."""
+    if find_spec("torch") is None:
+        raise SystemExit("headroom: measuring a model needs torch: pip install 'headroom[serve]'")
     if sys.argv[1] == "--machine":
         try:
             print(json.dumps(machine(sys.argv[2])))

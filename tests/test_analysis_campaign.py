@@ -207,6 +207,17 @@ def test_one_campaign_at_a_time_in_a_folder(tmp_path: Path) -> None:
     assert (tmp_path / FACTS).exists()
 
 
+def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:
+    """As where only the load side is installed."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    command = [sys.executable, "-m", "headroom", "campaign", "--out", str(tmp_path / "it")]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 2
+    assert done.stderr == "headroom: measuring a model needs torch: pip install 'headroom[serve]'\n"
+    assert not (tmp_path / "it").exists()
+
+
 def test_a_bare_loop_says_what_it_cannot_do() -> None:
     def asked(**more: Any) -> Any:
         words = [sys.executable, "-m", "serve.bare", json.dumps({"model": "mlp", "batches": [1]} | more)]
