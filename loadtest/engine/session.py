@@ -270,6 +270,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         )
         # Ctrl-C reaches every process of a terminal: say what became of everything before Locust says goodbye
         environment.events.quitting.add_listener(lambda **_: _halt())
+        _hear_ctrl_c()
         return
     if isinstance(runner, MasterRunner):
         if not gate.on_loopback(runner.master_bind_host):
@@ -292,10 +293,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     if options.headless:
         # on a terminal our table takes the place of the one that Locust prints anew each second
         options.only_summary = options.only_summary or _here().screen.possible
-        # Ctrl-C is no error: gevent would print it into the table
-        gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)
-        # a shell has what it starts in the background ignore Ctrl-C, and that is how a run is asked to end
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _hear_ctrl_c()
         # with a load shape Locust installs its own handler only when the test is over
         gevent.signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
     if options.headless or options.autostart:
@@ -303,6 +301,21 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
             _prepare(_here())
         except ScenarioError as problem:
             fail(str(problem))
+
+
+def _hear_ctrl_c() -> None:
+    """Between two greenlets, from where it gets to the main one, and also where a shell started us in the background
+    and has us ignore it: it is how a run is asked to end.
+
+    Python's own handler would raise it in whichever greenlet is at work, such as the one that takes in the workers'
+    rows: that would be the end of it, and of them.
+    """
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    gevent.get_hub().NOT_ERROR += (KeyboardInterrupt,)  # it is no error: gevent would print it into the table
+    gevent.signal_handler(signal.SIGINT, interrupt)
 
 
 def _bound_logs() -> None:
