@@ -385,3 +385,27 @@ def test_a_server_that_counts_nothing_is_not_made_to(tmp_path):
     assert manifest.endpoints[0]["parameters_after"] == {}
     assert "events" not in manifest.endpoints[0]
     assert "ingress" not in manifest.extra
+
+
+def test_ctrl_c_ends_no_greenlet_that_is_at_work():
+    code = """
+import os, signal
+import gevent
+from loadtest.engine.session import _hear_ctrl_c
+
+def work():
+    os.kill(os.getpid(), signal.SIGINT)
+    finished.append(sum(range(1_000_000)))
+
+finished = []
+_hear_ctrl_c()
+gevent.spawn(work)
+try:
+    gevent.sleep(30)
+except KeyboardInterrupt:
+    print(len(finished))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
