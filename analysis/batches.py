@@ -80,6 +80,11 @@ class Batches:
         found[1:] = (self.begun_s + self.stages_s)[:-1]
         return np.where(self.follows, found, -np.inf)
 
+    @property
+    def idle_s(self) -> Floats:
+        """For how long its replica had been idle; 0 for the first, of which that is not known."""
+        return np.where(self.follows, self.begun_s - self.ended_before_s, 0.0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:

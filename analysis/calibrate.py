@@ -165,9 +165,7 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
     if borrowed:
         notes.append(f"batches of {_sizes(borrowed)} requests were seen in overloaded steps only")
     woken = waking(fitted)
-    # the first of a step is not known to have followed idleness
-    idle_s = np.where(fitted.follows, fitted.begun_s - fitted.ended_before_s, 0.0)
-    awake_s = fitted.stages_s - woken.after(idle_s)
+    awake_s = fitted.stages_s - woken.after(fitted.idle_s)
     if woken.extra_s:
         notes.append(_wakes(woken))
     stages, known = by_size(fitted.requests, awake_s, most)

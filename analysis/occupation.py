@@ -90,7 +90,7 @@ def waking(batches: Batches) -> Waking:
     """
     usual = np.bincount(batches.requests).argmax()
     mine = batches.follows & (batches.requests == usual)
-    idle_s = (batches.begun_s - batches.ended_before_s)[mine]
+    idle_s = batches.idle_s[mine]
     if int(mine.sum()) < 2 * OWN_GAP:
         return AWAKE
     # what took very long had another reason
