@@ -1,10 +1,10 @@
 """How well does the model foretell a live endpoint? Fitted at three rates, it is asked for four others.
 
 `null` with a set delay and `custom_cnn` eager are served on this machine. A closed loop first finds about how much the
-endpoint can take (X). The model is fitted to steps at 0.3, 0.6 and 0.9 of X, says where the knee is (P99 within a
-multiple of a lone request's latency), and predicts P50, P99, throughput, batch size and utilisation at 0.3, 0.5, 0.7
-and 0.9 of that knee; then these rates are driven, and their own arrivals replayed through the model. All of it in one
-session of one server, as speeds of a shared machine wander from hour to hour.
+endpoint can take (X), and a model of three short steps about where its knee is (P99 within a multiple of a lone
+request's latency). Then one run has all seven steps in turn, those to fit between those to foretell, as the speed of a
+shared machine wanders by a tenth within minutes: 0.3, 0.6 and 0.9 of X, and 0.3, 0.5, 0.7 and 0.9 of the knee. The
+model is fitted to the three, and says P50, P99, throughput, batch size and utilisation of the four from their arrivals.
 
 Then two replicas of `null` are planned from the runs of one, started, and driven at 0.5 and 0.9 of the planned knee.
 
@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder, 
 FIT, ASK, PLANNED = (0.3, 0.6, 0.9), (0.3, 0.5, 0.7, 0.9), (0.5, 0.9)
 LIMITS = {"null/eager": 4.0, "custom_cnn/eager": 10.0}
 """P99's objective, in latencies of a lone request; on a CPU a batch of four takes five times as long as one alone."""
+FIRST = 0.2
+"""Of a step's length, at the first look."""
 SETTLE_S = 3.0
 MODELS: dict[str, dict[str, Any]] = {
     "null": {"settings": {"delay_ms": "20"}, "max_batch": 8},
@@ -61,10 +64,13 @@ def drive(url: str, model: str, folder: Path, *words: str) -> Any:
     return analysis.load(folder)
 
 
-def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], seconds: float, seed: int) -> Any:
+def mixed(rates: Sequence[float]) -> list[float]:
     """In an order that does not rise with time."""
-    order = [*rates[::2], *rates[1::2]]
-    words = ["--mode", "hold", "--rates", ",".join(f"{rate:.2f}" for rate in order), "--seed", str(seed)]
+    return [*rates[::2], *rates[1::2]]
+
+
+def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], seconds: float, seed: int) -> Any:
+    words = ["--mode", "hold", "--rates", ",".join(f"{rate:.2f}" for rate in rates), "--seed", str(seed)]
     words += ["--step-seconds", f"{SETTLE_S + seconds:g}", "--settle-seconds", f"{SETTLE_S:g}"]
     return drive(url, model, folder, *words, "--timeout", "30")
 
@@ -88,13 +94,13 @@ def knee_of(fleet: Any, limit_ms: float, knee: Any) -> float:
     return float(knee(fleet, limit_ms / 1e3, 99.0, lambda rate: unit / rate))
 
 
-def compared(model: Any, run: Any, endpoint: str) -> list[dict[str, Any]]:
-    """Each step of the run beside what the model says of its arrivals."""
+def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """Each step of the run, or these, beside what the model says of its arrivals."""
     from analysis.calibrate import observed
     from analysis.validate import SEEDS, measured, rate_error, replay
 
     rows = []
-    for step in sorted(observed([run], endpoint), key=lambda one: one.rate):
+    for step in sorted(observed([run], endpoint, steps), key=lambda one: one.rate):
         fleet = model.fleet(step.replicas)
         several = [asdict(replay(step, fleet, seed)[0]) for seed in range(1, SEEDS + 1)]
         predicted = {name: float(np.median([one[name] for one in several])) for name in several[0]}
@@ -129,18 +135,24 @@ def one_endpoint(name: str, seconds: float, cache: Path, scratch: Path, seed: in
     endpoint = f"{name}/eager"
     with serving(name, cache) as server:
         most = most_rps(server.url, name, scratch / f"{name}-most")
-        fitted = at_rates(server.url, name, scratch / f"{name}-fit", [share * most for share in FIT], seconds, seed)
-        model = calibrate([fitted], endpoint)
-        limit_ms, knee_rps = limit_of(model)
-        print(f"{endpoint}: about {most:.4g}/s at most; P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, says the model")
-        for note in model.notes:
-            print(f"  {note}")
+        fitted = mixed([share * most for share in FIT])
+        first = at_rates(server.url, name, scratch / f"{name}-first", fitted, FIRST * seconds, seed)
+        limit_ms, knee_rps = limit_of(calibrate([first], endpoint))
+        print(
+            f"{endpoint}: about {most:.4g}/s at most; P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, by the first look"
+        )
         if knee_rps < FIT[0] * most:
             print("  that is below every fitted rate: this machine is too noisy; 0.9 of the most is taken instead")
             knee_rps = FIT[-1] * most
-        rates = [share * knee_rps for share in ASK]
-        asked = at_rates(server.url, name, scratch / f"{name}-ask", rates, seconds, seed + 1)
-        return compared(model, asked, endpoint), model
+        asked = mixed([share * knee_rps for share in ASK])
+        rates = [rate for pair in zip_longest(asked, fitted) for rate in pair if rate]
+        run = at_rates(server.url, name, scratch / name, rates, seconds, seed + 1)
+    model = calibrate([run], endpoint, range(1, len(rates), 2))
+    limit_ms, knee_rps = limit_of(model)
+    print(f"{endpoint}: P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, says the model")
+    for note in model.notes:
+        print(f"  {note}")
+    return compared(model, run, endpoint, range(0, len(rates), 2)), model
 
 
 def two_replicas(model: Any, seconds: float, cache: Path, scratch: Path, seed: int) -> list[dict[str, Any]]:
