@@ -51,6 +51,11 @@ SLOW = {"idle": 2000, "silent": 200, "drips head": 100, "drips body": 200, "neve
 """Clients at a time."""
 WATCH_S = 2.0
 SHOWN = 20
+OPTIONS: dict[str, Any] = {
+    "models": list(MODELS), "variants": ["eager"], "settings": SETTINGS, "sources": SOURCES,
+    "parity_share": 0, "device": "cpu", "max_body_bytes": 8 << 20,
+}  # fmt: skip
+"""Of the server."""
 
 
 # ---- good traffic: this file again, a process of its own
@@ -254,11 +259,11 @@ class Watched:
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
-        self.first = {process.pid: name for process, name in self._all()}
+        self.first = {process.pid: name for process, name in self.processes()}
         self.samples: list[tuple[float, str, float, int]] = []
         """(wall clock in seconds, process, MB, open files)"""
 
-    def _all(self) -> Iterator[tuple[psutil.Process, str]]:
+    def processes(self) -> Iterator[tuple[psutil.Process, str]]:
         for process in [self._root, *self._root.children(recursive=True)]:
             with suppress(psutil.Error):
                 name = (process.cmdline() or [process.name()])[0].partition(" ")[0].rpartition("/")[2]
@@ -267,13 +272,13 @@ class Watched:
 
     def look(self) -> None:
         now_s = time.time()
-        for process, name in self._all():
+        for process, name in self.processes():
             with suppress(psutil.Error):
                 size = process.memory_info().rss / 1e6
                 self.samples.append((now_s, f"{name} {process.pid}", size, process.num_fds()))
 
     def gone(self) -> list[str]:
-        now = {process.pid for process, _ in self._all()}
+        now = {process.pid for process, _ in self.processes()}
         return [name for pid, name in self.first.items() if pid not in now and "IDLE" not in name]
 
     async def always(self) -> None:
@@ -427,23 +432,14 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     if given.only is not None:
         print(misshapen.bad(given.seed, given.only))
-    with tempfile.TemporaryDirectory() as cache:
-        options = {
-            "models": list(MODELS),
-            "variants": ["eager"],
-            "settings": SETTINGS,
-            "sources": SOURCES,
-            "parity_share": 0,
-        }
-        options |= {"device": "cpu", "max_body_bytes": 8 << 20, "ingress": given.ingress}
-        with served(Path(cache), **options) as server:
-            port = int(server.url.rpartition(":")[2])
-            if given.only is not None:
-                tally = Tally()
-                asyncio.run(flood(port, given.seed, iter([(given.only, 0.0)]), tally))
-                print(dict(tally.by_kind), tally.found)
-                return 0
-            found = asyncio.run(run(given, port, Watched(server.process.pid)))
+    with tempfile.TemporaryDirectory() as cache, served(Path(cache), **OPTIONS, ingress=given.ingress) as server:
+        port = int(server.url.rpartition(":")[2])
+        if given.only is not None:
+            tally = Tally()
+            asyncio.run(flood(port, given.seed, iter([(given.only, 0.0)]), tally))
+            print(dict(tally.by_kind), tally.found)
+            return 0
+        found = asyncio.run(run(given, port, Watched(server.process.pid)))
     print(table(found))
     print(json.dumps({"seed": given.seed, "ingress": given.ingress} | found))
     good_failed = found["alone"]["failed"] + found["beside_bad"]["failed"]

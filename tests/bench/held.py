@@ -1,96 +1,149 @@
-"""What an endpoint holds after bad requests, beside the size of its process: is it we who grow, or the allocator?
+"""What each process of a server holds after bad requests: does it grow, or keep room for the most there was at once?
 
-Each model's endpoint is behind uvicorn in this process, with every allocation of Python's and numpy's counted; bad
-requests (`tests/misshapen.py`) come from a process of their own, `--requests` a round. A leak of one small object per
-request would be 50 bytes each. Prints a table, then one JSON line.
+Resident sizes climb to what was needed at once and stay there, as neither glibc nor HAProxy's pools give back what is
+free. So between rounds a debugger (gdb) asks each process for malloc's own count of what is in use, without what
+HAProxy's pools have free, and of Python for its number of small objects, which malloc does not see. The server, the bad
+requests and the clients that misbehave beside them are those of `fuzz.py`; a leak of 50 bytes per request would be
+0.25 MB per 5000.
 
-    python tests/bench/held.py [--models null,thumbs] [--requests 1500] [--rounds 6] [--seed 9]
+Prints a table (slopes are Theil–Sen's through the second half of the rounds, with their intervals of 95 %), then one
+JSON line.
+
+    python tests/bench/held.py [--requests 60000] [--rounds 12] [--rate 300] [--seed 9]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
+import re
+import resource
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-import tracemalloc
+from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import psutil
+from scipy.stats import theilslopes
 
 ROOT = Path(__file__).parents[2]
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # instead of this folder, whose coverage.py is not the package
 
-import misshapen  # noqa: E402
-from test_serve_bad_input import endpoint  # noqa: E402
+from serving import served  # noqa: E402
 
-from serve.options import ServeOptions  # noqa: E402
+WORKERS = 32
+REST_S = 3.0
+"""After a round, until what was under way is over."""
+PER = 5000
+HAPROXY = "haproxy"
+KINDS = {"in_use": "MB in use", "resident": "MB resident", "objects": "Python's objects, thousands"}
 
-RATE, WORKERS = 150.0, 16
 
-
-def flood(port: int, seed: int, numbers: range) -> None:
-    """From a process of its own."""
-    spec = spec_from_file_location("fuzz", Path(__file__).with_name("fuzz.py"))
+def sibling(name: str) -> Any:
+    spec = spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
-    fuzz: Any = module_from_spec(spec)
-    spec.loader.exec_module(fuzz)
-
-    async def work() -> None:
-        began_s, tally = time.time(), fuzz.Tally()
-        paced = ((number, began_s + place / RATE) for place, number in enumerate(numbers))
-        await asyncio.gather(*(fuzz.flood(port, seed, paced, tally) for _ in range(WORKERS)))
-
-    asyncio.run(work())
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def options(model: str) -> ServeOptions:
-    known = {"null": ("reply_bytes",), "bert": ("sequence", "layers", "hidden")}.get(model, ())
-    return ServeOptions(
-        (model,), ("eager",), device="cpu", max_body_bytes=8 << 20, parity_share=0,
-        settings={key: misshapen.SETTINGS[key] for key in known},
-        sources={name: place for name, place in misshapen.SOURCES.items() if name == model},
-    )  # fmt: skip
+fuzz = sibling("fuzz")
 
 
-def measured(model: str, given: argparse.Namespace) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    with endpoint(options(model)) as (_, port):
-        tracemalloc.start()
-        for number in range(given.rounds):
-            words = [sys.executable, __file__, "--flood", str(port), "--seed", str(given.seed)]
-            words += ["--from", str(number * given.requests), "--requests", str(given.requests)]
-            subprocess.run(words, check=True)
-            time.sleep(1)
-            gc.collect()
-            held, size = tracemalloc.get_traced_memory()[0], psutil.Process().memory_info().rss
-            rows.append({"model": model, "requests": (number + 1) * given.requests, "held": held, "resident": size})
-            print(f"{model:8s} {rows[-1]['requests']:8d} {held / 1e3:12.1f} {size / 1e6:12.1f}", flush=True)
-        tracemalloc.stop()
-    return rows
+def pools_free(process: psutil.Process) -> int:
+    """Bytes that HAProxy's pools have taken and do not use."""
+    command = process.cmdline()
+    configuration = Path(command[command.index("-f") + 1]).read_text()
+    with socket.socket(socket.AF_UNIX) as admin:
+        found = re.search(r"stats socket (\S+)", configuration)
+        assert found is not None
+        admin.connect(found[1])
+        admin.sendall(b"show pools\n")
+        total = admin.makefile(encoding="utf-8").read().strip().splitlines()[-1]
+    taken, used = re.findall(r"(\d+) (?:bytes allocated|used)", total)
+    return int(taken) - int(used)
+
+
+def asked(process: psutil.Process) -> dict[str, float]:
+    """In MB, and thousands of objects where it is Python."""
+    with tempfile.NamedTemporaryFile() as file:
+        calls = [
+            f'set $file = ((void *(*)(const char *, const char *))fopen)("{file.name}", "w")',
+            "call ((int (*)(int, void *))malloc_info)(0, $file)",
+            "call ((int (*)(void *))fclose)($file)",
+            "print ((long (*)(void))_Py_GetAllocatedBlocks)()",
+        ]
+        words = ["gdb", "-nx", "-batch", "-iex", "set auto-solib-add off", "-p", str(process.pid)]
+        words += [word for call in ["sharedlibrary lib(c|python.*)\\.", *calls] for word in ("-ex", call)]
+        said = subprocess.run(words, capture_output=True, text=True, check=False)
+        whole = Path(file.name).read_text().rpartition("</heap>")[2]
+    sizes = {
+        kind: sum(int(size) for size in re.findall(rf'type="(?:{kind})"[^>]* size="(\d+)"', whole))
+        for kind in ("fast|rest", "current", "mmap")
+    }
+    if not sizes["current"]:
+        raise SystemExit(f"gdb could not ask process {process.pid}: {said.stderr.strip()[-300:]}")
+    in_use = sizes["current"] + sizes["mmap"] - sizes["fast|rest"]
+    resident = {"resident": process.memory_info().rss / 1e6}
+    if process.name() == HAPROXY:
+        return resident | {"in_use": (in_use - pools_free(process)) / 1e6}
+    return resident | {
+        "in_use": in_use / 1e6,
+        "objects": int(re.findall(r"= (\d+)$", said.stdout, re.MULTILINE)[-1]) / 1e3,
+    }
+
+
+async def measured(given: argparse.Namespace, port: int, watched: Any) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = {}
+    ours = {name: process for process, name in watched.processes() if not name.startswith(("ray::", "gcs", "raylet"))}
+    tally, slow = fuzz.Tally(), Counter[str]()
+    for number in range(given.rounds + 1):
+        for name, process in ours.items():
+            for kind, value in asked(process).items():
+                found.setdefault(name, {}).setdefault(kind, []).append(round(value, 2))
+        print(f"{number * given.requests // given.rounds} bad requests, {len(tally.found)} wrong", flush=True)
+        if number < given.rounds:
+            share = range(*(given.requests * bound // given.rounds for bound in (number, number + 1)))
+            began_s = time.time()
+            paced = ((number, began_s + place / given.rate) for place, number in enumerate(share))
+            workers = [fuzz.flood(port, given.seed, paced, tally) for _ in range(WORKERS)]
+            await fuzz.with_slow(port, slow, lambda workers=workers: asyncio.gather(*workers))
+            await asyncio.sleep(REST_S)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="null,thumbs")
-    parser.add_argument("--requests", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--requests", type=int, default=60_000)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rate", type=float, default=300, help="of bad requests, per second at most")
     parser.add_argument("--seed", type=int, default=9)
-    parser.add_argument("--flood", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--from", dest="first", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.flood:
-        flood(given.flood, given.seed, range(given.first, given.first + given.requests))
-        return
-    print(f"{'model':8s} {'requests':>8s} {'held, KB':>12s} {'process, MB':>12s}")
-    rows = [row for model in given.models.split(",") for row in measured(model, given)]
-    print(json.dumps({"benchmark": "held", "rows": rows}))
+    if shutil.which("gdb") is None:
+        raise SystemExit("what a process holds is asked of it with gdb: install it (Debian: apt-get install gdb)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with tempfile.TemporaryDirectory() as cache, served(Path(cache), **fuzz.OPTIONS) as server:
+        port = int(server.url.rpartition(":")[2])
+        found = asyncio.run(measured(given, port, fuzz.Watched(server.process.pid)))
+    rows = []
+    for name, kinds in found.items():
+        print(name)
+        for kind, values in kinds.items():
+            fit = theilslopes(values[len(values) // 2 :])
+            scale = PER * given.rounds / given.requests
+            slope, low, high = (round(float(v) * scale, 3) for v in (fit.slope, fit.low_slope, fit.high_slope))
+            rows.append({"process": name, "of": kind, "values": values, f"per_{PER}": [slope, low, high]})
+            shown = " ".join(f"{value:.1f}" for value in values)
+            print(f"  {KINDS[kind]:28s} {shown}   {slope:+.3f} ({low:+.3f} to {high:+.3f}) per {PER}")
+    print(json.dumps({"benchmark": "held", "requests": given.requests, "seed": given.seed, "rows": rows}))
 
 
 if __name__ == "__main__":
