@@ -43,6 +43,8 @@ REST_S = 3.0
 """After a round, until what was under way is over."""
 PER = 5000
 HAPROXY = "haproxy"
+PRINTED = 3
+"""What malloc_info and fclose return, and the number of objects."""
 KINDS = {"in_use": "MB in use", "resident": "MB resident", "objects": "Python's objects, thousands"}
 
 
@@ -76,29 +78,28 @@ def asked(process: psutil.Process) -> dict[str, float]:
     """In MB, and thousands of objects where it is Python."""
     with tempfile.NamedTemporaryFile() as file:
         calls = [
+            "sharedlibrary libc\\.",
+            "sharedlibrary libpython",
             f'set $file = ((void *(*)(const char *, const char *))fopen)("{file.name}", "w")',
             "call ((int (*)(int, void *))malloc_info)(0, $file)",
             "call ((int (*)(void *))fclose)($file)",
             "print ((long (*)(void))_Py_GetAllocatedBlocks)()",
         ]
         words = ["gdb", "-nx", "-batch", "-iex", "set auto-solib-add off", "-p", str(process.pid)]
-        words += [word for call in ["sharedlibrary lib(c|python.*)\\.", *calls] for word in ("-ex", call)]
+        words += [word for call in calls for word in ("-ex", call)]
         said = subprocess.run(words, capture_output=True, text=True, check=False)
         whole = Path(file.name).read_text().rpartition("</heap>")[2]
     sizes = {
         kind: sum(int(size) for size in re.findall(rf'type="(?:{kind})"[^>]* size="(\d+)"', whole))
         for kind in ("fast|rest", "current", "mmap")
     }
-    if not sizes["current"]:
+    python = process.name() != HAPROXY
+    printed = re.findall(r"^\$\d+ = (\d+)$", said.stdout, re.MULTILINE)
+    if not sizes["current"] or (python and len(printed) != PRINTED):
         raise SystemExit(f"gdb could not ask process {process.pid}: {said.stderr.strip()[-300:]}")
-    in_use = sizes["current"] + sizes["mmap"] - sizes["fast|rest"]
-    resident = {"resident": process.memory_info().rss / 1e6}
-    if process.name() == HAPROXY:
-        return resident | {"in_use": (in_use - pools_free(process)) / 1e6}
-    return resident | {
-        "in_use": in_use / 1e6,
-        "objects": int(re.findall(r"= (\d+)$", said.stdout, re.MULTILINE)[-1]) / 1e3,
-    }
+    free = sizes["fast|rest"] + (0 if python else pools_free(process))
+    has = {"resident": process.memory_info().rss / 1e6, "in_use": (sizes["current"] + sizes["mmap"] - free) / 1e6}
+    return has | ({"objects": int(printed[-1]) / 1e3} if python else {})
 
 
 async def measured(given: argparse.Namespace, port: int, watched: Any) -> dict[str, dict[str, list[float]]]:
