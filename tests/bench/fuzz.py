@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -298,9 +298,7 @@ class Watched:
                     rounds.append(np.median(here, axis=0))
             if len(rounds) > 2:
                 mb, files = np.array(rounds).T
-                late = [values[len(values) // 2 :] for values in (mb, files)]  # once all that is kept is there
-                fits = [theilslopes(values) for values in late]
-                slopes = [[round(float(v), 2) for v in (fit.slope, fit.low_slope, fit.high_slope)] for fit in fits]
+                slopes = [[round(value, 2) for value in late_slope(values)] for values in (mb, files)]
                 found[name] = {
                     "mb": [round(float(value), 1) for value in mb], "files": [int(value) for value in files],
                     "mb_per_round": slopes[0], "files_per_round": slopes[1],
@@ -328,6 +326,23 @@ def beside(port: int, rate: float) -> Iterator[tuple[list[tuple[float, float]], 
             found = json.loads(said)
             rows += [tuple(row) for row in found[0]]
             why.update(found[1])
+
+
+async def bad_round(
+    port: int, seed: int, share: range, rate: float, workers: int, tally: Tally, slow: Counter[str]
+) -> float:
+    """Sends these, with the clients that misbehave for as long as it lasts; when it began."""
+    began_s = time.time()
+    paced = ((number, began_s + place / rate) for place, number in enumerate(share))
+    floods = [flood(port, seed, paced, tally) for _ in range(workers)]
+    await with_slow(port, slow, lambda: asyncio.gather(*floods))
+    return began_s
+
+
+def late_slope(values: Sequence[float]) -> tuple[float, float, float]:
+    """Through the second half, once all that is kept is there: Theil–Sen's, with its interval of 95 %."""
+    fit = theilslopes(values[len(values) // 2 :])
+    return float(fit.slope), float(fit.low_slope), float(fit.high_slope)
 
 
 async def with_slow(port: int, counts: Counter[str], work: Callable[[], Awaitable[object]]) -> None:
@@ -367,10 +382,7 @@ async def run(given: argparse.Namespace, port: int, watched: Watched) -> dict[st
             if number == given.rounds:
                 break
             share = range(*(given.requests * bound // given.rounds for bound in (number, number + 1)))
-            began_s = time.time()
-            paced = ((number, began_s + place / given.bad_rate) for place, number in enumerate(share))
-            workers = [flood(port, given.seed, paced, tally) for _ in range(given.workers)]
-            await with_slow(port, slow_counts, lambda workers=workers: asyncio.gather(*workers))
+            began_s = await bad_round(port, given.seed, share, given.bad_rate, given.workers, tally, slow_counts)
             fuzzed.append((began_s, time.time()))
             count = sum(sum(kinds.values()) for kinds in tally.by_kind.values())
             rate = (count - sent) / (fuzzed[-1][1] - began_s)

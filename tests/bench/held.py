@@ -24,14 +24,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import psutil
-from scipy.stats import theilslopes
 
 ROOT = Path(__file__).parents[2]
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # instead of this folder, whose coverage.py is not the package
@@ -113,10 +111,7 @@ async def measured(given: argparse.Namespace, port: int, watched: Any) -> dict[s
         print(f"{number * given.requests // given.rounds} bad requests, {len(tally.found)} wrong", flush=True)
         if number < given.rounds:
             share = range(*(given.requests * bound // given.rounds for bound in (number, number + 1)))
-            began_s = time.time()
-            paced = ((number, began_s + place / given.rate) for place, number in enumerate(share))
-            workers = [fuzz.flood(port, given.seed, paced, tally) for _ in range(WORKERS)]
-            await fuzz.with_slow(port, slow, lambda workers=workers: asyncio.gather(*workers))
+            await fuzz.bad_round(port, given.seed, share, given.rate, WORKERS, tally, slow)
             await asyncio.sleep(REST_S)
     return found
 
@@ -138,9 +133,8 @@ def main() -> None:
     for name, kinds in found.items():
         print(name)
         for kind, values in kinds.items():
-            fit = theilslopes(values[len(values) // 2 :])
             scale = PER * given.rounds / given.requests
-            slope, low, high = (round(float(v) * scale, 3) for v in (fit.slope, fit.low_slope, fit.high_slope))
+            slope, low, high = (round(value * scale, 3) for value in fuzz.late_slope(values))
             rows.append({"process": name, "of": kind, "values": values, f"per_{PER}": [slope, low, high]})
             shown = " ".join(f"{value:.1f}" for value in values)
             print(f"  {KINDS[kind]:28s} {shown}   {slope:+.3f} ({low:+.3f} to {high:+.3f}) per {PER}")
