@@ -181,7 +181,7 @@ def test_a_step_beyond_what_the_self_check_kept_is_not_trusted(tmp_path):
     path.write_text(json.dumps(found))
     one, two = analysis.load(tmp_path / "it").measured
     assert not any("self-check" in reason for reason in one.summary.reasons)
-    assert "the self-check kept its schedule to 30/s only" in two.summary.reasons[0]
+    assert any("the self-check kept its schedule to 30/s only" in reason for reason in two.summary.reasons)
     assert not two.summary.trusted
 
 
