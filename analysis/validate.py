@@ -1,21 +1,22 @@
 """How wrong the model is on rates that it has not seen: it is fitted without a rate, and then asked for it.
 
-Each step is predicted by replaying its own arrivals, so that chance in the arrivals is in both figures alike. The error
-that counts is that of the rate: near the knee P99 moves by ten times what the service time does, so beside the error in
-P99 stands by how much faster or slower the arrivals would have to come for the model to give the P99 that was measured.
+Each step is predicted by replaying its own arrivals, so that chance in the arrivals is in both figures alike; steps of
+one rate are one row, over all their requests. The error that counts is that of the rate: near the knee P99 moves by ten
+times what the service time does, so beside the error in P99 stands by how much faster or slower the arrivals would have
+to come for the model to give the P99 that was measured.
 A rate above all those that were fitted is predicted, too, and said to be beyond: it counts for nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.batches import Observed
+from analysis.batches import Ints, Observed
 from analysis.calibrate import Calibration, CalibrationError, declared, fit, observed, utilisation
 from analysis.simulate import Fleet, simulate
 from analysis.stats import Floats, percentile
@@ -53,10 +54,12 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """One step that the model had not seen."""
+    """One rate that the model had not seen."""
 
     run: str
     step: int
+    """The first at this rate."""
+    steps: int
     rate: float
     replicas: int
     beyond: bool
@@ -65,7 +68,7 @@ class Predicted:
     predicted: Figures
     error: Figures
     p99_measured_ms: tuple[float, float] | None
-    """Between what the measured P99 lies."""
+    """Between what the measured P99 lies; known of a single step."""
     p99_predicted_ms: tuple[float, float]
     """Between what the model's P99 lies, by chance and by its error in the rate."""
     rate_error: float | None
@@ -120,22 +123,19 @@ def validated(
     limit_ms: float | None = None,
 ) -> Validation:
     usable = [one for one in seen if one.doubt is None and not one.overloaded and len(one.batches)]
-    driven = [one for one in usable if not one.closed]
-    pairs: list[tuple[Calibration, Observed]] = []
-    for step in driven:
+    driven = [one for one in usable if not one.closed and (fitted is None or one.index not in fitted)]
+    pairs: list[tuple[Calibration, list[Observed]]] = []
+    for steps in by_rate(driven):
         if fitted is None:
-            others = [
-                one for one in seen if _load(one) > _load(step) * SAME_RATE or _load(one) * SAME_RATE < _load(step)
-            ]
+            low, high = _load(steps[0]) / SAME_RATE, _load(steps[-1]) * SAME_RATE
+            others = [one for one in seen if not low <= _load(one) <= high]
         else:
             others = [one for one in seen if one.index in fitted]
-        if step in others:
-            continue
         try:
-            pairs.append((fit(endpoint, others, said), step))
+            pairs.append((fit(endpoint, others, said), steps))
         except CalibrationError:
             continue
-    rows = [_predict(model, step) for model, step in pairs]
+    rows = [predict(model, steps) for model, steps in pairs]
     inside = [row for row in rows if not row.beyond]
     at_slo, gate, reason = _judged(inside, bool(rows), limit_ms)
     rows = [_with_interval(row, *pair, abs(at_slo or 0.0)) for row, pair in zip(rows, pairs, strict=True)]
@@ -150,51 +150,92 @@ def _load(step: Observed) -> float:
     return step.rate / max(1, step.replicas)
 
 
-def replay(step: Observed, fleet: Fleet, seed: int = 1, faster: float = 1.0) -> tuple[Figures, Floats]:
-    """The step's own arrivals through the model, so many times as fast; its figures, and the latencies in ms."""
-    arrivals_s = step.arrivals_s / faster
-    outcome = simulate(arrivals_s, fleet, seed)
-    latency_ms = 1e3 * np.asarray(outcome.latency_s, dtype=np.float64)[step.window]
-    return _figures(step, latency_ms, outcome.mean_batch, outcome.utilisation, faster), latency_ms
+def _offered(steps: Sequence[Observed]) -> float:
+    return sum(int(step.window.sum()) for step in steps) / sum(step.seconds - step.settle_s for step in steps)
 
 
-def _figures(step: Observed, latency_ms: Floats, batch: float, use: float, faster: float = 1.0) -> Figures:
-    rate = float(np.isfinite(latency_ms).sum()) / (step.seconds - step.settle_s) * faster
-    return Figures(percentile(latency_ms, 50), percentile(latency_ms, 99), rate, batch, use)
+def by_rate(steps: Iterable[Observed]) -> list[list[Observed]]:
+    """Those of one rate and as many replicas together, rising."""
+    groups: list[list[Observed]] = []
+    for step in sorted(steps, key=lambda one: (one.replicas, _load(one))):
+        first = groups[-1][0] if groups else None
+        if first and first.replicas == step.replicas and _load(step) <= _load(first) * SAME_RATE:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
 
 
-def measured(step: Observed, model: Calibration) -> Figures:
-    batches = step.batches
-    latency_ms = 1e3 * step.latency_s[step.window]
-    return _figures(step, latency_ms, float(batches.requests.mean()), utilisation(step, model.service))
-
-
-def _predict(model: Calibration, step: Observed) -> Predicted:
-    fleet = model.fleet(step.replicas)
-    several = [asdict(replay(step, fleet, seed)[0]) for seed in range(1, SEEDS + 1)]
-    predicted = Figures(**{name: float(np.median([one[name] for one in several])) for name in several[0]})
-    found = measured(step, model)
-    p99s = [one["p99_ms"] for one in several]
-    return Predicted(
-        run=step.run,
-        step=step.index,
-        rate=step.rate,
-        replicas=step.replicas,
-        beyond=step.offered_rps / step.replicas > model.highest_rps * SAME_RATE,
-        measured=found,
-        predicted=predicted,
-        error=predicted.over(found),
-        p99_measured_ms=None if step.p99_s is None else (1e3 * step.p99_s[0], 1e3 * step.p99_s[1]),
-        p99_predicted_ms=(min(p99s), max(p99s)),
-        rate_error=rate_error(step, fleet, found.p99_ms),
+def replay(steps: Sequence[Observed], fleet: Fleet, seed: int = 1, faster: float = 1.0) -> Figures:
+    """The steps' own arrivals through the model, so many times as fast."""
+    outcomes = [simulate(step.arrivals_s / faster, fleet, seed + SEEDS * k) for k, step in enumerate(steps)]
+    return _figures(
+        steps,
+        [np.asarray(one.latency_s, dtype=np.float64) for one in outcomes],
+        [one.batches for one in outcomes],
+        [one.utilisation for one in outcomes],
+        faster,
     )
 
 
-def rate_error(step: Observed, fleet: Fleet, p99_ms: float) -> float | None:
-    """How much faster the step's arrivals would have to come for the model to give this P99, less one."""
+def measured(steps: Sequence[Observed], model: Calibration) -> Figures:
+    return _figures(
+        steps,
+        [step.latency_s for step in steps],
+        [np.bincount(step.batches.requests) for step in steps],
+        [utilisation(step, model.service) for step in steps],
+    )
+
+
+def _figures(
+    steps: Sequence[Observed],
+    latency_s: Sequence[Floats],
+    batches: Sequence[Ints],
+    use: Sequence[float],
+    faster: float = 1.0,
+) -> Figures:
+    """Over all the steps; `batches` counts them by their requests."""
+    latency_ms = 1e3 * np.concatenate([one[step.window] for one, step in zip(latency_s, steps, strict=True)])
+    seconds = [step.seconds - step.settle_s for step in steps]
+    return Figures(
+        percentile(latency_ms, 50),
+        percentile(latency_ms, 99),
+        float(np.isfinite(latency_ms).sum()) / sum(seconds) * faster,
+        float(sum(one @ np.arange(len(one)) for one in batches) / sum(one.sum() for one in batches)),
+        float(np.average(use, weights=seconds)),
+    )
+
+
+def predict(model: Calibration, steps: Sequence[Observed]) -> Predicted:
+    """Steps of one rate."""
+    first = steps[0]
+    fleet = model.fleet(first.replicas)
+    several = [asdict(replay(steps, fleet, seed)) for seed in range(1, SEEDS + 1)]
+    predicted = Figures(**{name: float(np.median([one[name] for one in several])) for name in several[0]})
+    found = measured(steps, model)
+    p99s = [one["p99_ms"] for one in several]
+    interval_s = first.p99_s if len(steps) == 1 else None
+    return Predicted(
+        run=first.run,
+        step=first.index,
+        steps=len(steps),
+        rate=first.rate,
+        replicas=first.replicas,
+        beyond=_offered(steps) / first.replicas > model.highest_rps * SAME_RATE,
+        measured=found,
+        predicted=predicted,
+        error=predicted.over(found),
+        p99_measured_ms=None if interval_s is None else (1e3 * interval_s[0], 1e3 * interval_s[1]),
+        p99_predicted_ms=(min(p99s), max(p99s)),
+        rate_error=rate_error(steps, fleet, found.p99_ms),
+    )
+
+
+def rate_error(steps: Sequence[Observed], fleet: Fleet, p99_ms: float) -> float | None:
+    """How much faster the steps' arrivals would have to come for the model to give this P99, less one."""
 
     def p99_at(faster: float) -> float:
-        return float(np.median([replay(step, fleet, seed, faster)[0].p99_ms for seed in range(1, SEEDS + 1)]))
+        return float(np.median([replay(steps, fleet, seed, faster).p99_ms for seed in range(1, SEEDS + 1)]))
 
     return _crossing(p99_at, p99_ms)
 
@@ -212,10 +253,10 @@ def _crossing(value_at: Callable[[float], float], wanted: float) -> float | None
     return math.sqrt(slow * fast) - 1
 
 
-def _with_interval(row: Predicted, model: Calibration, step: Observed, off: float) -> Predicted:
+def _with_interval(row: Predicted, model: Calibration, steps: Sequence[Observed], off: float) -> Predicted:
     """With the P99 that the model would give if it were as wrong of the rate as it is near the objective."""
-    fleet = model.fleet(step.replicas)
-    around = [replay(step, fleet, seed, faster)[0].p99_ms for faster in (1 / (1 + off), 1 + off) for seed in (1, 2)]
+    fleet = model.fleet(row.replicas)
+    around = [replay(steps, fleet, seed, faster).p99_ms for faster in (1 / (1 + off), 1 + off) for seed in (1, 2)]
     low, high = row.p99_predicted_ms
     values = {name: getattr(row, name) for name in Predicted.__slots__}
     return Predicted(**values | {"p99_predicted_ms": (min(low, *around), max(high, *around))})

@@ -78,7 +78,7 @@ def test_a_replica_that_was_idle_takes_longer(tmp_path, model):
     assert model.service.mean_s[1:] == pytest.approx(FIXED_S + EACH_S * SIZES + GAP_S, rel=0.02)
     assert f"up to {words.significant(1e3 * extra_s)} ms longer" in model.notes[0]
     for step in observed([run], "m/a"):
-        said, found = replay(step, model.fleet(1), 1)[0], measured(step, model)
+        said, found = replay([step], model.fleet(1), 1), measured([step], model)
         assert (said.p50_ms, said.p99_ms) == pytest.approx((found.p50_ms, found.p99_ms), rel=0.05)
 
 
@@ -223,6 +223,25 @@ def test_steps_can_be_chosen_to_be_fitted(run):
     assert [row.step for row in found.rows] == [1, 2]
     assert not any(row.beyond for row in found.rows)
     assert found.median["p99"] < 0.06
+
+
+def test_steps_of_one_rate_are_one_row_over_all_their_requests(tmp_path):
+    shares = (0.7, 0.2, 0.5, 0.2, 0.7, 0.5)
+    batched_run(tmp_path / "turns", steady(), [LIMIT * share for share in shares])
+    turns = analysis.load(tmp_path / "turns")
+    steps = observed([turns], "m/a")
+    found = validate([turns], "m/a")
+    assert [(row.step, row.steps) for row in found.rows] == [(1, 2), (2, 2), (0, 2)]
+    for row, numbers in zip(found.rows, [(1, 3), (2, 5), (0, 4)], strict=True):
+        both = [steps[number].latency_s[steps[number].window] for number in numbers]
+        assert row.measured.p99_ms == pytest.approx(1e3 * np.percentile(np.concatenate(both), 99), rel=0.01)
+        batches = np.concatenate([steps[number].batches.requests for number in numbers])
+        assert row.measured.batch == pytest.approx(batches.mean())
+        assert row.measured.throughput_rps == pytest.approx(row.rate, rel=0.03)
+        assert row.error.utilisation == pytest.approx(0, abs=0.03)
+        assert row.p99_measured_ms is None
+    # a rate that is fitted is fitted with all of its steps
+    assert [row.step for row in validate([turns], "m/a", fitted=[0, 1, 3, 4]).rows] == [2]
 
 
 def test_above_the_highest_fitted_load_nothing_counts(run):

@@ -1,17 +1,18 @@
 """How well does the model foretell a live endpoint? Fitted at three rates, it is asked for four others.
 
 `null` with a set delay and `custom_cnn` eager are served on this machine. A closed loop first finds about how much the
-endpoint can take (X), and a model of three short steps about where its knee is (P99 within a multiple of a lone
-request's latency). Then one run has all seven steps in turn, those to fit between those to foretell, as the speed of a
-shared machine wanders by a tenth within minutes: 0.3, 0.6 and 0.9 of X, and 0.3, 0.5, 0.7 and 0.9 of the knee. The
-model is fitted to the three, and says P50, P99, throughput, batch size and utilisation of the four from their arrivals.
+endpoint can take (X), and a model of three shorter rates about where its knee is (P99 within a multiple of a lone
+request's latency). Then one run drives seven rates: 0.3, 0.6 and 0.9 of X, and 0.3, 0.5, 0.7 and 0.9 of the knee. The
+speed of a shared machine wanders by a tenth within minutes, so each rate is many short steps, and each round has all of
+them in an order of its own. The model is fitted to the three, and says P50, P99, throughput, batch size and utilisation
+of the four from their arrivals, over all the steps of a rate.
 
 Then two replicas of `null` are planned from the runs of one, started, and driven at 0.5 and 0.9 of the planned knee.
 
 Prints a table, then one JSON line: median absolute errors of P50, P99 and throughput.
 
-    python tests/bench/prediction.py --quick      a look: nothing but null, ten seconds a step
-    python tests/bench/prediction.py              the whole, 35 minutes on a quiet machine
+    python tests/bench/prediction.py --quick      a look: nothing but null, ten seconds a rate
+    python tests/bench/prediction.py              the whole, 45 minutes on a quiet machine
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,8 @@ FIT, ASK, PLANNED = (0.3, 0.6, 0.9), (0.3, 0.5, 0.7, 0.9), (0.5, 0.9)
 LIMITS = {"null/eager": 4.0, "custom_cnn/eager": 10.0}
 """P99's objective, in latencies of a lone request; on a CPU a batch of four takes five times as long as one alone."""
 FIRST = 0.5
-"""Of a step's length, at the first look."""
-SETTLE_S = 3.0
+"""Of a rate's time, at the first look."""
+SETTLE_S = 2.0
 MODELS: dict[str, dict[str, Any]] = {
     "null": {"settings": {"delay_ms": "20"}, "max_batch": 8},
     "custom_cnn": {"max_batch": 4},
@@ -64,15 +64,13 @@ def drive(url: str, model: str, folder: Path, *words: str) -> Any:
     return analysis.load(folder)
 
 
-def mixed(rates: Sequence[float]) -> list[float]:
-    """In an order that does not rise with time."""
-    return [*rates[::2], *rates[1::2]]
-
-
-def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], seconds: float, seed: int) -> Any:
-    words = ["--mode", "hold", "--rates", ",".join(f"{rate:.2f}" for rate in rates), "--seed", str(seed)]
-    words += ["--step-seconds", f"{SETTLE_S + seconds:g}", "--settle-seconds", f"{SETTLE_S:g}"]
-    return drive(url, model, folder, *words, "--timeout", "30")
+def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], seconds: float, rounds: int, seed: int) -> Any:
+    """Each rate for so many seconds in all, in so many steps; and of each step the place of its rate."""
+    rng = np.random.default_rng(seed)
+    order = np.concatenate([rng.permutation(len(rates)) for _ in range(rounds)])
+    words = ["--mode", "hold", "--rates", ",".join(f"{rates[place]:.2f}" for place in order), "--seed", str(seed)]
+    words += ["--step-seconds", f"{SETTLE_S + seconds / rounds:g}", "--settle-seconds", f"{SETTLE_S:g}"]
+    return drive(url, model, folder, *words, "--timeout", "30"), order
 
 
 def most_rps(url: str, model: str, folder: Path) -> float:
@@ -95,48 +93,38 @@ def knee_of(fleet: Any, limit_ms: float, knee: Any) -> float:
 
 
 def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = None) -> list[dict[str, Any]]:
-    """Each step of the run, or these, beside what the model says of its arrivals."""
+    """Each rate of the run, or of these steps, beside what the model says of its arrivals."""
     from analysis.calibrate import observed
-    from analysis.validate import SEEDS, measured, rate_error, replay
+    from analysis.validate import by_rate, predict
 
     rows = []
-    for step in sorted(observed([run], endpoint, steps), key=lambda one: one.rate):
-        fleet = model.fleet(step.replicas)
-        several = [asdict(replay(step, fleet, seed)[0]) for seed in range(1, SEEDS + 1)]
-        predicted = {name: float(np.median([one[name] for one in several])) for name in several[0]}
-        found = asdict(measured(step, model))
-        rows.append({
-            "endpoint": endpoint, "replicas": step.replicas, "rate": step.rate, "n": int(step.window.sum()),
-            "measured": found, "predicted": predicted, "overloaded": step.overloaded, "doubt": step.doubt,
-            "error": {name: predicted[name] / found[name] - 1 for name in found},
-            "p99_interval_ms": None if step.p99_s is None else [1e3 * value for value in step.p99_s],
-            "rate_error": rate_error(step, fleet, found["p99_ms"]),
-        })  # fmt: skip
-        show(rows[-1])
+    for same in by_rate(observed([run], endpoint, steps)):
+        row = predict(model, same)
+        doubts = sorted({step.doubt for step in same if step.doubt})
+        count = sum(int(step.window.sum()) for step in same)
+        found, said, off = row.measured, row.predicted, row.error
+        print(
+            f"{endpoint:<17} {row.replicas:>2} {row.rate:8.1f} {count:>6} "
+            f"{found.p50_ms:8.2f} {said.p50_ms:8.2f} {off.p50_ms:7.1%} "
+            f"{found.p99_ms:8.2f} {said.p99_ms:8.2f} {off.p99_ms:7.1%} {off.throughput_rps:7.1%} "
+            f"{found.batch:6.2f} {said.batch:6.2f} {found.utilisation:5.0%} {said.utilisation:5.0%} "
+            f"{'–' if row.rate_error is None else f'{row.rate_error:.1%}':>7} {'; '.join(doubts)}",
+            flush=True,
+        )  # fmt: skip
+        rows.append({"endpoint": endpoint, "n": count, "doubts": doubts, **asdict(row)})
     return rows
 
 
-def show(row: dict[str, Any]) -> None:
-    found, said, off = row["measured"], row["predicted"], row["error"]
-    rate_off = row["rate_error"]
-    print(
-        f"{row['endpoint']:<17} {row['replicas']:>2} {row['rate']:8.1f} {row['n']:>6} "
-        f"{found['p50_ms']:8.2f} {said['p50_ms']:8.2f} {off['p50_ms']:7.1%} "
-        f"{found['p99_ms']:8.2f} {said['p99_ms']:8.2f} {off['p99_ms']:7.1%} {off['throughput_rps']:7.1%} "
-        f"{found['batch']:6.2f} {said['batch']:6.2f} {found['utilisation']:5.0%} {said['utilisation']:5.0%} "
-        f"{'–' if rate_off is None else f'{rate_off:.1%}':>7} {row['doubt'] or ''}",
-        flush=True,
-    )  # fmt: skip
-
-
-def one_endpoint(name: str, seconds: float, cache: Path, scratch: Path, seed: int) -> tuple[list[dict[str, Any]], Any]:
+def one_endpoint(
+    name: str, seconds: float, rounds: int, cache: Path, scratch: Path, seed: int
+) -> tuple[list[dict[str, Any]], Any]:
     from analysis.calibrate import calibrate
 
     endpoint = f"{name}/eager"
     with serving(name, cache) as server:
         most = most_rps(server.url, name, scratch / f"{name}-most")
-        fitted = mixed([share * most for share in FIT])
-        first = at_rates(server.url, name, scratch / f"{name}-first", fitted, FIRST * seconds, seed)
+        fitted = [share * most for share in FIT]
+        first, _ = at_rates(server.url, name, scratch / f"{name}-first", fitted, FIRST * seconds, rounds, seed)
         limit_ms, knee_rps = limit_of(calibrate([first], endpoint))
         print(
             f"{endpoint}: about {most:.4g}/s at most; P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, by the first look"
@@ -144,10 +132,9 @@ def one_endpoint(name: str, seconds: float, cache: Path, scratch: Path, seed: in
         if knee_rps < FIT[0] * most:
             print("  that is below every fitted rate: this machine is too noisy; 0.9 of the most is taken instead")
             knee_rps = FIT[-1] * most
-        asked = mixed([share * knee_rps for share in ASK])
-        rates = [rate for pair in zip_longest(asked, fitted) for rate in pair if rate]
-        run = at_rates(server.url, name, scratch / name, rates, seconds, seed + 1)
-    model = calibrate([run], endpoint, range(1, len(rates), 2))
+        asked = [share * knee_rps for share in ASK]
+        run, order = at_rates(server.url, name, scratch / name, fitted + asked, seconds, rounds, seed + 1)
+    model = calibrate([run], endpoint, np.flatnonzero(order < len(FIT)).tolist())
     limit_ms, knee_rps = limit_of(model)
     reached = max(asked) / knee_rps if knee_rps else float("inf")
     print(
@@ -155,10 +142,12 @@ def one_endpoint(name: str, seconds: float, cache: Path, scratch: Path, seed: in
     )
     for note in model.notes:
         print(f"  {note}")
-    return compared(model, run, endpoint, range(0, len(rates), 2)), model
+    return compared(model, run, endpoint, np.flatnonzero(order >= len(FIT)).tolist()), model
 
 
-def two_replicas(model: Any, seconds: float, cache: Path, scratch: Path, seed: int) -> list[dict[str, Any]]:
+def two_replicas(
+    model: Any, seconds: float, rounds: int, cache: Path, scratch: Path, seed: int
+) -> list[dict[str, Any]]:
     from analysis.simulate import knee
 
     limit_ms, _ = limit_of(model)
@@ -168,7 +157,8 @@ def two_replicas(model: Any, seconds: float, cache: Path, scratch: Path, seed: i
         return []
     print(f"two replicas of null/eager: P99 of {limit_ms:.4g} ms at {planned:.4g}/s, says the plan")
     with serving("null", cache, replicas=2) as server:
-        run = at_rates(server.url, "null", scratch / "null-two", [share * planned for share in PLANNED], seconds, seed)
+        rates = [share * planned for share in PLANNED]
+        run, _ = at_rates(server.url, "null", scratch / "null-two", rates, seconds, rounds, seed)
         return compared(model, run, "null/eager")
 
 
@@ -176,12 +166,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--models", default="null,custom_cnn")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of a step of null")
-    parser.add_argument("--cnn-seconds", type=float, default=150.0, help="of a step of custom_cnn, which is slower")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of a rate of null")
+    parser.add_argument("--cnn-seconds", type=float, default=160.0, help="of a rate of custom_cnn, which is slower")
+    parser.add_argument("--rounds", type=int, default=8, help="steps in which each rate is driven")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", default="", help="folder for the runs; else they are deleted")
     options = parser.parse_args()
     names = ["null"] if options.quick else options.models.split(",")
+    rounds = 2 if options.quick else options.rounds
     seconds = {"null": 10.0 if options.quick else options.seconds, "custom_cnn": options.cnn_seconds}
     print(
         f"{'endpoint':<17} {'k':>2} {'rate/s':>8} {'n':>6} {'P50 ms':>8} {'said':>8} {'off':>7} "
@@ -193,10 +185,10 @@ def main() -> None:
         scratch = Path(options.keep or made)
         scratch.mkdir(parents=True, exist_ok=True)
         for name in names:
-            found, model = one_endpoint(name, seconds[name], Path(made), scratch, options.seed)
+            found, model = one_endpoint(name, seconds[name], rounds, Path(made), scratch, options.seed)
             rows += found
             if name == "null":
-                planned = two_replicas(model, seconds[name], Path(made), scratch, options.seed + 2)
+                planned = two_replicas(model, seconds[name], rounds, Path(made), scratch, options.seed + 2)
     fields = {"p50": "p50_ms", "p99": "p99_ms", "throughput": "throughput_rps"}
     medians = {}
     for of in (*dict.fromkeys(row["endpoint"] for row in rows), "all"):
