@@ -9,7 +9,7 @@ shown, else the soak cannot say. Those that nobody asked for hold as far as it c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from analysis.store import Run
 
 MODE = "soak"
+OWN = "own_memory_bytes"
 MOST_SAID = 3
 """Findings in the sentence that is read out."""
 SHORTEST_S = 300.0
@@ -124,8 +125,16 @@ def soak(run: Run) -> Soak | None:
     if run.manifest.scenario.get("mode") != MODE or not run.tallies.rows:
         return None
     looked, limits = look(run), Limits.of(run)
-    found = tuple(replace(row, fails=_over(row, limits)) for row in looked.findings)
-    visible = tuple(_visible(looked, one) for one in looked.series if limits.name("trend", one.name))
+    owned = {one.subject for one in looked.series if one.name == OWN}
+    found = tuple(
+        replace(row, fails=_over(row, limits) and not _others(row.series, row.subject, owned))
+        for row in looked.findings
+    )
+    visible = tuple(
+        _visible(looked, one)
+        for one in looked.series
+        if limits.name("trend", one.name) and not _others(one.name, one.subject, owned)
+    )
     hours = looked.line.seconds / 3600
     answer, reasons = _judged(run, found, visible, limits, hours)
     line = looked.line
@@ -146,6 +155,11 @@ def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
         answers = {INCONCLUSIVE}
     answer = next(one for one in (FAIL, INCONCLUSIVE, PASS) if one in answers)
     return Verdict(answer, tuple(dict.fromkeys((*found.reasons, *judged.reasons))))
+
+
+def _others(series: str, subject: str, owned: Collection[str]) -> bool:
+    """Whether it is memory that others may take, too, of something where the server's own is known."""
+    return series in MEMORY and series != OWN and subject in owned
 
 
 def _over(row: Finding, limits: Limits) -> bool:

@@ -6,7 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from serve.kin import own_bytes
+
 POWERCAP = Path("/sys/class/powercap")
+OWN_S = 5.0
+"""The memory of the server's own processes is asked for so often: that takes some milliseconds."""
 
 
 class HostSource:
@@ -28,6 +32,8 @@ class HostSource:
         self._turns = [0] * len(self._zones)
         self._seen = [0] * len(self._zones)
         self._last: dict[str, tuple[float, float]] = {}
+        self._own_bytes: int | None = None
+        self._own_at_s = -OWN_S
 
     def read(self) -> list[dict[str, Any]]:
         memory = self._psutil.virtual_memory()
@@ -38,6 +44,7 @@ class HostSource:
             "util_pct": self._psutil.cpu_percent(None),
             "mem_util_pct": memory.percent,
             "mem_bytes": memory.total - memory.available,
+            "own_mem_bytes": self._own(),
             "net_in_bps": self._rate("in", received),
             "net_out_bps": self._rate("out", sent),
         }
@@ -45,6 +52,12 @@ class HostSource:
             sample["energy_j"] = self._energy_j()
             sample["power_w"] = self._rate("energy", sample["energy_j"])
         return [sample]
+
+    def _own(self) -> int | None:
+        if time.monotonic() - self._own_at_s >= OWN_S:
+            self._own_at_s = time.monotonic()
+            self._own_bytes = own_bytes()
+        return self._own_bytes
 
     def _rate(self, name: str, total: float) -> float | None:
         """Per second since the last read; None the first time."""

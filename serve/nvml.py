@@ -9,11 +9,12 @@ second, and the others go on.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from serve.kin import is_kin
 
 RETRY_S = 1.0
 PROCESSES_S = 1.0
@@ -50,7 +51,7 @@ class NvmlSource:
         import pynvml
 
         self._nvml = pynvml
-        self._own = own or _of_this_server
+        self._own = own or is_kin
         self.remarks: list[str] = []
         """Sentences for whoever reads samples, each said once."""
         pynvml.nvmlInit()
@@ -213,13 +214,3 @@ class NvmlSource:
         gpu.lost, gpu.activity, gpu.seen_us = False, None, 0
         self.remarks.append(f"GPU {gpu.index} ({gpu.uuid}) is back")
         return True
-
-
-def _of_this_server(pid: int) -> bool:
-    """Whether a process is ours or a sibling: all replicas of a node are children of one raylet."""
-    import psutil
-
-    try:
-        return pid == os.getpid() or psutil.Process(pid).ppid() == os.getppid()
-    except psutil.Error:
-        return False

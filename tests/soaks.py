@@ -39,6 +39,8 @@ class Truth:
     median_ms: float = 20.0
     latency: Callable[[Floats], Floats] = flat
     memory: Callable[[Floats], Floats] = flat
+    own: Callable[[Floats], Floats] | None = None
+    """The server's part of that; None: it doesn't say."""
     stall_ms: float = 0.0
     stall_period_s: float = 60.0
     stall_phase_s: float = 7.0
@@ -122,6 +124,9 @@ def _samples(truth: Truth, rng: np.random.Generator, samples: Any) -> Any:
     held = hot & (np.arange(n) % 3 == 0)
     load = curve(truth, at_h * 3600)
     memory = 20 * GIB * truth.memory(at_h) * (1 + np.abs(remembering(rng, n, 0.5, 0.001)))
+    if truth.own is not None:
+        own = 12 * GIB * truth.own(at_h) * (1 + np.abs(remembering(rng, n, 0.5, 0.001)))
+        samples = samples.assign(own_mem_bytes=own.astype(np.int64))
     return samples.assign(
         device=GPU,
         mem_bytes=memory.astype(np.int64),

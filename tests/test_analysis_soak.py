@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 from chromium import CHROMIUM, chromium, findings
-from folders import GPU, START_NS, Load, make_run
+from folders import GPU, START_NS, Floats, Load, make_run
 from soaks import Truth, curve, write
 
 import analysis
@@ -175,6 +175,18 @@ def test_what_nobody_asked_for_holds_as_far_as_a_short_soak_sees(tmp_path: Path)
     assert seen.stall_ms < 20
     leak = soaked(write(tmp_path / "leak", Truth(hours=1 / 3, rate=20.0, memory=lambda at_h: 1 + 0.02 * at_h)))
     assert (leak.verdict, only(leak, "trend", "memory_bytes").fails) == ("fail", True)
+
+
+def test_what_others_take_of_a_device_is_told_and_not_held_against_the_server(tmp_path: Path) -> None:
+    def leaks(at_h: Floats) -> Floats:
+        return np.asarray(1 + 0.03 * at_h)
+
+    others = soaked(write(tmp_path / "others", Truth(hours=1 / 3, rate=20.0, memory=leaks, own=np.ones_like)))
+    assert others.verdict == "pass"
+    assert not only(others, "trend", "memory_bytes").fails
+    assert [row.series for row in others.visible] == ["p99_ms", "own_memory_bytes"]
+    mine = soaked(write(tmp_path / "mine", Truth(hours=1 / 3, rate=20.0, own=leaks)))
+    assert (mine.verdict, only(mine, "trend", "own_memory_bytes").fails) == ("fail", True)
 
 
 def test_one_that_sees_nothing_cannot_say_anything(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_gpu_that_falls_off_the_bus_is_an_event_and_looked_for_again(library):
 
 
 def test_a_server_s_own_processes_are_its_siblings(library):
-    code = "import json, os; from serve.nvml import _of_this_server as own\n"
+    code = "import json, os; from serve.kin import is_kin as own\n"
     code += "print(json.dumps([own(os.getpid()), own(1), own(2**22 + 1)]))"
     assert run(library, code) == [True, False, False]
 

@@ -1,9 +1,11 @@
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serve import kin
 from serve.host import HostSource
 from serve.telemetry import Sampler, sources
 from serve.wire import SAMPLE_FIELDS, WireError
@@ -121,9 +123,32 @@ def test_the_host_is_always_there() -> None:
     row = dict(zip(SAMPLE_FIELDS, sampler.read()["rows"][0], strict=True))
     assert row["device"] == "cpu"
     assert 0 <= row["util_pct"] <= 100
-    assert row["mem_bytes"] > 0
+    assert 0 < row["own_mem_bytes"] < row["mem_bytes"]
     assert row["sm_mhz"] is None
     assert abs(row["time_ns"] - time.time_ns()) < 60e9
+
+
+def test_the_server_s_own_memory_is_that_of_its_processes(tmp_path: Path) -> None:
+    """On a node of Ray: the raylet that started this one, and all that it started."""
+
+    def process(pid: int, comm: str, statm: str, *children: str) -> None:
+        for number, listed in enumerate(children):
+            (tmp_path / f"{pid}/task/{pid + number}").mkdir(parents=True)
+            (tmp_path / f"{pid}/task/{pid + number}/children").write_text(listed)
+        (tmp_path / f"{pid}/comm").write_text(f"{comm}\n")
+        (tmp_path / f"{pid}/statm").write_text(f"{statm} 0 0 0 0\n")
+
+    above = 10**7  # no pid is so high
+    process(os.getpid(), "python", "900 100 40", f"{above} ")
+    process(above, "haproxy", "90 7 2", "")
+    process(os.getppid(), "bash", "900 50 1", f"{os.getpid()} {above + 1} ", "")
+    process(above + 1, "other", "900 50 10", "")
+    assert kin.kin(tmp_path) == [os.getpid(), above]
+    assert kin.own_bytes(tmp_path) == 65 * os.sysconf("SC_PAGE_SIZE")
+    (tmp_path / f"{os.getppid()}/comm").write_text("raylet\n")
+    assert set(kin.kin(tmp_path)) == {os.getppid(), os.getpid(), above, above + 1}
+    assert kin.own_bytes(tmp_path) == 154 * os.sysconf("SC_PAGE_SIZE")
+    assert kin.own_bytes(tmp_path / "nothing") is None
 
 
 def test_host_power_is_the_difference_of_rapls_counter_even_where_it_starts_over(tmp_path: Path) -> None:
