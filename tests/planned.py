@@ -73,7 +73,7 @@ def validation(endpoint: str, true: Service, fitted: Service, highest_rps: float
         between = (measured.p99_ms * 0.96, measured.p99_ms * 1.05)
         around = (min(one.p99_ms for one in said), max(one.p99_ms for one in said))
         off = said[0].over(measured)
-        rows.append(Predicted(RUN, n, rate, 2, False, measured, said[0], off, between, around, error))
+        rows.append(Predicted(RUN, n, 1, rate, 2, False, measured, said[0], off, between, around, error))
     median = {
         name: float(np.median([abs(getattr(row.error, key)) for row in rows]))
         for name, key in (("p50", "p50_ms"), ("p99", "p99_ms"), ("throughput", "throughput_rps"))
