@@ -49,6 +49,8 @@ HANG_S = 10.0
 LEAVE_S = 0.5
 SLOW = {"idle": 2000, "silent": 200, "drips head": 100, "drips body": 200, "never reads": 50}
 """Clients at a time."""
+COME_S = 10.0
+"""Within which all of them come: at one instant they would be a burst of 2,150 good requests, which anyone feels."""
 WATCH_S = 2.0
 SHOWN = 20
 OPTIONS: dict[str, Any] = {
@@ -214,8 +216,9 @@ async def flood(port: int, seed: int, paced: Iterator[tuple[int, float]], tally:
 # ---- clients that misbehave for long
 
 
-async def slow(port: int, what: str, counts: Counter[str]) -> None:
+async def slow(port: int, what: str, counts: Counter[str], after_s: float) -> None:
     """One of them, again and again; cancelled at the end of the round."""
+    await asyncio.sleep(after_s)
     path, body, headers = wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((4096, 1), np.uint8)})
     raw = misshapen.http(path, body, headers)
     while True:
@@ -346,7 +349,8 @@ def late_slope(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 async def with_slow(port: int, counts: Counter[str], work: Callable[[], Awaitable[object]]) -> None:
-    tasks = [asyncio.create_task(slow(port, what, counts)) for what, count in SLOW.items() for _ in range(count)]
+    clients = [(what, COME_S * place / count) for what, count in SLOW.items() for place in range(count)]
+    tasks = [asyncio.create_task(slow(port, what, counts, after_s)) for what, after_s in clients]
     try:
         await work()
     finally:
@@ -356,11 +360,11 @@ async def with_slow(port: int, counts: Counter[str], work: Callable[[], Awaitabl
 
 
 def feels(rows: list[tuple[float, float]], rounds: list[tuple[float, float]]) -> dict[str, Any]:
-    """What good requests of these rounds felt, their first and last second left out."""
+    """What good requests of these rounds felt."""
     intended, latency = np.array(rows).T
     inside = np.zeros(len(rows), bool)
     for begin_s, end_s in rounds:
-        inside |= (intended > begin_s + 1) & (intended < end_s - 1)
+        inside |= (intended > begin_s) & (intended < end_s)
     some = latency[inside]
     ok = np.sort(some[~np.isnan(some)])
     at = {f"p{q:g}_ms": round(float(np.quantile(ok, q / 100, method="higher")), 2) for q in (50, 99, 99.9)}
