@@ -19,7 +19,7 @@ import pytest
 from folders import START_NS, Load, Waveform, queue
 
 import analysis
-from analysis import summary, words
+from analysis import store, summary, words
 from analysis.records import append_event
 from analysis.report import axes, markup, timeline, write
 from analysis.timeline import Timeline
@@ -38,7 +38,7 @@ def two_variants(rates: Sequence[float] = (20, 40, 60), **changed: Any) -> list[
     return loads
 
 
-def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) -> analysis.Run:
+def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) -> store.Run:
     """A run at `p99<50ms` whose manifest also says what a server says, and in which a replica was lost."""
     known: dict[str, Any] = {"slo": ["p99<50ms"], "poisson": True, "devices": [CPU]}
     manifest = folders.make_run(folder, two_variants() if loads is None else loads, **(known | options)).manifest
@@ -50,7 +50,7 @@ def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) ->
     return analysis.load(folder)
 
 
-def shown(run: analysis.Run, **changed: Any) -> tuple[dict[str, Any], str, str]:
+def shown(run: store.Run, **changed: Any) -> tuple[dict[str, Any], str, str]:
     """The report, the page and the Markdown."""
     report = summary.report_of(run) | changed
     markdown, page = write(run, report)

@@ -18,7 +18,7 @@ from folders import Load, Waveform, constant, queue
 from test_analysis_report import Page, readout, run_of, shown, two_variants
 
 import analysis
-from analysis import words
+from analysis import store, words
 from analysis.breakdown import STAGES
 from analysis.records import Slo
 from analysis.report import axes, batches, charts, facts, percentiles
@@ -26,7 +26,7 @@ from analysis.report.sameness import sameness
 from analysis.report.view import View
 
 
-def batched(folder: Path, loads: Sequence[Load], sizes: Sequence[int], **options: Any) -> analysis.Run:
+def batched(folder: Path, loads: Sequence[Load], sizes: Sequence[int], **options: Any) -> store.Run:
     """A run in which the batch of an endpoint's k-th request has `sizes[k mod …]` rows and takes 2 ms a row."""
     run_of(folder, loads, **options)
     rows = pd.read_parquet(folder / "requests.parquet")
