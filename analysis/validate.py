@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,10 +150,6 @@ def _load(step: Observed) -> float:
     return step.rate / max(1, step.replicas)
 
 
-def _offered(steps: Sequence[Observed]) -> float:
-    return sum(int(step.window.sum()) for step in steps) / sum(step.seconds - step.settle_s for step in steps)
-
-
 def by_rate(steps: Iterable[Observed]) -> list[list[Observed]]:
     """Those of one rate and as many replicas together, rising."""
     groups: list[list[Observed]] = []
@@ -221,7 +217,7 @@ def predict(model: Calibration, steps: Sequence[Observed]) -> Predicted:
         steps=len(steps),
         rate=first.rate,
         replicas=first.replicas,
-        beyond=_offered(steps) / first.replicas > model.highest_rps * SAME_RATE,
+        beyond=float(np.mean([step.offered_rps for step in steps])) > first.replicas * model.highest_rps * SAME_RATE,
         measured=found,
         predicted=predicted,
         error=predicted.over(found),
@@ -258,8 +254,7 @@ def _with_interval(row: Predicted, model: Calibration, steps: Sequence[Observed]
     fleet = model.fleet(row.replicas)
     around = [replay(steps, fleet, seed, faster).p99_ms for faster in (1 / (1 + off), 1 + off) for seed in (1, 2)]
     low, high = row.p99_predicted_ms
-    values = {name: getattr(row, name) for name in Predicted.__slots__}
-    return Predicted(**values | {"p99_predicted_ms": (min(low, *around), max(high, *around))})
+    return replace(row, p99_predicted_ms=(min(low, *around), max(high, *around)))
 
 
 def _median_abs(errors: Sequence[float]) -> float:

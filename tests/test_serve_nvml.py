@@ -96,7 +96,7 @@ def test_a_gpu_that_falls_off_the_bus_is_an_event_and_looked_for_again(library):
     assert remarks == [f"GPU 1 ({GPU[1]}) is lost: GPU is lost", f"GPU 1 ({GPU[1]}) is back"]
 
 
-def test_a_server_s_own_processes_are_its_siblings(library):
+def test_only_what_is_below_the_server_is_its_own(library):
     code = "import json, os; from serve.kin import is_kin as own\n"
     code += "print(json.dumps([own(os.getpid()), own(1), own(2**22 + 1)]))"
     assert run(library, code) == [True, False, False]
