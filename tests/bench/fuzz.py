@@ -1,9 +1,10 @@
 """A hundred thousand bad requests against a live server, good ones beside them: what each gets, what the good feel.
 
-Four cheap models are served on the CPU behind the real way in. Rounds alternate: good traffic alone, then with bad
-requests at `--bad-rate` from `--workers` connections, beside clients that misbehave for as long as the round lasts:
-idle ones, silent ones, some that send a byte a second, some that never read what they asked for. The good requests
-come at a fixed rate, whatever becomes of them, from a process of their own; what they get is compared.
+Four cheap models are served on the CPU behind the real way in. Rounds alternate: good traffic alone; beside as many
+more good requests as bad ones are to come, as any load is felt on a small machine; then beside bad requests at
+`--bad-rate` from `--workers` connections, with clients that misbehave for as long as the round lasts: idle ones, silent
+ones, some that send a byte a second, some that never read what they asked for. The good requests come at a fixed rate,
+whatever becomes of them, from a process of their own; what they get is compared.
 
 Every bad request follows from seed and number (`tests/misshapen.py`), so that `--only 1234` sends that one again. To
 be answered it has ten seconds; what is not whole has half of one, and then its client leaves.
@@ -52,6 +53,8 @@ SLOW = {"idle": 2000, "silent": 200, "drips head": 100, "drips body": 200, "neve
 COME_S = 10.0
 """Within which all of them come: at one instant they would be a burst of 2,150 good requests, which anyone feels."""
 WATCH_S = 2.0
+CALM_S = 3.0
+"""Between what ends and what is measured next."""
 SHOWN = 20
 OPTIONS: dict[str, Any] = {
     "models": list(MODELS), "variants": ["eager"], "settings": SETTINGS, "sources": SOURCES,
@@ -374,6 +377,7 @@ def feels(rows: list[tuple[float, float]], rounds: list[tuple[float, float]]) ->
 async def run(given: argparse.Namespace, port: int, watched: Watched) -> dict[str, Any]:
     tally, slow_counts = Tally(), Counter[str]()
     alone: list[tuple[float, float]] = []
+    crowded: list[tuple[float, float]] = []
     fuzzed: list[tuple[float, float]] = []
     sent = 0
     with beside(port, given.rate) as (rows, why):
@@ -385,6 +389,12 @@ async def run(given: argparse.Namespace, port: int, watched: Watched) -> dict[st
             alone.append((began_s, time.time()))
             if number == given.rounds:
                 break
+            with beside(port, given.bad_rate):
+                await asyncio.sleep(CALM_S)
+                began_s = time.time()
+                await asyncio.sleep(given.seconds)
+                crowded.append((began_s, time.time()))
+            await asyncio.sleep(CALM_S)
             share = range(*(given.requests * bound // given.rounds for bound in (number, number + 1)))
             began_s = await bad_round(port, given.seed, share, given.bad_rate, given.workers, tally, slow_counts)
             fuzzed.append((began_s, time.time()))
@@ -392,12 +402,13 @@ async def run(given: argparse.Namespace, port: int, watched: Watched) -> dict[st
             rate = (count - sent) / (fuzzed[-1][1] - began_s)
             sent = count
             print(f"round {number + 1}: {count} bad requests, {rate:.0f}/s, {len(tally.found)} wrong", flush=True)
-            await asyncio.sleep(3)
+            await asyncio.sleep(CALM_S)
         watching.cancel()
     return {
         "requests": sent,
         "seconds": round(sum(end - begin for begin, end in fuzzed), 1),
         "alone": feels(rows, alone),
+        "beside_good": feels(rows, crowded),
         "beside_bad": feels(rows, fuzzed),
         "failed_because": dict(why),
         "kinds": {kind: dict(sorted(got.items())) for kind, got in sorted(tally.by_kind.items())},
@@ -415,7 +426,7 @@ def table(found: dict[str, Any]) -> str:
         lines.append(f"  {kind:10s} " + "  ".join(f"{outcome} {count}" for outcome, count in got.items()))
     lines.append("clients that misbehave for long: " + ", ".join(f"{k} {v}" for k, v in found["slow_clients"].items()))
     lines.append("good requests:       n  failed    p50     p99   p99.9      max ms")
-    for name in ("alone", "beside_bad"):
+    for name in ("alone", "beside_good", "beside_bad"):
         good = found[name]
         numbers = f"{good['p50_ms']:6.1f}  {good['p99_ms']:6.1f}  {good['p99.9_ms']:6.1f}  {good['max_ms']:8.1f}"
         lines.append(f"  {name:12s} {good['n']:7d} {good['failed']:7d} {numbers}")
@@ -458,7 +469,7 @@ def main() -> int:
         found = asyncio.run(run(given, port, Watched(server.process.pid)))
     print(table(found))
     print(json.dumps({"seed": given.seed, "ingress": given.ingress} | found))
-    good_failed = found["alone"]["failed"] + found["beside_bad"]["failed"]
+    good_failed = sum(found[name]["failed"] for name in ("alone", "beside_good", "beside_bad"))
     return int(bool(found["wrong"] or found["gone"] or good_failed))
 
 
