@@ -36,15 +36,17 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder, 
 FIT, ASK, PLANNED = (0.3, 0.6, 0.9), (0.3, 0.5, 0.7, 0.9, 1.1), (0.5, 0.9)
 COUNTED = 0.95
 """Of the fitted model's knee, the highest rate that counts."""
-LIMITS = {"null/eager": 4.0, "custom_cnn/eager": 10.0}
-"""P99's objective, in latencies of a lone request; on a CPU a batch of four takes five times as long as one alone."""
+LIMITS = {"null/eager": 4.0, "custom_cnn/eager": 6.0}
+"""P99's objective, in latencies of a lone request."""
 FIRST = 0.5
 """Of a rate's time, at the first look."""
 SETTLE_S = 2.0
 MODELS: dict[str, dict[str, Any]] = {
     "null": {"settings": {"delay_ms": "20"}, "max_batch": 8},
-    "custom_cnn": {"max_batch": 4},
+    "custom_cnn": {"max_batch": 2},
 }
+"""On two cores `custom_cnn` does 20/s in batches of four and 28/s one by one; with four, P99 is whether one of the few
+batches of three was among a minute's requests, so that a thousand of them say it to 30 %, and with two to 9 %."""
 TARGETS = {"p50": 0.05, "p99": 0.15, "throughput": 0.02}
 
 
@@ -106,10 +108,11 @@ def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = 
         doubts = sorted({step.doubt for step in same if step.doubt})
         count = sum(int(step.window.sum()) for step in same)
         found, said, off = row.measured, row.predicted, row.error
+        between = "{:.4g}–{:.4g}".format(*row.p99_predicted_ms)
         print(
             f"{endpoint:<17} {row.replicas:>2} {row.rate:8.1f} {count:>6} "
             f"{found.p50_ms:8.2f} {said.p50_ms:8.2f} {off.p50_ms:7.1%} "
-            f"{found.p99_ms:8.2f} {said.p99_ms:8.2f} {off.p99_ms:7.1%} {off.throughput_rps:7.1%} "
+            f"{found.p99_ms:8.2f} {said.p99_ms:8.2f} {between:>11} {off.p99_ms:7.1%} {off.throughput_rps:7.1%} "
             f"{found.batch:6.2f} {said.batch:6.2f} {found.utilisation:5.0%} {said.utilisation:5.0%} "
             f"{'–' if row.rate_error is None else f'{row.rate_error:.1%}':>7} {'; '.join(doubts)}",
             flush=True,
@@ -182,7 +185,8 @@ def main() -> None:
     seconds = {"null": 10.0 if options.quick else options.seconds, "custom_cnn": options.cnn_seconds}
     print(
         f"{'endpoint':<17} {'k':>2} {'rate/s':>8} {'n':>6} {'P50 ms':>8} {'said':>8} {'off':>7} "
-        f"{'P99 ms':>8} {'said':>8} {'off':>7} {'thr.':>7} {'batch':>6} {'said':>6} {'util':>5} {'said':>5} {'rate':>7}"
+        f"{'P99 ms':>8} {'said':>8} {'by chance':>11} {'off':>7} {'thr.':>7} "
+        f"{'batch':>6} {'said':>6} {'util':>5} {'said':>5} {'rate':>7}"
     )
     rows: list[dict[str, Any]] = []
     planned: list[dict[str, Any]] = []
