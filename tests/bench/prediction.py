@@ -142,15 +142,13 @@ def one_endpoint(
         run, order = at_rates(server.url, name, scratch / name, fitted + asked, seconds, rounds, seed + 1)
     model = calibrate([run], endpoint, np.flatnonzero(order < len(FIT)).tolist())
     limit_ms, knee_rps = limit_of(model)
-    of_knee = [rate / knee_rps if knee_rps else float("inf") for rate in asked]
-    reached = max((share for share in of_knee if share <= COUNTED), default=0.0)
     print(
-        f"{endpoint}: P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, says the model; counted up to {reached:.0%} of it"
+        f"{endpoint}: P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, says the model; counted up to {COUNTED:.0%} of it"
     )
     for note in model.notes:
         print(f"  {note}")
     rows = compared(model, run, endpoint, np.flatnonzero(order >= len(FIT)).tolist())
-    return [row | {"of_knee": row["rate"] / knee_rps if knee_rps else None} for row in rows], model
+    return [row | {"counted": bool(row["rate"] <= COUNTED * knee_rps)} for row in rows], model
 
 
 def two_replicas(
@@ -201,7 +199,7 @@ def main() -> None:
     fields = {"p50": "p50_ms", "p99": "p99_ms", "throughput": "throughput_rps"}
     medians = {}
     for of in (*dict.fromkeys(row["endpoint"] for row in rows), "all"):
-        mine = [row["error"] for row in rows if of in (row["endpoint"], "all") and (row["of_knee"] or 2) <= COUNTED]
+        mine = [row["error"] for row in rows if row["counted"] and of in (row["endpoint"], "all")]
         if not mine:
             continue
         medians[of] = {key: float(np.median([abs(error[field]) for error in mine])) for key, field in fields.items()}
