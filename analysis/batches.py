@@ -115,8 +115,6 @@ class Observed:
     """Why the step cannot be trusted."""
     beside: tuple[str, ...] = ()
     """Other endpoints that were driven at the same time."""
-    p99_s: tuple[float, float] | None = None
-    """The measured interval of its P99."""
     power_w: float | None = None
     idle_w: float | None = None
     """Of all the endpoint's devices."""
@@ -155,7 +153,6 @@ def observe(run: Run, measured: MeasuredStep) -> Observed:
         overloaded=measured.overloaded,
         doubt=None if row.trusted else next(iter(row.reasons), "it cannot be trusted"),
         beside=tuple(sorted({str(one["endpoint"]) for one in others} - {row.endpoint})),
-        p99_s=(row.p99_low_ms / 1e3, row.p99_high_ms / 1e3) if row.p99_low_ms and row.p99_high_ms else None,
         power_w=row.power_w,
         idle_w=None if joules is None or net is None else (joules - net * row.ok) / window_s,
     )

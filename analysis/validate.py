@@ -19,6 +19,7 @@ import numpy as np
 from analysis.batches import Ints, Observed
 from analysis.calibrate import Calibration, CalibrationError, declared, fit, observed, utilisation
 from analysis.simulate import Fleet, simulate
+from analysis.sketch import SLICES, Sketch, interval
 from analysis.stats import Floats, percentile
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Predicted:
     predicted: Figures
     error: Figures
     p99_measured_ms: tuple[float, float] | None
-    """Between what the measured P99 lies; known of a single step."""
+    """Between what the measured P99 lies; None of too few requests."""
     p99_predicted_ms: tuple[float, float]
     """Between what the model's P99 lies, by chance and by its error in the rate."""
     rate_error: float | None
@@ -210,7 +211,6 @@ def predict(model: Calibration, steps: Sequence[Observed]) -> Predicted:
     predicted = Figures(**{name: float(np.median([one[name] for one in several])) for name in several[0]})
     found = measured(steps, model)
     p99s = [one["p99_ms"] for one in several]
-    interval_s = first.p99_s if len(steps) == 1 else None
     return Predicted(
         run=first.run,
         step=first.index,
@@ -221,10 +221,18 @@ def predict(model: Calibration, steps: Sequence[Observed]) -> Predicted:
         measured=found,
         predicted=predicted,
         error=predicted.over(found),
-        p99_measured_ms=None if interval_s is None else (1e3 * interval_s[0], 1e3 * interval_s[1]),
+        p99_measured_ms=_measured_p99_ms(steps),
         p99_predicted_ms=(min(p99s), max(p99s)),
         rate_error=rate_error(steps, fleet, found.p99_ms),
     )
+
+
+def _measured_p99_ms(steps: Sequence[Observed]) -> tuple[float, float] | None:
+    """Its interval, with the steps' windows end to end."""
+    ends_s = np.cumsum([step.seconds - step.settle_s for step in steps])
+    at_s = [step.arrivals_s[step.window] - step.seconds + end_s for step, end_s in zip(steps, ends_s, strict=True)]
+    slices = (np.concatenate(at_s) * (SLICES / ends_s[-1])).astype(np.int64).clip(0, SLICES - 1)
+    return interval(Sketch.of(slices, 1e3 * np.concatenate([step.latency_s[step.window] for step in steps])), 99)
 
 
 def rate_error(steps: Sequence[Observed], fleet: Fleet, p99_ms: float) -> float | None:

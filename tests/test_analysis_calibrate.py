@@ -210,6 +210,7 @@ def test_rates_that_it_has_not_seen(run):
         assert row.error.utilisation == pytest.approx(0, abs=0.03)
         assert row.p99_predicted_ms[0] <= row.predicted.p99_ms <= row.p99_predicted_ms[1]
         assert row.p99_measured_ms is None or row.p99_measured_ms[0] <= row.measured.p99_ms <= row.p99_measured_ms[1]
+    assert found.rows[0].p99_measured_ms
     assert abs(found.rate_at_slo_error) < 0.03
     assert found.gate == "good"
     # the objective is 30 ms, and the third rate is nearest to it
@@ -239,7 +240,7 @@ def test_steps_of_one_rate_are_one_row_over_all_their_requests(tmp_path):
         assert row.measured.batch == pytest.approx(batches.mean())
         assert row.measured.throughput_rps == pytest.approx(row.rate, rel=0.03)
         assert row.error.utilisation == pytest.approx(0, abs=0.03)
-        assert row.p99_measured_ms is None
+        assert row.p99_measured_ms[0] < row.measured.p99_ms < row.p99_measured_ms[1]
     # a rate that is fitted is fitted with all of its steps
     assert [row.step for row in validate([turns], "m/a", fitted=[0, 1, 3, 4]).rows] == [2]
 

@@ -210,9 +210,16 @@ class Panel:
 
     def whisker(self, x: float, low: float, high: float, class_: str, series: int | None = None) -> None:
         """A vertical bar from low to high; an infinite end lies at the top."""
-        at = _at(self.x(x))
-        line: dict[str, Attribute] = {"x1": at, "x2": at, "y1": self._y(low), "y2": self._y(high)}
-        self.placed.append(tag("line", class_=class_, data_series=series, **line))
+        self._bar((x, x), (low, high), class_, series)
+
+    def lying(self, y: float, low: float, high: float, class_: str, series: int | None = None) -> None:
+        """A horizontal one."""
+        self._bar((low, high), (y, y), class_, series)
+
+    def _bar(self, x: tuple[float, float], y: tuple[float, float], class_: str, series: int | None) -> None:
+        ends: dict[str, Attribute] = {"x1": _at(self.x(x[0])), "x2": _at(self.x(x[1]))}
+        ends |= {"y1": self._y(y[0]), "y2": self._y(y[1])}
+        self.placed.append(tag("line", class_=class_, data_series=series, **ends))
 
     def end_labels(self, labels: Sequence[tuple[float, str, str, int | None]]) -> None:
         """Names (y, text, class, series) at the right end of lines, pushed apart where they would overlap."""

@@ -223,9 +223,12 @@ def predictions(view: PlanView) -> Html | None:
         n, seen, said = one.series, row["measured"], row["predicted"]
         if seen["p50_ms"] and said["p50_ms"]:
             panel.dot(seen["p50_ms"], said["p50_ms"], f"dot s{n} hollow", n, radius=3)
-        low, high = row["p99_predicted_ms"] or (None, None)
+        low, high = row["p99_predicted_ms"]
         if low is not None and high is not None:
             panel.whisker(seen["p99_ms"], low, min(high, scale.high), f"whisker s{n}", n)
+        low, high = row["p99_measured_ms"] or (None, None)
+        if low is not None:
+            panel.lying(said["p99_ms"], max(low, scale.low), min(high or scale.high, scale.high), f"whisker s{n}", n)
         panel.dot(seen["p99_ms"], said["p99_ms"], f"dot s{n}", n)
         both = f"{words.ms(said['p99_ms'])} predicted, {words.ms(seen['p99_ms'])} measured"
         readout.place(panel.x(seen["p99_ms"]), words.rate(row["rate"]), {labels[n]: both})
@@ -233,7 +236,9 @@ def predictions(view: PlanView) -> Html | None:
     return figure(
         "predictions",
         "Predicted against measured",
-        f"Each rate by a model fitted without it; the band is ±{OFF:.0%}.".replace("%", " %"),
+        f"Each rate by a model fitted without it; the band is ±{OFF:.0%}, bars are intervals of P99.".replace(
+            "%", " %"
+        ),
         legend(view.series, [("solid", "P99"), ("hollow", "P50")]),
         panel.svg("Chart. Predicted against measured latency; the table beside it has the values.", above=10, below=26),
         readout,

@@ -263,21 +263,24 @@ def _validation(one: Variant) -> Html:
     rows = []
     for row in one.validation["rows"]:
         seen, said, off = row["measured"], row["predicted"], row["error"]
+        p50, p99 = (
+            [words.significant(seen[key]), words.significant(said[key]), _off(off[key])] for key in ("p50_ms", "p99_ms")
+        )
+        low, high = row["p99_measured_ms"] or (None, None)
         rows.append(
             [
                 words.rate(row["rate"]) + (" (beyond)" if row["beyond"] else ""),
-                *(
-                    text
-                    for key in ("p50_ms", "p99_ms")
-                    for text in (words.significant(seen[key]), words.significant(said[key]), _off(off[key]))
-                ),
+                *p50,
+                p99[0],
+                words.interval(low, lost_as_infinite(high)),
+                *p99[1:],
                 f"{words.significant(seen['throughput_rps'])} / {words.significant(said['throughput_rps'])}",
                 f"{words.significant(seen['batch'])} / {words.significant(said['batch'])}",
                 f"{percent(seen['utilisation'])} / {percent(said['utilisation'])}",
                 _off(row["rate_error"]),
             ]
         )
-    heads = ["rate", "P50 measured, ms", "predicted", "off", "P99 measured, ms", "predicted", "off"]
+    heads = ["rate", "P50 measured, ms", "predicted", "off", "P99 measured, ms", "between", "predicted", "off"]
     heads += ["answered/s", "requests a batch", "busy", "rate off"]
     return table(heads, rows, f"{one.endpoint}: measured and predicted, each rate by a model fitted without it")
 

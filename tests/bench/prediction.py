@@ -3,16 +3,17 @@
 `null` with a set delay and `custom_cnn` eager are served on this machine. A closed loop first finds about how much the
 endpoint can take (X), and a model of three shorter rates about where its knee is (P99 within a multiple of a lone
 request's latency). Then one run drives eight rates: 0.3, 0.6 and 0.9 of X; 0.3, 0.5, 0.7, 0.9 and 1.1 of the knee.
-The speed of a shared machine wanders by a tenth within minutes, so each rate is many short steps, and each round has
-all of them in an order of its own. The model is fitted to the three, and says P50, P99, throughput, batch size and
-utilisation of the five from their arrivals, over all the steps of a rate. The first look's knee may be a fifth too low;
-what counts is a rate of at most 0.95 of the knee that the fitted model has, which it says before it sees any of them.
+The speed of a shared machine wanders by a tenth, and for about a minute each time, so each rate is many steps of six
+seconds, and each round has all of them in an order of its own. The model is fitted to the three, and says P50, P99,
+throughput, batch size and utilisation of the five from their arrivals, over all the steps of a rate. The first look's
+knee may be a fifth too low; what counts is a rate of at most 0.95 of the knee that the fitted model has, which it says
+before it sees any of them.
 
 Then two replicas of `null` are planned from the runs of one, started, and driven at 0.5 and 0.9 of the planned knee.
 
 Prints a table, then one JSON line: median absolute errors of P50, P99 and throughput.
 
-    python tests/bench/prediction.py --quick      a look: nothing but null, ten seconds a rate
+    python tests/bench/prediction.py --quick      a look: nothing but null, twelve seconds a rate
     python tests/bench/prediction.py              the whole, 50 minutes on a quiet machine
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -39,8 +41,9 @@ COUNTED = 0.95
 LIMITS = {"null/eager": 4.0, "custom_cnn/eager": 6.0}
 """P99's objective, in latencies of a lone request."""
 FIRST = 0.5
-"""Of a rate's time, at the first look."""
-SETTLE_S = 2.0
+"""Of a rate's steps, at the first look."""
+TURN_S, SETTLE_S = 6.0, 2.0
+"""Of a step, and before it."""
 MODELS: dict[str, dict[str, Any]] = {
     "null": {"settings": {"delay_ms": "20"}, "max_batch": 8},
     "custom_cnn": {"max_batch": 2},
@@ -69,12 +72,12 @@ def drive(url: str, model: str, folder: Path, *words: str) -> Any:
     return analysis.load(folder)
 
 
-def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], seconds: float, rounds: int, seed: int) -> Any:
-    """Each rate for so many seconds in all, in so many steps; and of each step the place of its rate."""
+def at_rates(url: str, model: str, folder: Path, rates: Sequence[float], rounds: int, seed: int) -> Any:
+    """Each rate in so many steps; and of each step the place of its rate."""
     rng = np.random.default_rng(seed)
     order = np.concatenate([rng.permutation(len(rates)) for _ in range(rounds)])
     words = ["--mode", "hold", "--rates", ",".join(f"{rates[place]:.2f}" for place in order), "--seed", str(seed)]
-    words += ["--step-seconds", f"{SETTLE_S + seconds / rounds:g}", "--settle-seconds", f"{SETTLE_S:g}"]
+    words += ["--step-seconds", f"{SETTLE_S + TURN_S:g}", "--settle-seconds", f"{SETTLE_S:g}"]
     return drive(url, model, folder, *words, "--timeout", "30"), order
 
 
@@ -108,29 +111,30 @@ def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = 
         doubts = sorted({step.doubt for step in same if step.doubt})
         count = sum(int(step.window.sum()) for step in same)
         found, said, off = row.measured, row.predicted, row.error
-        between = "{:.4g}–{:.4g}".format(*row.p99_predicted_ms)
+        chance, between = (
+            "–" if ends is None else "{:.4g}–{:.4g}".format(*ends)
+            for ends in (row.p99_predicted_ms, row.p99_measured_ms)
+        )
         print(
             f"{endpoint:<17} {row.replicas:>2} {row.rate:8.1f} {count:>6} "
             f"{found.p50_ms:8.2f} {said.p50_ms:8.2f} {off.p50_ms:7.1%} "
-            f"{found.p99_ms:8.2f} {said.p99_ms:8.2f} {between:>11} {off.p99_ms:7.1%} {off.throughput_rps:7.1%} "
-            f"{found.batch:6.2f} {said.batch:6.2f} {found.utilisation:5.0%} {said.utilisation:5.0%} "
-            f"{'–' if row.rate_error is None else f'{row.rate_error:.1%}':>7} {'; '.join(doubts)}",
+            f"{found.p99_ms:8.2f} {between:>11} {said.p99_ms:8.2f} {chance:>11} {off.p99_ms:7.1%} "
+            f"{off.throughput_rps:7.1%} {found.batch:6.2f} {said.batch:6.2f} {found.utilisation:5.0%} "
+            f"{said.utilisation:5.0%} {'–' if row.rate_error is None else f'{row.rate_error:.1%}':>7} {'; '.join(doubts)}",
             flush=True,
         )  # fmt: skip
         rows.append({"endpoint": endpoint, "n": count, "doubts": doubts, **asdict(row)})
     return rows
 
 
-def one_endpoint(
-    name: str, seconds: float, rounds: int, cache: Path, scratch: Path, seed: int
-) -> tuple[list[dict[str, Any]], Any]:
+def one_endpoint(name: str, rounds: int, cache: Path, scratch: Path, seed: int) -> tuple[list[dict[str, Any]], Any]:
     from analysis.calibrate import calibrate
 
     endpoint = f"{name}/eager"
     with serving(name, cache) as server:
         most = most_rps(server.url, name, scratch / f"{name}-most")
         fitted = [share * most for share in FIT]
-        first, _ = at_rates(server.url, name, scratch / f"{name}-first", fitted, FIRST * seconds, rounds, seed)
+        first, _ = at_rates(server.url, name, scratch / f"{name}-first", fitted, math.ceil(FIRST * rounds), seed)
         limit_ms, knee_rps = limit_of(calibrate([first], endpoint))
         print(
             f"{endpoint}: about {most:.4g}/s at most; P99 of {limit_ms:.4g} ms at {knee_rps:.4g}/s, by the first look"
@@ -139,7 +143,7 @@ def one_endpoint(
             print("  that is below every fitted rate: this machine is too noisy; 0.9 of the most is taken instead")
             knee_rps = FIT[-1] * most
         asked = [share * knee_rps for share in ASK]
-        run, order = at_rates(server.url, name, scratch / name, fitted + asked, seconds, rounds, seed + 1)
+        run, order = at_rates(server.url, name, scratch / name, fitted + asked, rounds, seed + 1)
     model = calibrate([run], endpoint, np.flatnonzero(order < len(FIT)).tolist())
     limit_ms, knee_rps = limit_of(model)
     print(
@@ -151,9 +155,7 @@ def one_endpoint(
     return [row | {"counted": bool(row["rate"] <= COUNTED * knee_rps)} for row in rows], model
 
 
-def two_replicas(
-    model: Any, seconds: float, rounds: int, cache: Path, scratch: Path, seed: int
-) -> list[dict[str, Any]]:
+def two_replicas(model: Any, rounds: int, cache: Path, scratch: Path, seed: int) -> list[dict[str, Any]]:
     from analysis.simulate import knee
 
     limit_ms, _ = limit_of(model)
@@ -164,7 +166,7 @@ def two_replicas(
     print(f"two replicas of null/eager: P99 of {limit_ms:.4g} ms at {planned:.4g}/s, says the plan")
     with serving("null", cache, replicas=2) as server:
         rates = [share * planned for share in PLANNED]
-        run, _ = at_rates(server.url, "null", scratch / "null-two", rates, seconds, rounds, seed)
+        run, _ = at_rates(server.url, "null", scratch / "null-two", rates, rounds, seed)
         return compared(model, run, "null/eager")
 
 
@@ -172,18 +174,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--models", default="null,custom_cnn")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of a rate of null")
-    parser.add_argument("--cnn-seconds", type=float, default=160.0, help="of a rate of custom_cnn, which is slower")
-    parser.add_argument("--rounds", type=int, default=8, help="steps in which each rate is driven")
+    parser.add_argument("--rounds", type=int, default=10, help="steps of six seconds, of each rate of null")
+    parser.add_argument("--cnn-rounds", type=int, default=24, help="of custom_cnn, which is slower")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", default="", help="folder for the runs; else they are deleted")
     options = parser.parse_args()
     names = ["null"] if options.quick else options.models.split(",")
-    rounds = 2 if options.quick else options.rounds
-    seconds = {"null": 10.0 if options.quick else options.seconds, "custom_cnn": options.cnn_seconds}
+    rounds = {"null": 2 if options.quick else options.rounds, "custom_cnn": options.cnn_rounds}
     print(
         f"{'endpoint':<17} {'k':>2} {'rate/s':>8} {'n':>6} {'P50 ms':>8} {'said':>8} {'off':>7} "
-        f"{'P99 ms':>8} {'said':>8} {'by chance':>11} {'off':>7} {'thr.':>7} "
+        f"{'P99 ms':>8} {'between':>11} {'said':>8} {'by chance':>11} {'off':>7} {'thr.':>7} "
         f"{'batch':>6} {'said':>6} {'util':>5} {'said':>5} {'rate':>7}"
     )
     rows: list[dict[str, Any]] = []
@@ -192,10 +192,10 @@ def main() -> None:
         scratch = Path(options.keep or made)
         scratch.mkdir(parents=True, exist_ok=True)
         for name in names:
-            found, model = one_endpoint(name, seconds[name], rounds, Path(made), scratch, options.seed)
+            found, model = one_endpoint(name, rounds[name], Path(made), scratch, options.seed)
             rows += found
             if name == "null":
-                planned = two_replicas(model, seconds[name], rounds, Path(made), scratch, options.seed + 2)
+                planned = two_replicas(model, rounds[name], Path(made), scratch, options.seed + 2)
     fields = {"p50": "p50_ms", "p99": "p99_ms", "throughput": "throughput_rps"}
     medians = {}
     for of in (*dict.fromkeys(row["endpoint"] for row in rows), "all"):
