@@ -115,12 +115,13 @@ def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = 
             "–" if ends is None else "{:.4g}–{:.4g}".format(*ends)
             for ends in (row.p99_predicted_ms, row.p99_measured_ms)
         )
+        rate_off = "–" if row.rate_error is None else f"{row.rate_error:.1%}"
         print(
             f"{endpoint:<17} {row.replicas:>2} {row.rate:8.1f} {count:>6} "
             f"{found.p50_ms:8.2f} {said.p50_ms:8.2f} {off.p50_ms:7.1%} "
             f"{found.p99_ms:8.2f} {between:>11} {said.p99_ms:8.2f} {chance:>11} {off.p99_ms:7.1%} "
-            f"{off.throughput_rps:7.1%} {found.batch:6.2f} {said.batch:6.2f} {found.utilisation:5.0%} "
-            f"{said.utilisation:5.0%} {'–' if row.rate_error is None else f'{row.rate_error:.1%}':>7} {'; '.join(doubts)}",
+            f"{off.throughput_rps:7.1%} {found.batch:6.2f} {said.batch:6.2f} "
+            f"{found.utilisation:5.0%} {said.utilisation:5.0%} {rate_off:>7} {'; '.join(doubts)}",
             flush=True,
         )  # fmt: skip
         rows.append({"endpoint": endpoint, "n": count, "doubts": doubts, **asdict(row)})
