@@ -12,6 +12,7 @@ import json
 import random
 import zlib
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -227,8 +228,9 @@ def altered(draw: Draw) -> tuple[bytes, bool]:
             if not isinstance(at[key], dict | list) or not at[key] or draw.random() < 0.2:
                 break
             at = at[key]
-        at[key] = draw.choice(
-            [junk(draw), draw.choice(NUMBERS), shape(draw), draw.choice(DATATYPES), [at[key]], "<900>"]
+        # copied, as the next change may be made inside of it
+        at[key] = deepcopy(
+            draw.choice([junk(draw), draw.choice(NUMBERS), shape(draw), draw.choice(DATATYPES), [at[key]], "<900>"])
         )
         if not isinstance(head, dict):
             break

@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 import hypothesis
+import misshapen
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -331,3 +332,10 @@ def test_results_are_whole_or_refused(numbers: list[float], texts: list[bytes], 
     found = wire.decode_result(body, None if length is None else int(length))
     np.testing.assert_array_equal(found["y"], outputs["y"])
     assert found["t"].tolist() == texts
+
+
+def test_a_bad_request_follows_from_seed_and_number_whatever_was_made_before() -> None:
+    before = repr((misshapen.NUMBERS, misshapen.DATATYPES))
+    made = [misshapen.bad(1, number) for number in range(4000)]
+    assert repr((misshapen.NUMBERS, misshapen.DATATYPES)) == before
+    assert [misshapen.bad(1, number) for number in (1952, 3999)] == [made[1952], made[3999]]
