@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from serve import guard, ingress, nodes, wire
-from serve.asgi import Answer, App, Request, as_app, settled
+from serve.asgi import Answer, App, Request, as_app, forget_lost_connections, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
@@ -34,6 +34,8 @@ GATEWAY = "gateway"
 QUIET = {"enable_access_log": False, "log_level": "WARNING"}
 REPORT_S = 1.0
 LOADING_REPORT_S = 0.25
+SETTLED_S = 10.0
+"""After which a gateway has all that it keeps."""
 STUCK_S = 120.0
 """A batch that runs longer than this will not come back."""
 CPU_SHARE = 0.1
@@ -51,6 +53,7 @@ class EndpointReplica:
         from ray import serve
 
         _stay_on_loopback()
+        forget_lost_connections()
         # Ray says 1 here. Passive: threads that spin between batches take cores that the ingress needs.
         # Both are read but once, when torch is loaded.
         os.environ["OMP_NUM_THREADS"] = str(options.replica_threads)
@@ -107,8 +110,7 @@ class EndpointReplica:
                 log.info("the gateway does not take reports: %s", problem)
             loading = self._endpoint.engine.state == "LOADING"
             if not loading and not frozen:  # else full collections over torch's and Ray's heap fall into batches
-                gc.collect()
-                gc.freeze()
+                _freeze()
                 frozen = True
             await asyncio.sleep(LOADING_REPORT_S if loading else REPORT_S)
 
@@ -118,6 +120,7 @@ class GatewayReplica:
 
     async def __init__(self, options: ServeOptions, *children: Any) -> None:  # type: ignore[misc]  # Ray awaits it
         _stay_on_loopback()
+        forget_lost_connections()
         self._options = options
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
         here = nodes.here()
@@ -125,6 +128,7 @@ class GatewayReplica:
             options, self._forward, self._ingress, nodes.Samplers(options, here), here.cpu, here.host, nodes.KILLS,
             nodes.exported,
         )  # fmt: skip
+        asyncio.get_running_loop().call_later(SETTLED_S, _freeze)
 
     def __serve_build_asgi_app__(self) -> App:
         return guard.guarded(as_app(self._gateway.answer, self._options.max_body_bytes), guard.tokens())
@@ -156,6 +160,13 @@ class GatewayReplica:
         sent = dataclasses.replace(request, gone=None)  # only here can that be told
         found: Answer = await self._handles[name].handed_on.remote(sent, tail)
         return found
+
+
+def _freeze() -> None:
+    """What is there now is no part of later collections."""
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # of nothing: the next full one is due when there is a quarter more than the last one found
 
 
 def _stay_on_loopback() -> None:

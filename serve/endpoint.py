@@ -178,7 +178,8 @@ class Endpoint:
             if timer is not None:
                 timer.cancel()
         if job.error is not None:
-            raise job.error
+            # another one: the job would hold its own traceback, and with it what it was sent and made
+            raise WireError(job.error.status, job.error.sentence)
         assert job.outputs is not None
         binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
         outputs = {name: job.outputs[name] for name in binary}

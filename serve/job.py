@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -18,9 +19,13 @@ from serve.staging import natural_length
 from serve.wire import Array, WireError
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Job:
-    """Instants are `time.perf_counter_ns`; fields from `outputs` on are the engine's until it delivers the job."""
+    """Instants are `time.perf_counter_ns`; fields from `outputs` on are the engine's until it delivers the job.
+
+    Whoever submits one holds it: chunks know it weakly, since what they hold is megabytes, which would otherwise wait
+    in a cycle for the garbage collection.
+    """
 
     tensors: Tensors
     rows: int
@@ -42,8 +47,8 @@ class Job:
     computed_ns: int = 0
     split: Split | None = None
     """How far its chunks are, where it goes in chunks."""
-    part_of: Split | None = None
-    """What it is a chunk of."""
+    part_of: ref[Split] | None = None
+    """Where it is a chunk."""
 
     def stages_ms(self, done_ns: int) -> list[float]:
         """In the order of `wire.STAGES`."""
@@ -59,6 +64,12 @@ class Job:
         return None
 
     @property
+    def whole(self) -> Job | None:
+        """What it is a chunk of, as long as anybody waits for that."""
+        split = self.part_of() if self.part_of is not None else None
+        return None if split is None else split.whole()
+
+    @property
     def left(self) -> int:
         """Rows that no batch has taken yet."""
         return self.rows if self.split is None else self.rows - self.split.taken
@@ -67,7 +78,7 @@ class Job:
         """The next rows of it, `most` at most, as a job of their own."""
         if self.split is None:
             self.split = Split(self)
-        return self.split.chunk(most)
+        return self.split.chunk(self, most)
 
     def cut(self, stretched: Set[str]) -> None:
         """Outputs that are as long as the request, to that length."""
@@ -80,36 +91,36 @@ class Split:
     """A job in chunks: what is taken, what is done, and the pieces of its outputs."""
 
     def __init__(self, whole: Job) -> None:
-        self.whole = whole
+        self.whole = ref(whole)
         self.taken = 0
         self.over = False
         """Complete, failed, or given up: chunks that are still being run no longer matter."""
         self._chunks: list[Job] = []
         self._rows_done = 0
 
-    def chunk(self, most: int) -> Job:
-        whole, start = self.whole, self.taken
+    def chunk(self, whole: Job, most: int) -> Job:
+        start = self.taken
         self.taken = min(whole.rows, start + most)
         tensors = {name: tensor[start : self.taken] for name, tensor in whole.tensors.items()}
         rows = self.taken - start
-        chunk = Job(tensors, rows, whole.wanted, whole.received_ns, whole.deadline_ns, part_of=self)
+        chunk = Job(tensors, rows, whole.wanted, whole.received_ns, whole.deadline_ns, part_of=ref(self))
         self._chunks.append(chunk)
         return chunk
 
-    def settle(self, chunk: Job) -> bool:
-        """Takes a chunk that is done or failed; whether that was the end of the whole job."""
-        if self.over:
-            return False
-        whole = self.whole
+    def settle(self, chunk: Job) -> Job | None:
+        """Takes a chunk that is done or failed; the whole job, where that was the end of it."""
+        whole = self.whole()
+        if self.over or whole is None:
+            return None
         self._rows_done += chunk.rows
         if chunk.error is not None:
             whole.error = chunk.error
         elif self._rows_done == whole.rows:
             self._join(whole)
         else:
-            return False
+            return None
         self.over = True
-        return True
+        return whole
 
     def _join(self, whole: Job) -> None:
         found = [chunk.outputs for chunk in self._chunks if chunk.outputs is not None]
@@ -137,10 +148,12 @@ class Split:
 
 def settled(job: Job) -> Job | None:
     """The job to be delivered now that this one is done or failed: itself, or what it was the last chunk of."""
-    while (split := job.part_of) is not None:
-        if not split.settle(job):
+    while job.part_of is not None:
+        split = job.part_of()
+        whole = None if split is None else split.settle(job)
+        if whole is None:
             return None
-        job = split.whole
+        job = whole
     return job
 
 

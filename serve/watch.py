@@ -48,8 +48,8 @@ class Watch(Onlooker):
             self._counters.compiled(kind, len(jobs))
             for job in jobs:
                 job.compiled = True
-                if job.part_of is not None:
-                    job.part_of.whole.compiled = True
+                if (whole := job.whole) is not None:
+                    whole.compiled = True
         self.samples.batch(jobs)
 
     def idle(self) -> float | None:

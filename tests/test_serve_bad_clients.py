@@ -1,6 +1,7 @@
 """Clients that are slow, greedy, broken or gone: what they get, and that nobody else notices."""
 
 import asyncio
+import gc
 import gzip
 import json
 import select
@@ -11,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from io import BytesIO
 from typing import Any
@@ -18,19 +20,23 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import uvicorn
 from misshapen import column, http
 from PIL import Image
 from serving import Served, served
 from test_serve_bad_input import Client, endpoint
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serve import asgi, faults, jpeg, models, profiling, telemetry, wire
 from serve.asgi import Answer, Message, Request, as_app, as_json
+from serve.job import Job, Split
 from serve.options import ServeOptions
 from serve.spec import ModelSpec
 from serve.wire import WireError
 
 NULL = ServeOptions(("null",), ("eager",))
 X = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+LATE = {"x-request-timeout-seconds": "0.01"}
 
 
 # ---- what a body may hold
@@ -303,6 +309,53 @@ def test_bodies_that_take_up_all_the_room_are_the_last(monkeypatch: pytest.Monke
                 return status_of(after) == 200
 
         until(served_again)
+
+
+# ---- what is held of those that are gone
+
+
+def alive(kind: type) -> int:
+    return sum(type(thing) is kind for thing in gc.get_objects())
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(("rows", "more", "status"), [(1, {}, 200), (1000, {}, 200), (1000, LATE, 504)])
+def test_nothing_is_held_of_a_request_that_was_answered(
+    rows: int, more: dict[str, str], status: int, no_collections: None
+) -> None:
+    body, headers = wire.encode_infer({"x": np.zeros((rows, 4), np.uint8)})
+    options = ServeOptions(("null",), ("eager",), settings={"delay_ms": "5"}, max_batch=100)
+    with endpoint(options) as (_, port):
+        for _ in range(3):
+            with connected(port) as end:
+                end.sendall(http("/infer", body, headers | more))
+                assert status_of(end) == status
+        until(lambda: not alive(Job) and not alive(Split), 10)
+
+
+def test_nothing_is_held_of_a_connection_that_was_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=600))
+    asgi.forget_lost_connections()
+    before = alive(HttpToolsProtocol)
+    with endpoint(NULL) as (_, port):
+        for _ in range(3):
+            with connected(port) as end:
+                end.sendall(http("/infer", *X))
+                assert status_of(end) == 200
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        def nothing() -> bool:
+            gc.collect()
+            return alive(HttpToolsProtocol) == before
+
+        until(nothing, 10)
 
 
 async def exchanged(app: asgi.App, scope: dict[str, Any], *messages: Message) -> list[Message]:

@@ -23,6 +23,7 @@ import asyncio
 import json
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,8 @@ HANG_S = 10.0
 LEAVE_S = 0.5
 SLOW = {"idle": 2000, "silent": 200, "drips head": 100, "drips body": 200, "never reads": 50}
 """Clients at a time."""
+STAY_S = 0.3
+"""Of those that ask for much and reset the connection."""
 COME_S = 10.0
 """Within which all of them come: at one instant they would be a burst of 2,150 good requests, which anyone feels."""
 WATCH_S = 2.0
@@ -242,6 +245,10 @@ async def slow(port: int, what: str, counts: Counter[str], after_s: float) -> No
                 writer.transport.pause_reading()
                 writer.write(3 * raw)
                 await asyncio.sleep(3600)
+            elif what == "leaves":
+                writer.write(raw)
+                await asyncio.sleep(STAY_S)
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             else:
                 at = 20 if what == "drips head" else raw.index(b"\r\n\r\n") + 10
                 writer.write(raw[:at])

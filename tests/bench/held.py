@@ -9,7 +9,7 @@ requests and the clients that misbehave beside them are those of `fuzz.py`; a le
 Prints a table (slopes are Theil–Sen's through the second half of the rounds, with their intervals of 95 %), then one
 JSON line.
 
-    python tests/bench/held.py [--requests 60000] [--rounds 12] [--rate 300] [--seed 9]
+    python tests/bench/held.py [--requests 60000] [--rounds 12] [--rate 300] [--seed 9] [--leaving 100]
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ async def measured(given: argparse.Namespace, port: int, watched: Any) -> dict[s
         for name, process in ours.items():
             for kind, value in asked(process).items():
                 found.setdefault(name, {}).setdefault(kind, []).append(round(value, 2))
-        print(f"{number * given.requests // given.rounds} bad requests, {len(tally.found)} wrong", flush=True)
+        resident = ", ".join(f"{name.partition(':')[0]} {kinds['resident'][-1]:.0f}" for name, kinds in found.items())
+        sent = number * given.requests // given.rounds
+        print(f"{sent} bad requests, {len(tally.found)} wrong; MB resident: {resident}", flush=True)
         if number < given.rounds:
             share = range(*(given.requests * bound // given.rounds for bound in (number, number + 1)))
             await fuzz.bad_round(port, given.seed, share, given.rate, WORKERS, tally, slow)
@@ -122,9 +124,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--rate", type=float, default=300, help="of bad requests, per second at most")
     parser.add_argument("--seed", type=int, default=9)
+    parser.add_argument("--leaving", type=int, default=0, help="clients more, that ask for 4096 rows and soon reset")
     given = parser.parse_args()
     if shutil.which("gdb") is None:
         raise SystemExit("what a process holds is asked of it with gdb: install it (Debian: apt-get install gdb)")
+    fuzz.SLOW["leaves"] = given.leaving
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with tempfile.TemporaryDirectory() as cache, served(Path(cache), **fuzz.OPTIONS) as server:
         port = int(server.url.rpartition(":")[2])
