@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -374,6 +374,44 @@ def test_tls_is_of_today_and_plain_http_gets_no_answer(server: Served, pki: Path
         spoken(ssl.TLSVersion.TLSv1_1)
     with pytest.raises((http.client.BadStatusLine, ConnectionError)):
         urllib.request.urlopen(f"http://{server.netloc}{wire.READY}", timeout=60)
+
+
+@pytest.mark.served
+def test_who_never_gets_to_the_end_of_a_handshake_holds_nobody_up(server: Served, pki: Path) -> None:
+    host, _, port = server.netloc.partition(":")
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    sent_by_kind = {
+        "silent": b"",
+        "half a hello": hello,
+        "garbage": bytes(range(1, 256)),
+        "plain": b"GET / HTTP/1.1\r\n\r\n",
+    }
+
+    def closed(end: socket.socket) -> bool:
+        end.setblocking(False)
+        try:
+            while end.recv(1024):
+                pass
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            pass
+        return True
+
+    with ExitStack() as stack:
+        crowds: dict[str, list[socket.socket]] = {kind: [] for kind in sent_by_kind}
+        for kind, sent in sent_by_kind.items():
+            for _ in range(300):
+                end = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+                end.sendall(sent)
+                crowds[kind].append(end)
+        for _ in range(20):
+            assert ask(server, pki, "GET", wire.READY, bearer(GOOD))[0] == 200
+        until_s = time.monotonic() + 60
+        while not all(map(closed, crowds["garbage"] + crowds["plain"])):
+            assert time.monotonic() < until_s
+            time.sleep(0.2)
+    assert ask(server, pki, "GET", wire.READY, bearer(GOOD))[0] == 200
 
 
 def scratch(server: Served) -> Path:
