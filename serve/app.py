@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from serve import guard, ingress, nodes, wire
-from serve.asgi import Answer, App, Request, as_app, forget_lost_connections, settled
+from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
@@ -167,6 +167,22 @@ def _freeze() -> None:
     gc.collect()
     gc.freeze()
     gc.collect()  # of nothing: the next full one is due when there is a quarter more than the last one found
+
+
+def forget_lost_connections() -> None:
+    """For uvicorn in this process, which keeps those that were reset, buffers and all, for as long as they might have
+    been idle: 90 s with Ray, and HAProxy resets all that it closes."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
+
+    whole = Protocol.connection_lost
+    if whole.__module__ == __name__:
+        return
+
+    def connection_lost(self: Protocol, problem: Exception | None) -> None:
+        whole(self, problem)
+        self._unset_keepalive_if_required()
+
+    Protocol.connection_lost = connection_lost  # type: ignore[method-assign, assignment]
 
 
 def _stay_on_loopback() -> None:

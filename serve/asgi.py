@@ -111,22 +111,6 @@ def as_error(problem: WireError, **headers: str) -> Answer:
     return as_json({"error": problem.sentence}, problem.status, **headers)
 
 
-def forget_lost_connections() -> None:
-    """For uvicorn in this process, which keeps those that were reset, buffers and all, for as long as they might have
-    been idle: 90 s with Ray, and HAProxy resets all that it closes."""
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
-
-    whole = Protocol.connection_lost
-    if whole.__module__ == __name__:
-        return
-
-    def connection_lost(self: Protocol, problem: Exception | None) -> None:
-        whole(self, problem)
-        self._unset_keepalive_if_required()
-
-    Protocol.connection_lost = connection_lost  # type: ignore[method-assign, assignment]
-
-
 def only(request: Request, *methods: str) -> None:
     """Raises `WireError` 405 for any other method."""
     if request.method not in methods:

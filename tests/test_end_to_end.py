@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -33,33 +34,32 @@ def environment(cache):
     return os.environ | {"HEADROOM_CACHE": str(cache), "COLUMNS": "200"}
 
 
-def ours(before):
-    """Processes that were not there before, the dying ones aside."""
+def ours(cache):
+    """Processes that were started with `environment(cache)`, or by those, the dying ones aside."""
     found = []
-    for process in psutil.process_iter(["pid", "name", "status", "cmdline"]):
-        words = " ".join(process.info["cmdline"] or [process.info["name"]])
-        if process.pid not in before and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(words)
-    return [words for words in found if any(name in words for name in ("ray", "headroom", "locust"))]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HEADROOM_CACHE") == str(cache) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
-def assert_nothing_is_left(before):
+def assert_nothing_is_left(cache):
     deadline = time.monotonic() + 20
-    while ours(before) and time.monotonic() < deadline:
+    while ours(cache) and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert ours(before) == []
+    assert ours(cache) == []
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    before = set(psutil.pids())
     command = [sys.executable, "-m", "headroom", *WORDS, "--run-dir", str(folder), "--run-id", "it", "--slo", "p50<5s"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache")
     )
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
-    assert_nothing_is_left(before)
+    assert_nothing_is_left(folder / "cache")
     return analysis.load(folder / "it"), done.stdout
 
 
@@ -102,11 +102,11 @@ def test_the_report_compares_the_variants_at_four_rates(run):
 
 
 def test_a_front_door_that_is_killed_takes_its_server_with_it(tmp_path):
-    before = set(psutil.pids())
+    cache = tmp_path / "cache"
     command = [sys.executable, "-m", "headroom", "run", "null", "--variants", "eager", "--rates", "5"]
     process = subprocess.Popen(
         [*command, "--run-dir", str(tmp_path), "--run-id", "it", "--step-seconds", "6", "--settle-seconds", "1"],
-        env=environment(tmp_path / "cache"),
+        env=environment(cache),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -115,6 +115,8 @@ def test_a_front_door_that_is_killed_takes_its_server_with_it(tmp_path):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    running = ours(cache)
+    assert all(any(name in words for words in running) for name in ("ray::", "raylet", "locust", "haproxy"))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert_nothing_is_left(before)
+    assert_nothing_is_left(cache)

@@ -17,7 +17,7 @@ TABLE = {
         ("serve",),
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
-    "serve.app": (("serve",), ("ray", "yaml")),  # yaml comes with ray
+    "serve.app": (("serve",), ("ray", "uvicorn", "yaml")),  # the others come with ray
     "serve.cluster": (("serve",), ("ray",)),
     "serve.nodes": (("serve",), ("ray",)),
     "serve.guard": (("serve",), ("starlette",)),  # comes with ray

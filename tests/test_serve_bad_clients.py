@@ -27,7 +27,7 @@ from serving import Served, served
 from test_serve_bad_input import Client, endpoint
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serve import asgi, faults, jpeg, models, profiling, telemetry, wire
+from serve import app, asgi, faults, jpeg, models, profiling, telemetry, wire
 from serve.asgi import Answer, Message, Request, as_app, as_json
 from serve.job import Job, Split
 from serve.options import ServeOptions
@@ -342,7 +342,7 @@ def test_nothing_is_held_of_a_request_that_was_answered(
 
 def test_nothing_is_held_of_a_connection_that_was_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=600))
-    asgi.forget_lost_connections()
+    app.forget_lost_connections()
     before = alive(HttpToolsProtocol)
     with endpoint(NULL) as (_, port):
         for _ in range(3):
