@@ -23,8 +23,8 @@ from serve.wire import Array, WireError
 class Job:
     """Instants are `time.perf_counter_ns`; fields from `outputs` on are the engine's until it delivers the job.
 
-    Whoever submits one holds it: chunks know it weakly, since what they hold is megabytes, which would otherwise wait
-    in a cycle for the garbage collection.
+    Whoever submits one holds it: its chunks know it weakly, else all of them, megabytes, would wait in a cycle for the
+    garbage collection.
     """
 
     tensors: Tensors
@@ -47,8 +47,8 @@ class Job:
     computed_ns: int = 0
     split: Split | None = None
     """How far its chunks are, where it goes in chunks."""
-    part_of: ref[Split] | None = None
-    """Where it is a chunk."""
+    part_of: ref[Job] | None = None
+    """What it is a chunk of, as long as anybody waits for that."""
 
     def stages_ms(self, done_ns: int) -> list[float]:
         """In the order of `wire.STAGES`."""
@@ -64,12 +64,6 @@ class Job:
         return None
 
     @property
-    def whole(self) -> Job | None:
-        """What it is a chunk of, as long as anybody waits for that."""
-        split = self.part_of() if self.part_of is not None else None
-        return None if split is None else split.whole()
-
-    @property
     def left(self) -> int:
         """Rows that no batch has taken yet."""
         return self.rows if self.split is None else self.rows - self.split.taken
@@ -77,7 +71,7 @@ class Job:
     def chunk(self, most: int) -> Job:
         """The next rows of it, `most` at most, as a job of their own."""
         if self.split is None:
-            self.split = Split(self)
+            self.split = Split()
         return self.split.chunk(self, most)
 
     def cut(self, stretched: Set[str]) -> None:
@@ -90,8 +84,7 @@ class Job:
 class Split:
     """A job in chunks: what is taken, what is done, and the pieces of its outputs."""
 
-    def __init__(self, whole: Job) -> None:
-        self.whole = ref(whole)
+    def __init__(self) -> None:
         self.taken = 0
         self.over = False
         """Complete, failed, or given up: chunks that are still being run no longer matter."""
@@ -103,24 +96,23 @@ class Split:
         self.taken = min(whole.rows, start + most)
         tensors = {name: tensor[start : self.taken] for name, tensor in whole.tensors.items()}
         rows = self.taken - start
-        chunk = Job(tensors, rows, whole.wanted, whole.received_ns, whole.deadline_ns, part_of=ref(self))
+        chunk = Job(tensors, rows, whole.wanted, whole.received_ns, whole.deadline_ns, part_of=ref(whole))
         self._chunks.append(chunk)
         return chunk
 
-    def settle(self, chunk: Job) -> Job | None:
-        """Takes a chunk that is done or failed; the whole job, where that was the end of it."""
-        whole = self.whole()
-        if self.over or whole is None:
-            return None
+    def settle(self, whole: Job, chunk: Job) -> bool:
+        """Takes a chunk that is done or failed; whether that was the end of the whole job."""
+        if self.over:
+            return False
         self._rows_done += chunk.rows
         if chunk.error is not None:
             whole.error = chunk.error
         elif self._rows_done == whole.rows:
             self._join(whole)
         else:
-            return None
+            return False
         self.over = True
-        return whole
+        return True
 
     def _join(self, whole: Job) -> None:
         found = [chunk.outputs for chunk in self._chunks if chunk.outputs is not None]
@@ -149,9 +141,8 @@ class Split:
 def settled(job: Job) -> Job | None:
     """The job to be delivered now that this one is done or failed: itself, or what it was the last chunk of."""
     while job.part_of is not None:
-        split = job.part_of()
-        whole = None if split is None else split.settle(job)
-        if whole is None:
+        whole = job.part_of()
+        if whole is None or whole.split is None or not whole.split.settle(whole, job):
             return None
         job = whole
     return job

@@ -48,7 +48,7 @@ class Watch(Onlooker):
             self._counters.compiled(kind, len(jobs))
             for job in jobs:
                 job.compiled = True
-                if (whole := job.whole) is not None:
+                if job.part_of is not None and (whole := job.part_of()) is not None:
                     whole.compiled = True
         self.samples.batch(jobs)
 

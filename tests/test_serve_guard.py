@@ -24,6 +24,7 @@ import psutil
 import pytest
 import tritonclient.http as triton
 from serving import Served, served
+from test_serve_bad_clients import closed, crowd, port_of, until
 from tritonclient.utils import InferenceServerException
 
 from serve import guard, health, ingress, wire
@@ -378,7 +379,7 @@ def test_tls_is_of_today_and_plain_http_gets_no_answer(server: Served, pki: Path
 
 @pytest.mark.served
 def test_who_never_gets_to_the_end_of_a_handshake_holds_nobody_up(server: Served, pki: Path) -> None:
-    host, _, port = server.netloc.partition(":")
+    port = port_of(server)
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     sent_by_kind = {
         "silent": b"",
@@ -387,30 +388,11 @@ def test_who_never_gets_to_the_end_of_a_handshake_holds_nobody_up(server: Served
         "plain": b"GET / HTTP/1.1\r\n\r\n",
     }
 
-    def closed(end: socket.socket) -> bool:
-        end.setblocking(False)
-        try:
-            while end.recv(1024):
-                pass
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            pass
-        return True
-
     with ExitStack() as stack:
-        crowds: dict[str, list[socket.socket]] = {kind: [] for kind in sent_by_kind}
-        for kind, sent in sent_by_kind.items():
-            for _ in range(300):
-                end = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
-                end.sendall(sent)
-                crowds[kind].append(end)
+        crowds = {kind: crowd(port, 300, sent, stack) for kind, sent in sent_by_kind.items()}
         for _ in range(20):
             assert ask(server, pki, "GET", wire.READY, bearer(GOOD))[0] == 200
-        until_s = time.monotonic() + 60
-        while not all(map(closed, crowds["garbage"] + crowds["plain"])):
-            assert time.monotonic() < until_s
-            time.sleep(0.2)
+        until(lambda: all(map(closed, crowds["garbage"] + crowds["plain"])))
     assert ask(server, pki, "GET", wire.READY, bearer(GOOD))[0] == 200
 
 
