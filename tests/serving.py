@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from serve.ingress import free_port
 
@@ -82,6 +84,16 @@ def served(cache: Path, **options: Any) -> Iterator[Served]:
     with starting(cache, **options) as server:
         wait_until_ready(server)
         yield server
+
+
+def started_with(name: str, value: str) -> list[dict[str, Any]]:
+    """pid, name and command line of each process that has this in its environment, the dying ones aside."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.as_dict(["pid", "name", "cmdline"]))
+    return found
 
 
 def main() -> int:

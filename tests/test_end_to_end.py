@@ -6,11 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
+from serving import started_with
 
 import analysis
 
@@ -36,12 +35,7 @@ def environment(cache):
 
 def ours(cache):
     """Processes that were started with `environment(cache)`, or by those, the dying ones aside."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get("HEADROOM_CACHE") == str(cache) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
-    return found
+    return [" ".join(process["cmdline"] or [process["name"]]) for process in started_with("HEADROOM_CACHE", str(cache))]
 
 
 def assert_nothing_is_left(cache):

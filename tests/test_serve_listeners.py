@@ -7,12 +7,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import psutil
 import pytest
+from serving import started_with
 
 from serve import guard
 from serve.ingress import LOOPBACK, free_port
@@ -44,12 +45,7 @@ def running(home: Path, *words: str) -> Iterator[str]:
 
 def marked(mark: str) -> dict[int, str]:
     """Names by process id."""
-    found = {}
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(MARK) == mark:
-                found[process.pid] = process.name()
-    return found
+    return {process["pid"]: process["name"] for process in started_with(MARK, mark)}
 
 
 def is_loopback(address: str) -> bool:
