@@ -2,26 +2,45 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench audit clean
+.PHONY: help demo check test test-long lint bench audit clean check-tests test-tests
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising rates, a report
 	$(BIN)/headroom demo
 
-test: $(VENV)/.dev lint  ## linters, types, and every test (live endpoints and browser included)
-	$(BIN)/python -m pytest
+# linters and tests at once: the type checker has one core, waiting tests leave the other
+check: $(VENV)/.dev  ## linters, types, and every test that needs no server and no browser: three minutes
+	@$(MAKE) --no-print-directory -j2 lint check-tests
+
+test: $(VENV)/.dev  ## all of that, live endpoints and browser included: a quarter of an hour
+	@$(MAKE) --no-print-directory -j2 lint test-tests
+
+test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns
+	$(BIN)/python -m pytest -m long
+
+check-tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m 'not (long or served or live or browser)'
+
+test-tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench  ## the benchmarks: a table, then one JSON line each
-	@for file in tests/bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: $(VENV)/.bench  ## all benchmarks, one after the other: tables, a JSON line each, a summary: an hour and a half
+	@$(BIN)/python tests/bench/run_all.py
+
+bench-quick: $(VENV)/.bench  ## what they say within five minutes
+	@$(BIN)/python tests/bench/run_all.py --quick
+
+.PHONY: bench-quick
 
 audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, so it is no part of `make test`
 	$(BIN)/python .ci/audit.py

@@ -3,7 +3,7 @@
 A sketch counts latencies by slice of time and by value; a failure is +infinity. The slices carry what makes an
 interval honest: latencies of neighbouring requests resemble each other, so n of them are worth fewer. Every interval
 is the binomial one at that `effective_size`; too small a size has none. Knows neither steps nor files. What never
-happened in a window cannot show: one that met no rare stall is sure, and wrong. Coverage: tests/bench/coverage.py.
+happened in a window cannot show: one that met no rare stall is sure, and wrong. Coverage: tests/bench/intervals.py.
 """
 
 from __future__ import annotations

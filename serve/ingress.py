@@ -98,15 +98,26 @@ if {{ req.hdr(x-request-timeout-seconds) -m len gt 64 }}
 """
 
 
+_claims: list[socket.socket] = []
+"""UDP sockets with the numbers of the ports that were given away, held until this process ends."""
+
+
 def free_port() -> int:
-    """A free port below those that the kernel hands out, of which Ray takes dozens before it listens on ours."""
+    """A free port below those that the kernel hands out, of which Ray takes dozens before it listens on ours.
+
+    It is free for seconds until somebody listens there, so it is claimed: no other process is given it meanwhile.
+    """
     for port in random.sample(range(20_000, 30_000), 200):
-        with socket.socket() as probe:
-            try:
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            claim.bind((LOOPBACK, port))
+            with socket.socket() as probe:
                 probe.bind((LOOPBACK, port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
     raise RuntimeError("no port between 20000 and 30000 is free")
 
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import starts
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -16,6 +17,7 @@ FLAGS += ["--disable-background-networking", "--disable-component-update", "--di
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
+    starts.need("browser")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         try:

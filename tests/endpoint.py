@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import starts
+
 VARIANTS = ("eager", "compiled")
 
 
@@ -125,6 +127,7 @@ class Endpoint:
 @contextmanager
 def endpoint(**options: object) -> Iterator[str]:
     """`with endpoint(delay_ms=5) as url:` — a stand-in in a process of its own."""
+    starts.need("live")
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     process = subprocess.Popen([sys.executable, Path(__file__), *words], stdout=subprocess.PIPE, text=True)
     try:

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import starts
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -135,6 +137,7 @@ class Exact(asyncio.Protocol):
 @contextmanager
 def exact(**options: object) -> Iterator[str]:
     """`with exact(kind="queue", ms=5) as url:` — in a process of its own."""
+    starts.need("live")
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     process = subprocess.Popen([sys.executable, Path(__file__), *words], stdout=subprocess.PIPE, text=True)
     try:

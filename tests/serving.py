@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import starts
 
 from serve.ingress import free_port
 
@@ -40,6 +41,7 @@ class Served:
 @contextmanager
 def starting(cache: Path, environment: dict[str, str] | None = None, **options: Any) -> Iterator[Served]:
     """A server that is on its way; `wait_until_ready` tells when it has arrived."""
+    starts.need("served")
     options = {"port": free_port(), "cache_dir": str(cache)} | options
     process = subprocess.Popen(
         [sys.executable, __file__, json.dumps(options)],
@@ -84,6 +86,18 @@ def served(cache: Path, **options: Any) -> Iterator[Served]:
     with starting(cache, **options) as server:
         wait_until_ready(server)
         yield server
+
+
+def listening(server: Served) -> set[tuple[str, str]]:
+    """(process, address) of every socket on which the server's processes listen."""
+    found = set()
+    parent = psutil.Process(server.process.pid)
+    for process in [parent, *parent.children(recursive=True)]:
+        with suppress(psutil.Error):
+            for socket_ in process.net_connections("tcp"):
+                if socket_.status == psutil.CONN_LISTEN:
+                    found.add((process.name(), socket_.laddr.ip.removeprefix("::ffff:")))
+    return found
 
 
 def started_with(name: str, value: str) -> list[dict[str, Any]]:

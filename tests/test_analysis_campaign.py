@@ -139,8 +139,9 @@ def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
 
 
 TINY = Size(
-    subjects=(MLP,), served=("mlp",), variants=("eager", "compiled-default"), better="compiled-default", batches=(1, 4)
-)
+    subjects=(MLP,), served=("mlp",), variants=("eager", "compiled-default"), better="compiled-default", batches=(1, 4),
+    seconds=0.2, step_seconds=0.8, settle_seconds=0.2, budget_seconds=5.0,
+)  # fmt: skip
 CAMPAIGN = """
 import sys
 from analysis.campaign import cells
@@ -152,6 +153,8 @@ main(["campaign", "--device", "cpu", "--out", sys.argv[1]])
 """
 
 
+@pytest.mark.long
+@pytest.mark.served
 def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """Bare, served and driven, all of it; killed while rates rise, and started again at once."""
     command = [sys.executable, "-c", CAMPAIGN, str(tmp_path)]

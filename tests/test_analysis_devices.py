@@ -108,3 +108,9 @@ def test_an_unmeasured_clock_has_no_error_bound(tmp_path: Path) -> None:
     assert tracks[GPU].error_ns == 100_000
     assert tracks["GPU-1"].error_ns is None
     assert math.isclose(tracks["GPU-1"].state["temp_c"][50], 0.0, abs_tol=1e-9)
+
+
+def test_a_gap_at_the_edge_is_filled_where_there_is_a_counter_too(tmp_path: Path) -> None:
+    run = analysis.load(make_run(tmp_path / "run", LOADS, devices=[Waveform()]).folder)
+    idle_starts = START_NS - 5 * SECOND
+    assert run.tracks[GPU].joules(idle_starts - SECOND // 10, idle_starts + 2 * SECOND) == pytest.approx(40 * 2.1)

@@ -70,8 +70,7 @@ def listed(page: Page) -> list[str]:
     return [row.locator("th small").first.inner_text() for row in rows if row.is_visible()]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1600, "dark")])
 @pytest.mark.parametrize("hash_", ["", fragment("one", STRANGE), fragment("infinite", "one"), "#compare=none,one"])
 def test_opens_without_errors_requests_or_overflow(
     browser: Browser,

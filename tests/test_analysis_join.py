@@ -85,3 +85,14 @@ def test_requests_that_the_clock_error_could_move_are_counted(tmp_path: Path) ->
 def test_joined_keeps_rows_and_columns_of_requests(tmp_path: Path) -> None:
     run = analysis.load(make_run(tmp_path / "run", LOADS, devices=[Waveform(GPU)]).folder)
     pd.testing.assert_frame_equal(run.joined()[run.requests().columns], run.requests())
+
+
+def test_a_sample_just_a_period_away_still_counts(tmp_path: Path) -> None:
+    load = Load("m/a", 100, lambda rng, at_s: np.full(len(at_s), 20.0), seconds=20, late_ms=0.0)
+    written = make_run(tmp_path / "run", [load], devices=[Waveform()])
+    rewrite(written.folder, written.devices[~written.devices["temp_c"].between(4.95, 8.05)], DEVICES)
+    run = analysis.load(written.folder)
+    joined, middle_s = run.joined(), _middle_s(run)
+    just = ((middle_s - 5.0).abs() < 1e-6) | ((middle_s - 8.0).abs() < 1e-6)
+    assert joined.loc[just, "temp_c"].tolist() == pytest.approx([4.9, 8.1])
+    assert run.tallies.joined == joined["temp_c"].notna().sum()

@@ -32,6 +32,7 @@ pytestmark = [
 SIMULATOR = (files("analysis.report") / "plan" / "simulator.js").read_text(encoding="utf-8")
 ROUTINGS = (Routing.TWO_CHOICES, Routing.LEAST, Routing.ROUND_ROBIN, Routing.RANDOM)
 """Those that endpoints have."""
+OTHER = "#rate=7000&replicas=6&variant=bert/eager"
 PATIENCE_MS = 120_000
 """The machine may be busy with other things; nothing here is about time."""
 
@@ -160,9 +161,10 @@ def number(text: str) -> float:
     return float(found[0].replace(",", ""))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
-@pytest.mark.parametrize("hash_", ["", "#rate=7000&replicas=6&variant=bert/eager"])
+@pytest.mark.parametrize(
+    ("hash_", "width", "scheme"),  # each pair of them
+    [("", 390, "light"), ("", 1600, "dark"), (OTHER, 390, "dark"), (OTHER, 1600, "light")],
+)
 def test_opens_without_errors_requests_or_overflow(
     browser: Browser, plan: tuple[Any, Path], hash_: str, width: int, scheme: Any
 ) -> None:

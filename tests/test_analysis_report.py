@@ -383,3 +383,10 @@ def test_text_colours_contrast_with_both_backgrounds(theme: int) -> None:
     for name in ("ink", "quiet", "good", "bad", "unsure", *(f"s{n}" for n in range(6))):
         low, high = sorted((palette[name], palette["paper"]))
         assert (high + 0.05) / (low + 0.05) >= 4.5, name
+
+
+def test_more_stands_higher() -> None:
+    panel = axes.Panel(axes.Scale(0, 10), axes.Scale(0, 10), 100)
+    for value in (0, 2.5, 10):
+        panel.dot(5, value, "dot")
+    assert [float(y) for y in re.findall('cy="(.*?)"', "".join(panel.marks))] == [100, 75, 0]

@@ -297,3 +297,9 @@ def test_a_step_whose_rows_were_deleted_on_purpose_has_no_row(tmp_path: Path) ->
     run = analysis.load(written.folder)
     assert [(step.summary.index, step.summary.n) for step in run.measured] == [(1, 600)]
     assert run.retired == 500
+
+
+def test_what_takes_just_the_time_of_the_objective_is_in_time(tmp_path: Path) -> None:
+    row = _only(make_run(tmp_path / "run", [Load("m/a", 200, constant(20))], slo=["p99<20ms"]))
+    assert row["goodput_rps"] == row["achieved_rps"] == 200
+    assert row["slo"] is True

@@ -20,7 +20,9 @@ from analysis.records import REQUESTS, Manifest, sealed_path
 from analysis.steps import COLUMNS
 from analysis.summary import report_of
 
-SEEDS = 200
+SEEDS = [40, pytest.param(200, marks=pytest.mark.long)]
+SLACK = {40: 2, 200: 0}
+"""Windows by which a share of so many seeds may miss its bound; the seeds are always the same, so nothing is chance."""
 RATE = 200.0
 Latency = Callable[[np.random.Generator, Floats], Floats]
 
@@ -94,6 +96,7 @@ def _regressive(phi: float) -> Latency:
 P99 = float(special.ndtri(0.99))
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(
     ("latency", "truth"),
     [
@@ -106,33 +109,35 @@ P99 = float(special.ndtri(0.99))
     ],
 )
 def test_the_interval_of_p99_holds_the_truth_as_often_as_it_says(
-    tmp_path: Path, latency: Latency, truth: float
+    tmp_path: Path, latency: Latency, truth: float, seeds: int
 ) -> None:
     given = held = 0
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         (row,) = report_of(analysis.load(_folder(tmp_path / str(seed), seed, ("m/a", latency))))["steps"]
         if row["p99_low_ms"] is not None:
             given += 1
             held += row["p99_low_ms"] <= truth <= (row["p99_high_ms"] or math.inf)
-    assert given >= 0.95 * SEEDS
-    assert 0.91 <= held / given <= 0.98
+    assert given >= 0.95 * seeds
+    assert 0.91 * given - SLACK[seeds] <= held <= 0.98 * given + SLACK[seeds]
 
 
-def test_correlated_latencies_are_not_taken_for_independent_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_correlated_latencies_are_not_taken_for_independent_ones(tmp_path: Path, seeds: int) -> None:
     given = held = 0
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         run = analysis.load(_folder(tmp_path / str(seed), seed, ("m/a", _regressive(0.9))))
         (step,) = run.measured
         assert (step.summary.n_eff or 0) < 0.5 * step.summary.n
         if interval := step.order.p99_interval_ms:
             given += 1
             held += interval[0] <= 20 * math.exp(0.4 * P99) <= interval[1]
-    assert held / given >= 0.91
+    assert held >= 0.91 * given - SLACK[seeds]
 
 
-def test_near_saturation_it_is_refused_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_near_saturation_it_is_refused_and_says_so(tmp_path: Path, seeds: int) -> None:
     given = wrong = 0
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         (row,) = report_of(analysis.load(_folder(tmp_path / str(seed), seed, ("m/a", _single_server(0.9)))))["steps"]
         if row["p99_low_ms"] is None:
             said = " ".join(row["reasons"])
@@ -140,10 +145,11 @@ def test_near_saturation_it_is_refused_and_says_so(tmp_path: Path) -> None:
         else:
             given += 1
             wrong += not row["p99_low_ms"] <= _true_p99_ms(0.9) <= row["p99_high_ms"]
-    assert given < 0.1 * SEEDS
-    assert wrong <= 0.02 * SEEDS
+    assert given < 0.1 * seeds + SLACK[seeds]
+    assert wrong <= 0.02 * seeds
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize(
     "latency",
     [
@@ -152,24 +158,27 @@ def test_near_saturation_it_is_refused_and_says_so(tmp_path: Path) -> None:
         pytest.param(_single_server(0.5), id="a queue"),
     ],
 )
-def test_equal_runs_and_equal_variants_are_seldom_called_different(tmp_path: Path, latency: Latency) -> None:
+def test_equal_runs_and_equal_variants_are_seldom_called_different(
+    tmp_path: Path, latency: Latency, seeds: int
+) -> None:
     runs = inside = 0
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         both = ("m/eager", latency), ("m/compiled", latency)
         base = analysis.load(_folder(tmp_path / f"base{seed}", 2 * seed, *both, n=8_000))
         (pair,) = pairs(base)
         inside += bool(pair.differs)
         new = analysis.load(_folder(tmp_path / f"new{seed}", 2 * seed + 1, *both, n=8_000))
         runs += any(one.differs for one in change.changes(base, new))
-    assert inside <= 0.06 * SEEDS
-    assert runs <= 0.06 * SEEDS
+    assert inside <= 0.06 * seeds + SLACK[seeds]
+    assert runs <= 0.06 * seeds + SLACK[seeds]
 
 
-def test_a_change_of_five_percent_is_called(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [15, pytest.param(50, marks=pytest.mark.long)])
+def test_a_change_of_five_percent_is_called(tmp_path: Path, seeds: int) -> None:
     """Twenty thousand requests a side, all five percent slower."""
     inside = runs = 0
     slower = lambda rng, at_s: 1.05 * _independent(0.5)(rng, at_s)  # noqa: E731
-    for seed in range(50):
+    for seed in range(seeds):
         base = analysis.load(
             _folder(tmp_path / f"base{seed}", 2 * seed, ("m/eager", slower), ("m/compiled", _independent(0.5)))
         )
@@ -177,8 +186,8 @@ def test_a_change_of_five_percent_is_called(tmp_path: Path) -> None:
         inside += bool(pair.differs)
         new = analysis.load(_folder(tmp_path / f"new{seed}", 2 * seed + 1, ("m/eager", _independent(0.5))))
         runs += any(one.differs for one in change.changes(base, new))
-    assert inside >= 45
-    assert runs >= 45
+    assert inside >= 0.9 * seeds
+    assert runs >= 0.9 * seeds
 
 
 def test_every_figure_of_a_step_is_the_truth(tmp_path: Path) -> None:

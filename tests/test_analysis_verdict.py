@@ -244,3 +244,9 @@ def test_a_lost_load_process_costs_its_step_not_the_run(tmp_path: Path) -> None:
 def test_one_hiccup_is_not_a_late_generator(late: int, n: int, doubted: bool) -> None:
     late_ms = np.array([9.0] * late + [0.1] * (n - late))
     assert bool(doubts(percentile(late_ms, 99), late, 1.0, 0.0, None)) == doubted
+
+
+def test_what_is_missed_is_missed_whatever_else_is_unknown() -> None:
+    few = np.full(20, 10.0)
+    assert _meets("p99<50ms", few)[0] is None
+    assert _meets("p99<50ms", few, overloaded=True)[0] is False

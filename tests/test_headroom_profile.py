@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from serving import served
 
 from serve import wire
@@ -76,6 +77,7 @@ def traffic(url: str) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.served
 def test_of_a_live_server(tmp_path: Path) -> None:
     token = {"HEADROOM_TOKEN": TOKEN}
     with served(tmp_path, environment=token, models=("mlp",), variants=("eager",), profile=True) as server:

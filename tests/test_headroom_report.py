@@ -100,3 +100,11 @@ def test_a_report_without_a_page_does_not_wait_for_pandas(tmp_path: Path) -> Non
         "assert not {'pandas', 'gevent', 'locust', 'torch', 'ray'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[1])
+
+
+@pytest.mark.parametrize(
+    ("slo", "status", "code"), [("p99<100ms", "complete", 0), ("p99<5ms", "complete", 1), ("p99<100ms", "aborted", 3)]
+)
+def test_the_exit_code_is_that_of_the_verdict(tmp_path: Path, slo: str, status: str, code: int) -> None:
+    folder = make_run(tmp_path / "run", LOADS, slo=[slo], status=status).folder
+    assert CliRunner().invoke(main, ["report", str(folder), "--no-page"]).exit_code == code

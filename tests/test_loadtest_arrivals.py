@@ -131,3 +131,13 @@ def test_shapes_that_make_no_sense(text):
 
 def test_every_shape_is_described():
     assert set(SHAPES) == {"flat", "linear", "sine", "steps", "spike"}
+
+
+def test_constant_of_a_count_that_is_not_whole_keeps_the_last_arrival():
+    assert offsets("constant", 0.3, 11.0, seed=1).tolist() == [0, 3_333_333_333, 6_666_666_667, 10_000_000_000]
+
+
+def test_a_shape_that_changes_nothing_gives_the_plain_grid():
+    plain, shaped = (offsets("constant", 300.0, 2.0, 1, shape=shape) for shape in ("flat", "steps:1:1"))
+    assert len(shaped) == len(plain)
+    assert np.abs(shaped - plain).max() <= 1

@@ -192,6 +192,7 @@ def connected(port):
     return [c for c in found if c.raddr and c.raddr.port == port and c.status == psutil.CONN_ESTABLISHED]
 
 
+@pytest.mark.live
 def test_slow_clients_hold_connections_open_and_send_or_read_little():
     with endpoint() as url:
         port = int(url.rpartition(":")[2])
@@ -211,6 +212,7 @@ def faults_of(folder):
     return [event for event in read_events(folder) if event["event"] == "fault"]
 
 
+@pytest.mark.live
 def test_faults_of_the_load_side_happen_in_a_run_and_every_arrival_is_accounted_for(tmp_path):
     plan = tmp_path / "plan.csv"
     plan.write_text(
@@ -245,6 +247,7 @@ def test_faults_of_the_load_side_happen_in_a_run_and_every_arrival_is_accounted_
     assert not [at for at in asked if cut["start_ns"] + 0.2e9 < at < cut["end_ns"]]
 
 
+@pytest.mark.live
 def test_a_full_disk_is_outlived_and_no_row_is_lost(tmp_path):
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -265,6 +268,7 @@ def test_a_full_disk_is_outlived_and_no_row_is_lost(tmp_path):
     assert_ledger_closes(manifest, rows)
 
 
+@pytest.mark.live
 def test_a_load_process_is_killed_and_its_share_is_counted_as_lost(tmp_path):
     plan = tmp_path / "plan.csv"
     plan.write_text("at_s,fault,target\n3,load_killed,1\n")
@@ -301,6 +305,7 @@ def test_a_server_of_our_own_may_be_broken_only_where_there_is_a_plan(tmp_path, 
     assert [how.get("allow_faults") for how in seen] == [True, None]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -194,6 +194,7 @@ def test_loopback_has_many_names(monkeypatch, host):
     assert page(host).get("/", headers={"Host": "localhost"}).text == "in"
 
 
+@pytest.mark.live
 def test_behind_the_password_is_all_of_locust_and_a_run_can_be_started_with_it(tmp_path):
     port = free_port()
     where = f"http://127.0.0.1:{port}"

@@ -21,6 +21,8 @@ from analysis.records import read_events
 from analysis.summary import report_of
 from serve.ingress import free_port
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[1]
 
 

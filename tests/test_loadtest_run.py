@@ -19,6 +19,8 @@ from analysis.records import Manifest, read_events, segments
 from loadtest.engine.arrivals import Pattern
 from serve.ingress import free_port
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[1]
 LOCUST = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py")]
 QUICK = ["--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0.2", "--only-summary"]

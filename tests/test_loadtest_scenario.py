@@ -3,7 +3,10 @@ from argparse import Namespace
 import pytest
 
 from analysis.records import Slo
-from loadtest.engine.plan import blocks
+from loadtest.engine import dispatch
+from loadtest.engine.arrivals import Pattern
+from loadtest.engine.clock import Base
+from loadtest.engine.plan import LoadStep, blocks
 from loadtest.engine.scenario import OPTIONS, ScenarioError, from_options, parse_rates
 
 
@@ -165,3 +168,30 @@ def test_several_objectives():
 def test_option_help_shows_as_written():
     # argparse formats it, Locust's web page does not: a percent sign would show wrong in one of them
     assert not any("%" in option.what for option in OPTIONS)
+
+
+def test_a_search_is_for_the_share_that_may_miss():
+    objective = from_options("bert", "bert", options(mode="knee", slo="p99<50ms")).objective
+    assert (objective.latency_ms, objective.target) == (50, pytest.approx(0.01))
+
+
+def test_a_process_that_is_lost_owes_what_was_due_of_each_part(monkeypatch):
+    monkeypatch.setattr(dispatch, "LOOK_S", 0.01)
+    now_ns, members, lost = [0], ["one"], []
+
+    class Crew:
+        def members(self):
+            return list(members)
+
+        def base(self, member, base):
+            return base
+
+        def give(self, member, order):
+            now_ns[0] = order.start_ns + 10 * 10**9
+            members.clear()
+
+    found = dispatch.Dispatch(Crew(), Base(0), lambda: now_ns[0], lambda *what: lost.append(what[1:]))
+    steps = [LoadStep(number, "a/x", 10.0, 8.0, 0.0, 0, 1, start_s=8.0 * number) for number in range(3)]
+    found.give(found.order(steps, ["/"] * 3, Pattern()))
+    assert lost == [(0, "one")]
+    assert found.went_down() == 80 + 20  # the first part, and two seconds of the second

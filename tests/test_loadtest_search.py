@@ -41,10 +41,11 @@ def find(seed, **given):
     return search.knee, spent_s, rates
 
 
-def test_the_limit_of_a_queue_lies_in_the_interval_as_often_as_is_claimed():
-    found = [find(seed) for seed in range(200)]
+@pytest.mark.parametrize("seeds", [30, pytest.param(200, marks=pytest.mark.long)])
+def test_the_limit_of_a_queue_lies_in_the_interval_as_often_as_is_claimed(seeds):
+    found = [find(seed) for seed in range(seeds)]
     resolved = [knee for knee, _, _ in found if knee.reason is None]
-    assert len(resolved) >= 190
+    assert len(resolved) >= 0.95 * seeds
     assert all(knee.high_rps / knee.low_rps - 1 <= 0.1 for knee in resolved)
     held = sum(knee.low_rps <= M_D_1_LIMIT <= knee.high_rps for knee in resolved)
     # 0.98 is claimed; below 0.92 of 190 it would be wrong beyond chance and the line that is asked to hold
@@ -138,3 +139,11 @@ def test_probes_that_contradict_each_other_are_said():
 @pytest.mark.parametrize(("target", "needed"), [(0.1, 44), (0.01, 459), (0.001, 4603)])
 def test_least_arrivals_are_mlperf_s(target, needed):
     assert Objective(1.0, target).least_n == needed
+
+
+def test_an_objective_that_is_kept_at_the_upper_end_contradicts_the_interval():
+    search = Search(OBJECTIVE, 10.0, np.inf, 30.0, 3.0, 3600.0)
+    while (wanted := search.probe()) is not None:
+        search.see(cliff(wanted[0], 130.0 if search._ends is None else np.inf))  # at the ends it takes any rate
+    assert search.knee.reason.startswith("unstable: the objective was kept at")
+    assert search.knee.low_rps < 130 < search.knee.high_rps

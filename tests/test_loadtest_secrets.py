@@ -75,6 +75,7 @@ def webhook(status):
         server.shutdown()
 
 
+@pytest.mark.live
 def test_a_run_is_let_in_everywhere_and_keeps_no_secret(tmp_path):
     summary = tmp_path / "summary.md"
     with endpoint(token=TOKEN, fail_every=10) as url:
@@ -95,6 +96,7 @@ def test_a_run_is_let_in_everywhere_and_keeps_no_secret(tmp_path):
     assert [entry["host"] for entry in run.manifest.clock] == ["stand-in-host"]
 
 
+@pytest.mark.live
 def test_a_soak_and_its_schedule_keep_no_secret(tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
@@ -116,6 +118,7 @@ def test_a_soak_and_its_schedule_keep_no_secret(tmp_path):
     assert TOKEN not in body
 
 
+@pytest.mark.live
 def test_a_webhook_can_come_from_the_environment(tmp_path):
     with endpoint() as url, webhook(204) as (hook, told):
         done = headroom(
@@ -127,6 +130,7 @@ def test_a_webhook_can_come_from_the_environment(tmp_path):
     assert_nothing_leaked(tmp_path, done.stdout, done.stderr)
 
 
+@pytest.mark.live
 def test_the_pages_show_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADROOM_TOKEN", TOKEN)
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
@@ -141,6 +145,7 @@ def test_the_pages_show_no_secret(tmp_path, monkeypatch):
         assert_nothing_leaked(tmp_path, *(body for *_, body in shown))
 
 
+@pytest.mark.live
 def test_a_token_goes_to_no_host_that_only_the_page_names(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADROOM_TOKEN", TOKEN)
     with endpoint(token=TOKEN) as url, webhook(204) as (other, told), locust(tmp_path, f"--host={url}") as test:
@@ -216,6 +221,7 @@ def test_a_token_that_cannot_be_sent_is_one_sentence_without_it(tmp_path, monkey
     assert "Zq7" not in str(raised.value)
 
 
+@pytest.mark.live
 def test_who_has_no_token_or_a_wrong_one_is_told_so_in_one_sentence():
     with endpoint(token=TOKEN) as url:
         for held, sentence in (

@@ -1,12 +1,14 @@
 import socket
 import time
 
+import gevent
 import pytest
 
 from loadtest.engine import selfcheck
 from loadtest.engine.arrivals import Pattern
+from loadtest.engine.client import Answer
 from loadtest.engine.clock import Base
-from loadtest.engine.driver import Order, Payloads
+from loadtest.engine.driver import Driver, Order, Payloads
 from loadtest.engine.plan import LoadStep
 
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
@@ -100,3 +102,24 @@ def test_bodies_of_like_size_share_a_check():
 
     assert key(1100) == key(2000) != key(2100)
     assert key(1100) != key(1100, 2)
+
+
+def test_each_of_two_processes_has_half_of_what_may_be_under_way():
+    class Slow:
+        now = most = 0
+
+        def send(self, *_):
+            sent_ns = time.monotonic_ns()
+            self.now += 1
+            self.most = max(self.most, self.now)
+            gevent.sleep(0.5)
+            self.now -= 1
+            return Answer("200", sent_ns, time.monotonic_ns())
+
+    client, base, rows = Slow(), Base.here(), []
+    report = {"rows": lambda content: rows.extend(content["batch"].column("status").to_pylist())}
+    driver = Driver(client, PAYLOADS, 4, lambda kind, content: report.get(kind, id)(content), lambda **_: None)
+    step, start_ns = LoadStep(0, "null", 100.0, 0.2, 0.0, 0, 1), base.wall_ns(time.monotonic_ns())
+    driver.execute(Order(0, start_ns, base, 0, 2, Pattern(), (step,), ("/",)))
+    assert client.most == 2
+    assert sorted(rows) == ["200"] * 2 + ["dropped"] * 8

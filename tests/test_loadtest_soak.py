@@ -137,6 +137,7 @@ def test_limits_stand_in_the_manifest_under_the_names_that_the_analysis_has():
     assert "soak" not in scenario(mode="hold").as_json()
 
 
+@pytest.mark.live
 def test_the_mix_of_a_night_is_a_locustfile(tmp_path):
     words = ["--rates=40", "--total-seconds=4", "--chapter-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0"]
     path = Path(__file__).parents[1] / "loadtest/soak.py"
@@ -408,6 +409,7 @@ def small_disk(path, size):
         pytest.skip("a small disk takes a user who may mount one")
 
 
+@pytest.mark.live
 def test_a_run_on_a_disk_that_is_full_ends_by_itself_with_a_folder_that_can_be_read(tmp_path, monkeypatch):
     disk = tmp_path / "disk"
     small_disk(disk, "1536k")
@@ -643,12 +645,14 @@ def kill_and_check(tmp_path, url, after_s):
     return len(rows)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("number", range(3))
 def test_a_soak_killed_at_any_instant_loses_a_second_of_rows_at_most(tmp_path, number):
     with endpoint() as url:
         assert kill_and_check(tmp_path, url, random.Random(number).uniform(1.5, 5)) > 0
 
 
+@pytest.mark.live
 def test_it_ends_early_when_the_endpoint_fails_too_often(tmp_path):
     with endpoint(fail_every=4) as url:
         process = start(
@@ -667,6 +671,7 @@ def test_it_ends_early_when_the_endpoint_fails_too_often(tmp_path):
     assert manifest.extra["interrupted_ns"] == event["time_ns"] or manifest.extra["interrupted_ns"] <= event["time_ns"]
 
 
+@pytest.mark.live
 def test_what_a_planned_fault_does_is_no_reason_to_end_early(tmp_path):
     plan = tmp_path / "plan.csv"
     plan.write_text("at_s,fault,target,seconds\n0,slow_client,1,3\n")
@@ -679,6 +684,7 @@ def test_what_a_planned_fault_does_is_no_reason_to_end_early(tmp_path):
     assert read(tmp_path / "it")[0].status == "complete", said(tmp_path)
 
 
+@pytest.mark.live
 def test_sigterm_keeps_what_there_is_and_leaves_no_process(tmp_path):
     with endpoint() as url:
         process = start(tmp_path, "--headless", "--host", url, *SOAK, "--total-seconds=60", "--settle-seconds=0.1")

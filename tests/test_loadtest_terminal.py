@@ -24,6 +24,8 @@ from analysis.records import read_events
 from loadtest.engine.screen import Lines
 from loadtest.engine.terminal import headline, line, picture
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[1]
 QUICK = ["--rates=50,80", "--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0.2", "--slo=p99<50ms"]
 EVIL = "\x1b[2Jm/evil\x07[red]"
@@ -81,7 +83,8 @@ def terminal(*command):
         [sys.executable, "-c", f"import fcntl, os, sys, termios; fcntl.ioctl(0, {termios.TIOCSCTTY}, 0);"
          "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", *command],
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, cwd=ROOT,
-        env=os.environ | {"TERM": "xterm-256color"},
+        env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        | {"TERM": "xterm-256color"},
     )  # fmt: skip
     os.close(theirs)
     try:

@@ -61,6 +61,7 @@ def client(url, pki=None):
         found.close()
 
 
+@pytest.mark.live
 def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
     words = ["--run-dir", tmp_path, "--run-id", "it", "--rates", "40", "--step-seconds", "2", "--settle-seconds", "0.5"]
     with endpoint(**certified(pki)) as url:
@@ -76,12 +77,14 @@ def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
     assert any(host.get("url") == url for host in run.manifest.hosts)
 
 
+@pytest.mark.live
 def test_the_systems_own_cas_may_be_told_of_it_as_well(pki, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(pki / "ca.pem"))
     with endpoint(**certified(pki)) as url, client(url) as found:
         assert [info.variant for info in discover(found, "null", ())] == ["eager", "compiled"]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("certificate", "trusted", "sentence"),
     [

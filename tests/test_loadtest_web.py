@@ -23,6 +23,8 @@ from analysis.records import Manifest, read_events
 from loadtest.engine.history import RATES
 from serve.ingress import free_port
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[1]
 QUICK = ["--step-seconds=3", "--settle-seconds=0.5", "--idle-seconds=0.2", "--run-id=it", "--only-summary"]
 AUTH = """

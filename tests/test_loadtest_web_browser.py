@@ -26,6 +26,7 @@ from loadtest.engine.clock import Base
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.live,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"),
 ]
 
@@ -162,8 +163,7 @@ BOARDS = {
 }
 
 
-@pytest.mark.parametrize("width", [390, 1600])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1600, "dark")])
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_state_is_clean_at_any_width_light_and_dark(browser: Browser, name: str, scheme: Any, width: int) -> None:
     server = Server(BOARDS[name](), 8.9)

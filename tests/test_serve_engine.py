@@ -2,10 +2,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import waiting
 
 from serve.engine import Engine, Job, Onlooker
 from serve.opening import Say
@@ -107,11 +109,7 @@ def doubled(job: Job) -> list[float]:
     return found
 
 
-def until(happens: Callable[[], object], seconds: float = 10) -> None:
-    give_up_s = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < give_up_s, "it never happened"
-        time.sleep(0.001)
+until = partial(waiting.until, every_s=0.001)
 
 
 @pytest.fixture
@@ -579,13 +577,13 @@ def test_a_full_batch_is_begun_behind_another_and_what_is_not_full_waits(benches
     jobs = [bench.submit(1.0, 2.0)]
     until(lambda: runner.batches == [[1, 2]])
     jobs.append(bench.submit(3.0))
-    with pytest.raises(AssertionError, match="never"):
+    with pytest.raises(AssertionError, match="in vain"):
         until(lambda: len(runner.batches) > 1, seconds=0.05)
     jobs.append(bench.submit(4.0))
     until(lambda: runner.batches == [[1, 2], [3, 4]])
     jobs += [bench.submit(5.0, 6.0)]
     runner.planes[1].landed.set()  # it cannot be handed out before the first
-    with pytest.raises(AssertionError, match="never"):
+    with pytest.raises(AssertionError, match="in vain"):
         until(lambda: len(runner.batches) > 2 or bench.deliveries != [], seconds=0.05)
     runner.planes[0].landed.set()
     bench.wait_for(*jobs[:3])
@@ -660,3 +658,27 @@ def test_closing_lands_what_is_in_flight(benches: Callable[..., Bench]) -> None:
     assert waiting.error is not None
     assert waiting.error.status == 503
     assert not bench.engine.alive
+
+
+def test_company_that_is_there_is_not_waited_for(benches: Callable[..., Bench]) -> None:
+    bench = benches(max_wait_s=3600.0)
+    bench.open()
+    bench.wait_for(bench.submit(1.0), bench.submit(2.0))
+
+
+class StagedRunner(GatedRunner):
+    """Copies in for two milliseconds, and computes for three."""
+
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
+        outputs = super().begin(parts, rows, wanted).outputs
+        time.sleep(0.006)
+        now_ns = time.perf_counter_ns()
+        return Ran(outputs, now_ns - 5_000_000, now_ns - 3_000_000, now_ns)
+
+
+def test_each_stage_is_counted_as_itself(benches: Callable[..., Bench]) -> None:
+    bench = benches(runner=StagedRunner())
+    bench.open()
+    bench.wait_for(bench.submit(1.0))
+    stages = bench.engine.counters.snapshot()["stages"]
+    assert (stages["h2d"]["ns"], stages["compute"]["ns"]) == (2_000_000, 3_000_000)

@@ -13,10 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-import test_serve_nodes
 from serving import Served, served
 from test_loadtest_run import assert_ledger_closes, nothing_left_running, read, said, start  # noqa: F401
-from test_serve_nodes import cluster, get, until  # noqa: F401
+from waiting import until
 
 import analysis
 from analysis.faults import faults
@@ -229,7 +228,7 @@ def driven(server: Served, folder: Path, plan: str, seconds: float) -> tuple[Any
 
 @pytest.mark.served
 def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Served, tmp_path: Path) -> None:
-    _, rows, effects = driven(server, tmp_path, "8,replica_killed,null/eager,\n24,cpu_taken,1,4\n", 40)
+    _, rows, effects = driven(server, tmp_path, "5,replica_killed,null/eager,\n14,cpu_taken,1,4\n", 24)
     replica, cpu = effects
     assert replica.injected
     assert replica.said.startswith("replica ")
@@ -238,7 +237,8 @@ def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Se
     assert replica.closes
     assert replica.errors < max(1, replica.n)  # the other replica goes on; perhaps nothing was under way
     killed_ns = next(e["end_ns"] for e in read_events(tmp_path / "it") if e["event"] == "fault" and e["phase"] == "end")
-    assert not [row for row in rows if row["replica"] == gone and row["sent_ns"] > killed_ns]
+    # the signal is on its way when the server says so
+    assert not [row for row in rows if row["replica"] == gone and row["sent_ns"] > killed_ns + 1e9]
     assert (cpu.injected, cpu.closes, cpu.errors) == (True, True, 0)
     assert cpu.seconds is not None
     assert cpu.seconds >= 4
@@ -247,7 +247,7 @@ def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Se
 @pytest.mark.served
 def test_the_way_in_is_lost_and_comes_back(server: Served, tmp_path: Path) -> None:
     """Serve's controller takes half a minute to see that its proxy is gone, which need not be waited for under load."""
-    _, _, (effect,) = driven(server, tmp_path, "8,ingress_restarted,,\n", 14)
+    _, _, (effect,) = driven(server, tmp_path, "4,ingress_restarted,,\n", 8)
     assert effect.injected
     assert effect.closes
     assert effect.statuses.get("connect", 0) > 0
@@ -260,23 +260,3 @@ def up(url: str) -> bool:
             return bool(json.loads(answer.read())["ready"])
     except (OSError, ValueError):
         return False
-
-
-# ---- several raylets
-
-
-@pytest.fixture
-def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = test_serve_nodes.PROGRAM.replace('"variants": "eager"', '"variants": "eager", "allow_faults": "true"')
-    monkeypatch.setattr(test_serve_nodes, "PROGRAM", changed)
-
-
-@pytest.mark.served
-def test_a_node_is_killed_but_never_the_head(allowed: None, cluster: tuple[str, Any]) -> None:  # noqa: F811
-    url, _ = cluster
-    hosts = until(lambda: len(found := get(f"{url}/telemetry/devices")["hosts"]) == 3 and found)
-    head, first, second = hosts
-    assert post(url, fault="node_killed", target=head)[0] == 409
-    status, answer = post(url, fault="node_killed", target=second)
-    assert (status, answer["sentence"]) == (200, f"the raylet of {second} was killed")
-    until(lambda: set(get(f"{url}/telemetry/devices")["hosts"]) == {head, first})

@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -435,38 +434,3 @@ def test_a_replica_wants_it_on_its_own_port_too(server: Served) -> None:
                 connection.close()
     for (_, path, token), status in statuses.items():
         assert (status == 401) is (not token and path != "/-/healthz"), statuses
-
-
-@pytest.mark.served
-def test_in_a_cluster_of_anyones_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a pod; here two hops, of which the first asks for the token."""
-    port = ingress.free_port()
-    program = (
-        "import sys, ray\n"
-        "from ray import serve\n"
-        "ray.init(address='local', include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
-        f"serve.start(http_options={{'port': {port}}})\n"
-        "from serve.app import build\n"
-        "serve.run(build({'model': 'null', 'variants': 'eager'}))\n"
-        "print('up', flush=True)\n"
-        "sys.stdin.read()\n"
-        "ray.shutdown()\n"
-    )
-    monkeypatch.setenv(guard.TOKEN, GOOD)
-    environment = os.environ | ingress.COMMON | {"HOME": str(tmp_path)}
-    words, pipe = [sys.executable, "-c", program], subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=environment, text=True) as run:
-        assert run.stdout is not None
-        try:
-            assert any(line == "up\n" for line in run.stdout)
-            url = health.url("127.0.0.1", port, tls=False)
-            until_s = time.monotonic() + 60
-            while health.ask(url, wire.READY)[0] != 200:
-                assert time.monotonic() < until_s
-                time.sleep(0.1)
-            monkeypatch.setenv(guard.TOKEN, WRONG)
-            for path in (wire.READY, ENDPOINT, wire.METRICS, "/no/where"):
-                assert health.ask(url, path)[0] == 401
-            assert health.ask(url, wire.infer_path("null", "eager"), "POST")[0] == 401
-        finally:
-            run.communicate(timeout=60)

@@ -14,6 +14,7 @@ import pytest
 
 from serve import ingress
 
+ROOT = Path(__file__).parents[1]
 CONFIG = """global
     log 127.0.0.1:514 local0 info
     maxconn 4096
@@ -48,6 +49,24 @@ def started(tmp_path: Path, host: str = ingress.LOOPBACK, times: int = 1) -> str
         assert said.stdout == f"-db -f {config} -sf 77\n"
         assert said.stderr == ""
     return config.read_text()
+
+
+def test_a_port_is_given_to_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody listens there yet; out of twenty ports, two processes get all of them."""
+    here = "import random; random.sample = lambda ports, count: list(ports)[:20]"
+    program = (
+        f"{here}\nfrom serve.ingress import free_port\nprint([free_port() for _ in range(8)], flush=True)\ninput()"
+    )
+    monkeypatch.setattr("random.sample", lambda ports, count: list(ports)[:20])
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as other:
+        assert other.stdout is not None
+        theirs = json.loads(other.stdout.readline())
+        mine = [ingress.free_port() for _ in range(8)]
+        assert len({*theirs, *mine}) == 16
+        other.communicate("\n")
+    assert other.returncode == 0
 
 
 def test_haproxy_gets_no_port_but_the_one_that_was_asked_for(tmp_path: Path) -> None:

@@ -25,22 +25,30 @@ MARK = "HEADROOM_TEST_MARK"
 
 
 @contextmanager
-def running(home: Path, *words: str) -> Iterator[str]:
-    """`headroom serve null`, which is ready; yields what marks its processes, whoever their parents are."""
-    mark = uuid.uuid4().hex
+def running(home: Path, host: str, way: str) -> Iterator[tuple[str, int]]:
+    """`headroom serve null`, which is ready: what marks its processes, whoever their parents are, and its port.
+
+    It is set up by the environment alone, as an image is, and ends with 0 on SIGTERM, as of `docker stop`.
+    """
+    mark, port = uuid.uuid4().hex, free_port()
+    asked = {"VARIANTS": "eager", "MAX_BATCH": "", "INGRESS": way, "HOST": host, "PORT": str(port)}
     environment = os.environ | {"HOME": str(home), "PYTHONPATH": str(ROOT), MARK: mark, guard.TOKEN: "", guard.FILE: ""}
-    command = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", *words]
+    environment |= {f"HEADROOM_SERVE_{name}": value for name, value in asked.items()}
+    command = [sys.executable, "-m", "headroom", "serve", "null"]
     with (
         (home / "said").open("w") as said,
         subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.PIPE, stderr=said, text=True) as process,
     ):
         assert process.stdout is not None
         try:
-            assert any(line.startswith("ready:") for line in process.stdout), (home / "said").read_text()
-            yield mark
+            assert any(line.startswith("ready: null/eager") for line in process.stdout), (home / "said").read_text()
+            yield mark, port
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=60)
+    assert "stopping\n" in out
+    assert process.returncode == 0
+    assert marked(mark) == {}
 
 
 def marked(mark: str) -> dict[int, str]:
@@ -53,11 +61,9 @@ def is_loopback(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
-@pytest.mark.parametrize("way", ["fast", "plain"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(("host", "way"), [(LOOPBACK, "fast"), ("0.0.0.0", "fast"), ("0.0.0.0", "plain")])
 def test_only_the_port_that_was_asked_for_is_open_beyond_loopback(tmp_path: Path, host: str, way: str) -> None:
-    port = free_port()
-    with running(tmp_path, "--ingress", way, "--host", host, "--port", str(port)) as mark:
+    with running(tmp_path, host, way) as (mark, port):
         ours = marked(mark)
         assert {"raylet", "gcs_server"} <= set(ours.values())
         assert ("haproxy" in ours.values()) is (way == "fast")
@@ -65,13 +71,15 @@ def test_only_the_port_that_was_asked_for_is_open_beyond_loopback(tmp_path: Path
         listeners = [each for each in sockets if each.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and each.laddr]
         assert len(listeners) > 5
         beyond = {each.laddr.port for each in listeners if not is_loopback(each.laddr.ip)}
-        assert beyond == (set() if host == "127.0.0.1" else {port})
+        assert beyond == (set() if host == LOOPBACK else {port})
         for each in psutil.net_connections("unix"):
             if each.pid in ours and each.laddr:
                 assert any(is_private(folder) for folder in Path(each.laddr).parents), each
+        if (host, way) == (LOOPBACK, "fast"):
+            assert_ray_takes_no_orders_from_other_users_of_the_machine(ours)
     said = (tmp_path / "said").read_text()
-    assert said.count("headroom: ") == (host != "127.0.0.1")
-    assert (f"whoever reaches port {port} can use this server" in said) is (host != "127.0.0.1")
+    assert said.count("headroom: ") == (host != LOOPBACK)
+    assert (f"whoever reaches port {port} can use this server" in said) is (host != LOOPBACK)
 
 
 def is_private(folder: Path) -> bool:
@@ -97,16 +105,14 @@ CALLS = (
 """One of each kind of process that runs what it is told."""
 
 
-def test_ray_takes_no_orders_from_other_users_of_the_machine(tmp_path: Path) -> None:
+def assert_ray_takes_no_orders_from_other_users_of_the_machine(ours: dict[int, str]) -> None:
     """Who all reach loopback; Serve's own calls would have arguments unpickled."""
     answered: dict[str, set[grpc.StatusCode]] = {}
-    with running(tmp_path, "--port", str(free_port())) as mark:
-        ours = marked(mark)
-        for each in psutil.net_connections("tcp"):
-            if each.pid in ours and each.status == psutil.CONN_LISTEN:
-                with grpc.insecure_channel(f"{LOOPBACK}:{each.laddr.port}") as channel:
-                    codes = {code_of(channel, method) for method in CALLS}
-                answered.setdefault(ours[each.pid], set()).update(codes)
+    for each in psutil.net_connections("tcp"):
+        if each.pid in ours and each.status == psutil.CONN_LISTEN:
+            with grpc.insecure_channel(f"{LOOPBACK}:{each.laddr.port}") as channel:
+                codes = {code_of(channel, method) for method in CALLS}
+            answered.setdefault(ours[each.pid], set()).update(codes)
     assert grpc.StatusCode.OK not in set().union(*answered.values()), answered
     wary = {name for name, codes in answered.items() if grpc.StatusCode.UNAUTHENTICATED in codes}
     assert {"gcs_server", "raylet"} <= wary

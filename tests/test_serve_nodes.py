@@ -1,4 +1,4 @@
-"""Several raylets on this machine: every node's devices in one stream, and one node that dies."""
+"""Several raylets on this machine: every node's devices in one stream, and nodes that die, by themselves or asked."""
 
 import itertools
 import json
@@ -11,6 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 from serving import free_port
+from test_serve_faults import post
+from waiting import until
+
+pytestmark = pytest.mark.served
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
@@ -29,7 +33,7 @@ cluster = Cluster(initialize_head=True, head_node_args={**small, "_system_config
     "health_check_failure_threshold": 3}, "temp_dir": scratch})
 ray.init(address=cluster.address, namespace="headroom", log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": port})
-serve.run(build({"model": "null", "variants": "eager"}), name="it", route_prefix="/")
+serve.run(build({"model": "null", "variants": "eager", "allow_faults": "true"}), name="it", route_prefix="/")
 others = [cluster.add_node(**small) for _ in range(2)]
 cluster.wait_for_nodes()
 print("ready", flush=True)
@@ -66,14 +70,6 @@ def cluster(tmp_path_factory):
             process.wait(60)
             process.stdout.close()
             log.close()
-
-
-def until(look, seconds=60):
-    give_up = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < give_up, "waited in vain"
-        time.sleep(0.3)
-    return found
 
 
 def test_every_node_is_sampled_and_one_that_dies_is_an_event(cluster):
@@ -115,3 +111,10 @@ def test_every_node_is_sampled_and_one_that_dies_is_an_event(cluster):
         assert times == sorted(set(times))
         gaps = [b - a for a, b in itertools.pairwise(times)]
         assert sorted(gaps)[len(gaps) // 2] == pytest.approx(100e6, rel=0.3)
+
+    # the other one is killed by a fault, which never hits the head
+    (last,) = set(others) - {gone}
+    assert post(url, fault="node_killed", target=head)[0] == 409
+    status, answer = post(url, fault="node_killed", target=last)
+    assert (status, answer["sentence"]) == (200, f"the raylet of {last} was killed")
+    until(lambda: set(get(f"{url}/telemetry/devices")["hosts"]) == {head})

@@ -111,8 +111,9 @@ def test_what_is_no_model_is_one_sentence(file: Path, reference: str, settings: 
 
 
 @pytest.mark.served
-def test_it_is_served(file: Path, tmp_path: Path) -> None:
-    options = named(ServeOptions((f"{file}:spec",), ("eager", "compiled")))
+@pytest.mark.parametrize("variants", [("eager",), pytest.param(("eager", "compiled"), marks=pytest.mark.long)])
+def test_it_is_served(file: Path, tmp_path: Path, variants: tuple[str, ...]) -> None:
+    options = named(ServeOptions((f"{file}:spec",), variants))
     how = {"models": list(options.models), "variants": list(options.variants), "sources": dict(options.sources)}
     with served(tmp_path, **how, max_batch=2) as server:
         body, headers = wire.encode_infer({"x": np.array([[1, 2, 3]], np.float32)})

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from serve.parity import TOLERANCE, compare
+from serve.parity import TOLERANCE, Parity, compare, worst
 
 
 def outputs(seed: int = 0) -> list[torch.Tensor]:
@@ -51,3 +51,8 @@ def test_a_nan_anywhere_fails(place: int) -> None:
     broken[place].view(-1)[3] = torch.nan
     for precision in TOLERANCE:
         assert compare(broken, outputs()).failure(precision) is not None
+
+
+def test_of_two_comparisons_the_worse_figures_are_kept() -> None:
+    one, other = Parity(1.0, 0.5, 0.9, 0.75), Parity(2.0, 0.25, 0.8, 1.0)
+    assert worst(one, other) == worst(other, one) == Parity(2.0, 0.5, 0.8, 0.75)

@@ -1,4 +1,5 @@
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,18 @@ def test_without_rapl_power_is_missing(tmp_path: Path) -> None:
     (sample,) = HostSource(tmp_path).read()
     assert "power_w" not in sample
     assert "energy_j" not in sample
+
+
+def test_a_reader_gets_all_that_a_source_said_or_nothing_of_it() -> None:
+    class SlowSource(FakeSource):
+        def read(self) -> Any:
+            yield from super().read()
+            reader.start()
+            reader.join(0.2)  # it waits until all of it is there
+            yield from super().read()
+
+    sampler, found = Sampler([SlowSource()]), list[dict[str, Any]]()
+    reader = threading.Thread(target=lambda: found.append(sampler.read()))
+    sampler.sample()
+    reader.join()
+    assert powers(found[0]) == [10, 20]

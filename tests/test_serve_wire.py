@@ -203,3 +203,15 @@ def test_endpoint_info_reads_what_it_writes() -> None:
     info = EndpointInfo("m", "v", (TensorSpec("x", "FP32", (-1, 2)),), (), {"device": "cpu"})
     assert EndpointInfo.from_json(info.as_json(["v"]), "v") == info
     assert EndpointInfo.from_json({"name": "m"}, "v") == EndpointInfo("m", "v")
+
+
+def test_each_tensor_is_made_of_its_own_bytes() -> None:
+    inputs = {"x": np.arange(6, dtype=np.int64).reshape(2, 3), "y": np.array([[1.5], [2.5]], np.float32)}
+    found = decode(*wire.encode_infer(inputs)).inputs
+    for name, tensor in inputs.items():
+        np.testing.assert_array_equal(found[name], tensor)
+
+
+def test_the_decoding_is_a_stage_and_in_the_total() -> None:
+    found = wire.parse_timing(wire.format_timing([1.0, 2.0, 3.0, 4.0, 5.0], 10.0))
+    assert (found["decode"], found["d2h"], found["total"]) == (10, 5, 25)

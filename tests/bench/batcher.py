@@ -9,7 +9,7 @@ its two usual forms: *awaiting* (the method hands the batch to a thread and awai
     custom_cnn   eager on the CPU, batches of up to 4
     bert         eager on the CPU, two layers, 32 tokens, batches of up to 16
 
-Prints a table (requests/s, P50 and P99 in ms, rows per batch), then one JSON line.
+Prints a table (requests/s, P50 and P99 in ms, rows per batch: medians, lowest and highest), then one JSON line.
 
     python tests/bench/batcher.py
     python tests/bench/batcher.py --models sleep --seconds 5 --rounds 5 --in-flight 16
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import statistics
 import sys
 import tempfile
@@ -34,7 +33,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, over, shown, spreads  # noqa: E402
 
 from serve.engine import Engine, Job  # noqa: E402
 from serve.opening import open_runner  # noqa: E402
@@ -208,28 +210,29 @@ async def compare(model: Model, options: argparse.Namespace) -> list[dict[str, A
                     else await closed(side, options.in_flight, options.seconds)
                 )
         for name, runs in found.items():
-            middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-            # of the same round: both met the same minute
-            pairs = list(zip(found["engine"], runs, strict=True))
             ratios = {
-                "rate_ratio": statistics.median(ours["rps"] / its["rps"] for ours, its in pairs),
-                "p99_ratio": statistics.median(ours["p99_ms"] / its["p99_ms"] for ours, its in pairs),
+                f"{of}_ratio": over((ours[key] for ours in found["engine"]), (its[key] for its in runs))
+                for of, key in (("rate", "rps"), ("p99", "p99_ms"))
             }
-            rows.append({"model": model.name, "load": load, "batcher": name, **middle, **ratios})
+            rows.append({"model": model.name, "load": load, "batcher": name, **spreads(runs), **ratios})
         capacity = max(run["rps"] for runs in found.values() for run in runs)
     for side in sides.values():
         side.close()
     return rows
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--models", default="sleep,custom_cnn,bert")
+    found.add_argument("--in-flight", type=int, default=64)
+    found.add_argument("--seconds", type=float, default=3)
+    found.add_argument("--share", type=float, default=0.5, help="of the capacity, offered as Poisson arrivals")
+    found.add_argument("--rounds", type=int, default=3)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="sleep,custom_cnn,bert")
-    parser.add_argument("--in-flight", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--share", type=float, default=0.5, help="of the capacity, offered as Poisson arrivals")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    options = parser().parse_args()
     from ray.serve import batching
 
     # all that it wants to know of its replica is whether to warn
@@ -237,20 +240,22 @@ def main() -> None:
     vars(batching.serve)["get_replica_context"] = lambda: context
     rows = []
     print(
-        f"{'':<46} {'req/s':>7} {'P50 ms':>8} {'P99 ms':>8} {'rows':>5}   engine ÷ it:\n"
-        f"{'model':<10} {'load':<12} {'batcher':<22} {'':>31} {'rate':>7} {'P99':>6}"
+        f"{'':<46} {'req/s':>19} {'P50 ms':>21} {'P99 ms':>21} {'rows':>5}   engine ÷ it:\n"
+        f"{'model':<10} {'load':<12} {'batcher':<22} {'':>69} {'rate':>18} {'P99':>18}"
     )
     with tempfile.TemporaryDirectory() as cache:
         for name in options.models.split(","):
             for row in asyncio.run(compare(Model(name, cache), options)):
                 rows.append(row)
                 print(
-                    f"{row['model']:<10} {row['load']:<12} {row['batcher']:<22} {row['rps']:>7.0f} "
-                    f"{row['p50_ms']:>8.1f} {row['p99_ms']:>8.1f} {row['batch_rows']:>5.1f} "
-                    f"{row['rate_ratio']:>7.2f} {row['p99_ratio']:>6.2f}"
+                    f"{row['model']:<10} {row['load']:<12} {row['batcher']:<22} {shown(row['rps'], '.0f', 19)} "
+                    f"{shown(row['p50_ms'], '.1f', 21)} {shown(row['p99_ms'], '.1f', 21)} "
+                    f"{row['batch_rows']['median']:>5.1f} {shown(row['rate_ratio'], '.2f', 18)} "
+                    f"{shown(row['p99_ratio'], '.2f', 18)}",
+                    flush=True,
                 )
     print("kept: engine")
-    print(json.dumps({"benchmark": "batcher", "in_flight": options.in_flight, "rows": rows}))
+    last_line("batcher", in_flight=options.in_flight, rows=rows)
 
 
 if __name__ == "__main__":

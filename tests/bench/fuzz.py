@@ -12,7 +12,8 @@ be answered it has ten seconds; what is not whole has half of one, and then its 
 What must not be: a 500, a hang, a lost connection where an answer was due, a good request that fails, a process that
 dies, memory or open files that grow. Prints a table, then one JSON line.
 
-    python tests/bench/fuzz.py [--requests 100000] [--seed 1] [--rounds 5] [--rate 100] [--ingress plain]
+    python tests/bench/fuzz.py [--seed 1] [--rounds 5] [--rate 100] [--ingress plain]     the whole, twenty minutes
+    python tests/bench/fuzz.py --requests 20000 --seconds 10        five minutes, which say little of slow leaks
     python tests/bench/fuzz.py --only 1234
 """
 
@@ -39,9 +40,11 @@ import psutil
 from scipy.stats import theilslopes
 
 ROOT = Path(__file__).parents[2]
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # instead of this folder, whose coverage.py is not the package
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
 
 import misshapen  # noqa: E402
+from bench._rounds import last_line, shown, spread  # noqa: E402
 from misshapen import MODELS, SETTINGS, SOURCES, Bad  # noqa: E402
 from serving import served  # noqa: E402
 
@@ -370,15 +373,17 @@ async def with_slow(port: int, counts: Counter[str], work: Callable[[], Awaitabl
 
 
 def feels(rows: list[tuple[float, float]], rounds: list[tuple[float, float]]) -> dict[str, Any]:
-    """What good requests of these rounds felt."""
+    """What good requests of these rounds felt; a round has too few of them for a P99.9 of its own."""
     intended, latency = np.array(rows).T
-    inside = np.zeros(len(rows), bool)
-    for begin_s, end_s in rounds:
-        inside |= (intended > begin_s) & (intended < end_s)
-    some = latency[inside]
-    ok = np.sort(some[~np.isnan(some)])
-    at = {f"p{q:g}_ms": round(float(np.quantile(ok, q / 100, method="higher")), 2) for q in (50, 99, 99.9)}
-    return {"n": len(some), "failed": int(np.isnan(some).sum()), **at, "max_ms": round(float(ok[-1]), 1)}
+    each = [latency[(intended > begin_s) & (intended < end_s)] for begin_s, end_s in rounds]
+    failed = sum(int(np.isnan(some).sum()) for some in each)
+    good = [some[~np.isnan(some)] for some in each]
+    found: dict[str, Any] = {"n": sum(map(len, each)), "failed": failed}
+    for q in (50, 99):
+        found[f"p{q}_ms"] = spread(np.quantile(some, q / 100, method="higher") for some in good)
+    whole = np.concatenate(good)
+    found["p99.9_ms"] = round(float(np.quantile(whole, 0.999, method="higher")), 2)
+    return found | {"max_ms": round(float(whole.max()), 1)}
 
 
 async def run(given: argparse.Namespace, port: int, watched: Watched) -> dict[str, Any]:
@@ -432,10 +437,11 @@ def table(found: dict[str, Any]) -> str:
     for kind, got in found["kinds"].items():
         lines.append(f"  {kind:10s} " + "  ".join(f"{outcome} {count}" for outcome, count in got.items()))
     lines.append("clients that misbehave for long: " + ", ".join(f"{k} {v}" for k, v in found["slow_clients"].items()))
-    lines.append("good requests:       n  failed    p50     p99   p99.9      max ms")
+    lines.append(f"good requests:       n  failed {'P50 ms':>24} {'P99 ms':>24}  P99.9      max")
     for name in ("alone", "beside_good", "beside_bad"):
         good = found[name]
-        numbers = f"{good['p50_ms']:6.1f}  {good['p99_ms']:6.1f}  {good['p99.9_ms']:6.1f}  {good['max_ms']:8.1f}"
+        numbers = f"{shown(good['p50_ms'], '.1f', 24)} {shown(good['p99_ms'], '.1f', 24)}"
+        numbers += f" {good['p99.9_ms']:6.1f}  {good['max_ms']:8.1f}"
         lines.append(f"  {name:12s} {good['n']:7d} {good['failed']:7d} {numbers}")
     lines.append(f"  failed because: {found['failed_because'] or 'none did'}")
     lines.append("processes: MB and open files of each round alone; slope per round and its interval; the most of all")
@@ -447,19 +453,23 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--requests", type=int, default=100_000)
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--rate", type=float, default=100, help="of good requests, per second")
+    found.add_argument("--seconds", type=float, default=20, help="of a round alone")
+    found.add_argument("--bad-rate", type=float, default=300, help="of bad requests, per second at most")
+    found.add_argument("--workers", type=int, default=32)
+    found.add_argument("--ingress", default="fast")
+    found.add_argument("--only", type=int, help="this bad request alone, and what it gets")
+    found.add_argument("--good", type=int, help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rate", type=float, default=100, help="of good requests, per second")
-    parser.add_argument("--seconds", type=float, default=20, help="of a round alone")
-    parser.add_argument("--bad-rate", type=float, default=300, help="of bad requests, per second at most")
-    parser.add_argument("--workers", type=int, default=32)
-    parser.add_argument("--ingress", default="fast")
-    parser.add_argument("--only", type=int, help="this bad request alone, and what it gets")
-    parser.add_argument("--good", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser().parse_args()
     if given.good:
         asyncio.run(good(given.good, given.rate))
         return 0
@@ -475,7 +485,7 @@ def main() -> int:
             return 0
         found = asyncio.run(run(given, port, Watched(server.process.pid)))
     print(table(found))
-    print(json.dumps({"seed": given.seed, "ingress": given.ingress} | found))
+    last_line("fuzz", seed=given.seed, ingress=given.ingress, **found)
     good_failed = sum(found[name]["failed"] for name in ("alone", "beside_good", "beside_bad"))
     return int(bool(found["wrong"] or found["gone"] or good_failed))
 

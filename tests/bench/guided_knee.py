@@ -4,8 +4,9 @@ Endpoints in virtual time (`tests/batched.py`), whose knee is known: M/D/1, a ba
 wait whose times vary more. Each search is run with many seeds; what is compared is the middle of its interval. Both get
 the same length of a probe. The guide is `analysis.guide` on the rows of the probes, as a run folder would have them.
 
-Prints a table (seconds of load, root mean square error of the rate, how often the truth lies in the interval), then one
-JSON line. With `--live` both searches also drive a live `null` of 20 ms and batches of 8: about twelve minutes.
+Prints a table (seconds of load: the median of the seeds, the lowest and the highest; root mean square error of the
+rate; how often the truth lies in the interval), then one JSON line. With `--live` both searches also drive a live
+`null` of 20 ms and batches of 8: about twelve minutes.
 
     python tests/bench/guided_knee.py --seeds 10
     python tests/bench/guided_knee.py --seeds 100
@@ -14,7 +15,6 @@ JSON line. With `--live` both searches also drive a live `null` of 20 ms and bat
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -28,9 +28,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder, whose coverage.py is no package
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
 
 from batched import Server, linear, poisson, rows_of  # noqa: E402
+from bench._rounds import last_line, shown, spread  # noqa: E402
 
 PROBE_S, SETTLE_S, BUDGET_S = 30.0, 3.0, 1800.0
 
@@ -148,7 +150,7 @@ def summed_up(found: list[dict[str, Any]], truth: float) -> dict[str, Any]:
     held = [one["low"] <= truth <= one["high"] for one in resolved]
     return {
         "searches": len(found), "resolved": len(resolved), "truth_rps": truth,
-        "seconds": float(np.mean([one["seconds"] for one in found])),
+        "seconds": spread(one["seconds"] for one in found),
         "probes": float(np.mean([one["probes"] for one in found])),
         "error": float(np.sqrt(np.mean((middles / truth - 1) ** 2))) if len(middles) else None,
         "bias": float(np.mean(middles / truth - 1)) if len(middles) else None,
@@ -184,14 +186,18 @@ def live(name: str) -> dict[str, Any]:
     return {key: knee[key] for key in ("low_rps", "high_rps", "reason", "guide")} | {"seconds": took_s}
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--seeds", type=int, default=10)
+    found.add_argument("--live", action="store_true")
+    found.add_argument("--cases", default="", help="a part of the names; empty: all")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--live", action="store_true")
-    parser.add_argument("--cases", default="", help="a part of the names; empty: all")
-    options = parser.parse_args()
+    options = parser().parse_args()
     print(
-        f"{'endpoint':<20} {'search':<9} {'truth/s':>8} {'resolved':>9} {'load s':>7} {'probes':>6} {'error':>7} "
+        f"{'endpoint':<20} {'search':<9} {'truth/s':>8} {'resolved':>9} {'load s':>16} {'probes':>6} {'error':>7} "
         f"{'bias':>7} {'width':>6} {'holds':>6} {'fell back':>9}"
     )
     rows = []
@@ -206,13 +212,13 @@ def main() -> None:
             rows.append({"case": one.name, "search": name, **found})
             print(
                 f"{one.name:<20} {name:<9} {truth:8.1f} {found['resolved']:>4} of {found['searches']:<3}"
-                f"{found['seconds']:7.0f} {found['probes']:6.1f} {found['error'] or np.nan:7.2%} "
+                f"{shown(found['seconds'], '.0f', 16)} {found['probes']:6.1f} {found['error'] or np.nan:7.2%} "
                 f"{found['bias'] or np.nan:7.2%} {found['width'] or np.nan:6.1%} {found['holds'] or np.nan:6.0%} "
                 f"{len(found['by_trying']):>9}",
                 flush=True,
             )
     found = {name: live(name) for name in ways} if options.live else {}
-    print(json.dumps({"benchmark": "guided_knee", "rows": rows, "live": found}))
+    last_line("guided_knee", rows=rows, live=found)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import re
 import resource
 import shutil
@@ -25,15 +24,17 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 ROOT = Path(__file__).parents[2]
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # instead of this folder, whose coverage.py is not the package
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
 
+from bench import fuzz  # noqa: E402
+from bench._rounds import last_line, left_out  # noqa: E402
 from serving import served  # noqa: E402
 
 WORKERS = 32
@@ -44,18 +45,6 @@ HAPROXY = "haproxy"
 PRINTED = 3
 """What malloc_info and fclose return, and the number of objects."""
 KINDS = {"in_use": "MB in use", "resident": "MB resident", "objects": "Python's objects, thousands"}
-
-
-def sibling(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fuzz = sibling("fuzz")
 
 
 def pools_free(process: psutil.Process) -> int:
@@ -118,16 +107,21 @@ async def measured(given: argparse.Namespace, port: int, watched: Any) -> dict[s
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--requests", type=int, default=60_000)
+    found.add_argument("--rounds", type=int, default=12)
+    found.add_argument("--rate", type=float, default=300, help="of bad requests, per second at most")
+    found.add_argument("--seed", type=int, default=9)
+    found.add_argument("--leaving", type=int, default=0, help="clients more, that ask for 4096 rows and soon reset")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=60_000)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--rate", type=float, default=300, help="of bad requests, per second at most")
-    parser.add_argument("--seed", type=int, default=9)
-    parser.add_argument("--leaving", type=int, default=0, help="clients more, that ask for 4096 rows and soon reset")
-    given = parser.parse_args()
+    given = parser().parse_args()
     if shutil.which("gdb") is None:
-        raise SystemExit("what a process holds is asked of it with gdb: install it (Debian: apt-get install gdb)")
+        left_out("held", "there is no gdb, which asks a process what it holds (Debian: apt-get install gdb)")
+        return
     fuzz.SLOW["leaves"] = given.leaving
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with tempfile.TemporaryDirectory() as cache, served(Path(cache), **fuzz.OPTIONS) as server:
@@ -142,7 +136,7 @@ def main() -> None:
             rows.append({"process": name, "of": kind, "values": values, f"per_{PER}": [slope, low, high]})
             shown = " ".join(f"{value:.1f}" for value in values)
             print(f"  {KINDS[kind]:28s} {shown}   {slope:+.3f} ({low:+.3f} to {high:+.3f}) per {PER}")
-    print(json.dumps({"benchmark": "held", "requests": given.requests, "seed": given.seed, "rows": rows}))
+    last_line("held", requests=given.requests, seed=given.seed, rows=rows)
 
 
 if __name__ == "__main__":

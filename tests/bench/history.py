@@ -7,7 +7,7 @@ is one more run for what is there; `read` ends with every run as an `Entry`. `sh
 
     python tests/bench/history.py [--runs 1000,10000] [--rounds 3]
 
-A table, then one JSON line.
+A table (seconds: the median of the rounds, the lowest and the highest), then one JSON line.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[2]
-# in place of this folder, whose coverage.py is not the package
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, shown, spread  # noqa: E402
 
 from analysis import history  # noqa: E402
 from analysis.entry import Entry  # noqa: E402
@@ -69,96 +72,103 @@ def template(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return report, manifest
 
 
-def timed(what: Callable[[], Any], rounds: int) -> float:
-    """The best of some rounds, in seconds."""
-    found = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        what()
-        found.append(time.perf_counter() - began)
-    return min(found)
+def timed(what: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
 
 
-def stores(runs: Path, entries: list[Entry], rounds: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Store:
+    """One place for a history, and what is done with it; `read` ends with every run as an `Entry`."""
+
+    path: Path
+    write: Callable[[], Any]
+    read: Callable[[], Any]
+    add: Callable[[], Any]
+
+
+@contextmanager
+def stores(folder: Path, entries: list[Entry]) -> Iterator[dict[str, Store]]:
+    """All of them, empty."""
     lines = [json.dumps(history._line(entry)) for entry in entries]
     keys = [entry.name for entry in entries]
     more = replace(entries[-1], name="more")
-    rows: list[dict[str, Any]] = []
+    line = json.dumps(history._line(more))
+    beside = folder / "beside"
+    beside.mkdir()
+    found = {
+        "jsonl": Store(
+            beside / history.FILE, lambda: history.add(beside, entries), lambda: history.read(beside),
+            lambda: history.add(beside, [more]),
+        )
+    }  # fmt: skip
 
-    def row(name: str, path: Path, write: Callable[[], Any], read: Callable[[], Any], add: Callable[[], Any]) -> None:
-        written = timed(write, 1)
-        took, added = timed(read, rounds), timed(add, rounds)
-        rows.append({"store": name, "write_s": written, "read_s": took, "add_s": added, "bytes": path.stat().st_size})
-
-    numbers = iter(range(10**6))
-
-    def another() -> Entry:
-        return replace(more, name=f"more-{next(numbers)}")
-
-    empty = runs.parent / "beside"
-    empty.mkdir()
-    row(
-        "jsonl", empty / history.FILE, lambda: history.add(empty, entries), lambda: history.read(empty),
-        lambda: history.add(empty, [another()]),
-    )  # fmt: skip
-
-    def table(connection: Any) -> Callable[[], Any]:
+    def table(path: Path, connection: Any) -> Store:
         def write() -> None:
             connection.execute("create table runs (name text primary key, line text)")
             connection.executemany("insert into runs values (?, ?)", zip(keys, lines, strict=True))
             connection.commit()
 
-        return write
+        def read() -> list[Entry]:
+            rows = connection.execute("select line from runs").fetchall()
+            return [history._entry(json.loads(line)) for (line,) in rows]
 
-    def one_more(connection: Any) -> Callable[[], Any]:
         def add() -> None:
-            found = another()
-            connection.execute("insert into runs values (?, ?)", (found.name, json.dumps(history._line(found))))
+            connection.execute("insert into runs values (?, ?)", (more.name, line))
             connection.commit()
 
-        return add
+        return Store(path, write, read, add)
 
-    def every(connection: Any) -> Callable[[], Any]:
-        return lambda: [
-            history._entry(json.loads(line)) for (line,) in connection.execute("select line from runs").fetchall()
-        ]
-
-    path = runs.parent / "history.sqlite"
-    light = sqlite3.connect(path)
-    row("sqlite", path, table(light), every(light), one_more(light))
-    light.close()
-
-    path = runs.parent / "history.parquet"
+    parquet = folder / "history.parquet"
 
     def whole(extra: int = 0) -> None:
-        held = pa.table({"name": keys + ["more"] * extra, "line": lines + lines[-1:] * extra})
-        pq.write_table(held, path, compression="zstd")
+        held = pa.table({"name": keys + [more.name] * extra, "line": lines + [line] * extra})
+        pq.write_table(held, parquet, compression="zstd")
 
     def more_in_it() -> None:
-        pq.read_table(path)
+        pq.read_table(parquet)
         whole(1)
 
-    row(
-        "parquet", path, whole,
-        lambda: [history._entry(json.loads(line)) for line in pq.read_table(path)["line"].to_pylist()], more_in_it,
+    found["parquet"] = Store(
+        parquet, whole,
+        lambda: [history._entry(json.loads(line)) for line in pq.read_table(parquet)["line"].to_pylist()], more_in_it,
     )  # fmt: skip
-    try:
-        import duckdb
-    except ImportError:
-        return rows
-    path = runs.parent / "history.duckdb"
-    duck = duckdb.connect(str(path))
-    row("duckdb", path, table(duck), every(duck), one_more(duck))
-    duck.close()
-    return rows
+    with closing(sqlite3.connect(folder / "history.sqlite")) as light:
+        found["sqlite"] = table(folder / "history.sqlite", light)
+        try:
+            import duckdb
+        except ImportError:
+            yield found
+            return
+        with closing(duckdb.connect(str(folder / "history.duckdb"))) as duck:
+            yield found | {"duckdb": table(folder / "history.duckdb", duck)}
+
+
+def one_round(runs: Path, entries: list[Entry]) -> dict[str, dict[str, float]]:
+    """Seconds of each store; its bytes before one more run was added."""
+    found: dict[str, dict[str, float]] = {"folders": {"read_s": timed(lambda: history.read(runs))}}
+    with tempfile.TemporaryDirectory(dir=runs.parent) as folder, stores(Path(folder), entries) as all_of_them:
+        for name, store in all_of_them.items():
+            found[name] = {"write_s": timed(store.write), "bytes": store.path.stat().st_size}
+            found[name] |= {"read_s": timed(store.read), "add_s": timed(store.add)}
+    history.add(runs, entries)
+    command = [sys.executable, "-m", "headroom", "history", str(runs)]
+    shown_s = timed(lambda: subprocess.run(command, cwd=ROOT, check=True, capture_output=True))
+    (runs / history.FILE).unlink()  # or the next round's folders would not be read
+    return found | {"shown": {"read_s": shown_s}}
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--runs", default="1000,10000")
+    found.add_argument("--rounds", type=int, default=3)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", default="1000,10000")
-    parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    found = []
+    asked = parser().parse_args()
+    rows: list[dict[str, Any]] = []
     for count in map(int, asked.runs.split(",")):
         with tempfile.TemporaryDirectory() as scratch:
             runs = Path(scratch) / "runs"
@@ -166,18 +176,18 @@ def main() -> None:
             runs.mkdir()
             for number in range(count):
                 make(runs / f"run-{number:05d}", number, report, manifest)
-            entries: list[Entry] = []
-            folders_s = timed(lambda: entries.extend(history.read(runs).entries), 1)  # noqa: B023
+            entries = list(history.read(runs).entries)
+            found = [one_round(runs, entries) for _ in range(asked.rounds)]
             size = sum(path.stat().st_size for path in runs.glob("*/*.json"))
-            rows = [{"store": "folders", "read_s": folders_s, "bytes": size}, *stores(runs, entries, asked.rounds)]
-            history.add(runs, entries)
-            command = [sys.executable, "-m", "headroom", "history", str(runs)]
-            shown_s = timed(lambda: subprocess.run(command, cwd=ROOT, check=True, capture_output=True), asked.rounds)  # noqa: B023
-            found += [{"runs": count, **row} for row in [*rows, {"store": "shown", "read_s": shown_s}]]
-    for row in found:
-        numbers = "  ".join(f"{key} {row[key]:>10.3f}" for key in ("read_s", "add_s", "write_s") if key in row)
-        print(f"{row['runs']:>6} {row['store']:<8} {numbers}  {row.get('bytes', 0) / 1e6:.1f} MB")
-    print(json.dumps(found))
+        for store, figures in found[0].items():
+            row = {key: spread(one[store][key] for one in found) for key in figures if key.endswith("_s")}
+            rows.append({"runs": count, "store": store, "bytes": size if store == "folders" else figures.get("bytes")})
+            rows[-1] |= row
+    print(f"{'runs':>6} {'store':<8} {'read s':>21} {'add s':>21} {'write s':>21} {'MB':>7}")
+    for row in rows:
+        times = (shown(row[key], ".3f", 21) if key in row else " " * 21 for key in ("read_s", "add_s", "write_s"))
+        print(f"{row['runs']:>6} {row['store']:<8} {' '.join(times)} {(row['bytes'] or 0) / 1e6:7.1f}")
+    last_line("history", rows=rows)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ which takes a user who may mount one; for others there are kills alone.
 
 Prints a line per kill, then one JSON line.
 
-    python tests/bench/killed.py [--kills 50] [--rate 200] [--seed 1] [--no-full-disks]
+    python tests/bench/killed.py [--rate 200] [--seed 1] [--no-full-disks]      50 kills, ten minutes
+    python tests/bench/killed.py --kills 12
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -28,7 +28,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # instead of this folder, whose coverage.py is not the package
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line  # noqa: E402
 
 import analysis  # noqa: E402
 from analysis.records import MANIFEST, Manifest  # noqa: E402
@@ -121,15 +124,19 @@ def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--kills", type=int, default=50)
+    found.add_argument("--rate", type=float, default=200)
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument("--no-full-disks", action="store_true")
+    return found
+
+
 def main() -> None:
+    given = parser().parse_args()
     from endpoint import endpoint
 
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--rate", type=float, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-full-disks", action="store_true")
-    given = parser.parse_args()
     draw, found = random.Random(given.seed), []
     with endpoint(delay_ms=2) as url:
         for number in range(given.kills):
@@ -149,17 +156,14 @@ def main() -> None:
                 f"{'ledger broken' if one['broken'] else 'gone on with, ledger closed'}",
                 flush=True,
             )
-    print(
-        json.dumps(
-            {
-                "kills": len(found),
-                "while_full": sum(one["full"] for one in found),
-                "wrong": sum(one["wrong"] for one in found),
-                "longest_s": max(one["longest_s"] for one in found),
-                "broken": sum(one["broken"] for one in found),
-                "codes": sorted({one["code"] for one in found}),
-            }
-        )
+    last_line(
+        "killed",
+        kills=len(found),
+        while_full=sum(one["full"] for one in found),
+        wrong=sum(one["wrong"] for one in found),
+        longest_s=max(one["longest_s"] for one in found),
+        broken=sum(one["broken"] for one in found),
+        codes=sorted({one["code"] for one in found}),
     )
 
 

@@ -13,7 +13,6 @@ Prints a table (interval, width, whether it holds the limit, minutes), then one 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, spread  # noqa: E402
 
 SERVICE_S, LIMIT_S, SHARE = 0.005, 0.050, 0.01
 
@@ -70,12 +72,16 @@ def search(seed: int, probe_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--seeds", type=int, default=2)
+    found.add_argument("--at-once", type=int, default=2)
+    found.add_argument("--step-seconds", type=float, default=30)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--step-seconds", type=float, default=30)
-    options = parser.parse_args()
+    options = parser().parse_args()
     limit = true_limit()
     print(f"the true limit is {limit:.1f}/s")
     print(
@@ -91,7 +97,7 @@ def main() -> None:
             f"{one['holds']!s:>8} {one['probes']:>6} {one['seconds'] / 60:7.1f}",
             "" if one["resolved"] else one["why"],
         )
-    print(json.dumps({"benchmark": "knee", "limit_rps": limit, "searches": found}))
+    last_line("knee", limit_rps=limit, seconds=spread(one["seconds"] for one in found), searches=found)
 
 
 if __name__ == "__main__":

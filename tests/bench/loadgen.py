@@ -4,33 +4,40 @@ The endpoint takes 5 ms for each request, in order (`tests/exact.py`); both send
 percentiles differ by chance, too: each round is a fresh draw of both. LoadGen's latency counts from its schedule, as
 ours does; its requests go out from a pool of threads.
 
-Prints P50, P90 and P99 side by side, then one JSON line. Needs mlcommons-loadgen (in the extra `dev`).
+Prints P50, P90 and P99 side by side, medians over rounds with the lowest and the highest, then one JSON line. Needs
+mlcommons-loadgen (in the extra `dev`).
 
-    python tests/bench/loadgen.py [--rate 100] [--seconds 20] [--rounds 2]
+    python tests/bench/loadgen.py [--rate 100] [--seconds 20] [--rounds 3]
 """
 
 from __future__ import annotations
 
 import argparse
 import array
-import json
 import queue
 import re
-import statistics
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from http.client import HTTPConnection
+from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, left_out, shown, spreads  # noqa: E402
 
 PATH = "/v2/models/null/versions/exact/infer"
 BODY = b"x" * 1024
 THREADS = 64
 PERCENTS = (50, 90, 99)
+Tool = Callable[[str, float, float, int], dict[int, float]]
 
 
 def loadgen(url: str, rate: float, seconds: float, seed: int) -> dict[int, float]:
@@ -77,7 +84,7 @@ def loadgen(url: str, rate: float, seconds: float, seed: int) -> dict[int, float
 
 
 def ours(url: str, rate: float, seconds: float, seed: int) -> dict[int, float]:
-    from timing import driven
+    from bench.timing import driven
 
     with tempfile.TemporaryDirectory() as scratch:
         words = ["--rates", str(rate), "--step-seconds", str(seconds), "--seed", str(seed)]
@@ -85,27 +92,35 @@ def ours(url: str, rate: float, seconds: float, seed: int) -> dict[int, float]:
     return {50: row.p50_ms, 90: row.p90_ms, 99: row.p99_ms}
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rate", type=float, default=100)
+    found.add_argument("--seconds", type=float, default=20)
+    found.add_argument("--rounds", type=int, default=3)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=100)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rounds", type=int, default=2)
-    options = parser.parse_args()
+    options = parser().parse_args()
     from exact import exact
 
+    if find_spec("mlperf_loadgen") is None:
+        left_out("loadgen", "there is no mlcommons-loadgen (it is in the extra dev)")
+        return
+
+    def driven_by(tool: Tool, seeds: Iterator[int]) -> dict[str, float]:
+        with exact(kind="queue", ms=5) as url:
+            found = tool(url, options.rate, options.seconds, next(seeds))
+        return {f"p{percent}_ms": found[percent] for percent in PERCENTS}
+
     tools = {"headroom": ours, "loadgen": loadgen}
-    found: dict[str, list[dict[int, float]]] = {name: [] for name in tools}
-    for number in range(options.rounds):
-        for name, tool in tools.items():
-            with exact(kind="queue", ms=5) as url:
-                found[name].append(tool(url, options.rate, options.seconds, number + 1))
-    print(f"{'tool':<10} " + " ".join(f"{f'P{percent} ms':>8}" for percent in PERCENTS))
+    found = in_turns(options.rounds, {name: partial(driven_by, tool, count(1)) for name, tool in tools.items()})
+    print(f"{'tool':<10} " + " ".join(f"{f'P{percent} ms':>21}" for percent in PERCENTS))
     rows = []
     for name, runs in found.items():
-        middle = {percent: statistics.median(run[percent] for run in runs) for percent in PERCENTS}
-        rows.append({"tool": name, **{f"p{percent}_ms": value for percent, value in middle.items()}})
-        print(f"{name:<10} " + " ".join(f"{value:8.2f}" for value in middle.values()))
-    print(json.dumps({"benchmark": "loadgen", "rate": options.rate, "rows": rows}))
+        rows.append({"tool": name, **spreads(runs)})
+        print(f"{name:<10} " + " ".join(shown(rows[-1][f"p{percent}_ms"], ".2f", 21) for percent in PERCENTS))
+    last_line("loadgen", rate=options.rate, rows=rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The page of a run of any length: how long it takes to make, how large it is, how fast it opens and zooms.
 
 Sealed folders of an hour at eight GPUs, twenty rates and two variants. `report` is `headroom report --no-page` as a
-process of its own, `with page` the same with report.html and report.md, in turns; the best of each counts. `opened` is
+process of its own, `with page` the same with report.html and report.md, in turns. `opened` is
 from the start of the navigation to the second frame after everything was loaded, `zoom` from a zoom of the time line to
-the frame that shows it, both in headless chromium without a GPU, the median of as many rounds.
+the frame that shows it, both in headless chromium without a GPU. Each time is the median of the rounds, with the lowest
+and the highest.
 
     python tests/bench/pages.py [--rows 1e4,1e6,1e7] [--rounds 5]
 """
@@ -11,9 +12,7 @@ the frame that shows it, both in headless chromium without a GPU, the median of 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, shown, spread  # noqa: E402
 
 FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
 ZOOM = """() => new Promise(done => {
@@ -60,41 +62,46 @@ def opened(browser: Any, page: Path) -> tuple[float, float]:
     return loaded_ms, zoomed_ms
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rows", default="1e4,1e6,1e7")
+    found.add_argument("--rounds", type=int, default=5)
+    return found
+
+
 def main() -> None:
+    asked = parser().parse_args()
     import wide
     from chromium import CHROMIUM, chromium
 
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", default="1e4,1e6,1e7")
-    parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="headroom-bench-"))
-    found: list[dict[str, float]] = []
+    found: list[dict[str, Any]] = []
     try:
-        print("   requests  report s  with page s  peak MB  page kB  opened ms  zoom ms")
+        print(f"   requests {'report s':>19} {'with page s':>19}  peak MB  page kB {'opened ms':>19} {'zoom ms':>15}")
         for rows in (int(float(word)) for word in asked.rows.split(",")):
             folder = wide.write(scratch / str(rows), rows)
             both = [(made(folder, "--no-page"), made(folder, "--page")) for _ in range(asked.rounds)]
             page = folder / "report.html"
-            row: dict[str, float] = {
+            row: dict[str, Any] = {
                 "rows": rows,
-                "report_s": min(plain[0] for plain, _ in both),
-                "with_page_s": min(paged[0] for _, paged in both),
+                "report_s": spread(plain[0] for plain, _ in both),
+                "with_page_s": spread(paged[0] for _, paged in both),
                 "peak_mb": max(paged[1] for _, paged in both),
                 "page_bytes": page.stat().st_size,
             }
             if CHROMIUM:
                 with chromium() as browser:
                     times = [opened(browser, page) for _ in range(asked.rounds)]
-                row |= {"opened_ms": statistics.median(t[0] for t in times)}
-                row |= {"zoom_ms": statistics.median(t[1] for t in times)}
-            found.append({key: round(value, 3) for key, value in row.items()})
+                row |= {"opened_ms": spread(t[0] for t in times), "zoom_ms": spread(t[1] for t in times)}
+            found.append(row)
+            seen = (shown(row["opened_ms"], ".0f", 19), shown(row["zoom_ms"], ".0f", 15)) if CHROMIUM else ()
             print(
-                f"{rows:11,} {row['report_s']:9.2f} {row['with_page_s']:12.2f} {row['peak_mb']:8,.0f} "
-                f"{row['page_bytes'] / 1e3:8,.0f} {row.get('opened_ms', 0):10.0f} {row.get('zoom_ms', 0):8.0f}"
+                f"{rows:11,} {shown(row['report_s'], '.2f', 19)} {shown(row['with_page_s'], '.2f', 19)} "
+                f"{row['peak_mb']:8,.0f} {row['page_bytes'] / 1e3:8,.0f} {' '.join(seen) or 'there is no chromium'}",
+                flush=True,
             )
             shutil.rmtree(folder)
-        print(json.dumps({"bench": "pages", "found": found}))
+        last_line("pages", rows=found)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -14,13 +14,13 @@ Then two replicas of `null` are planned from the runs of one, started, and drive
 Prints a table, then one JSON line: median absolute errors of P50, P99 and throughput.
 
     python tests/bench/prediction.py --quick      a look: nothing but null, twelve seconds a rate
+    python tests/bench/prediction.py --rounds 4 --cnn-rounds 5      a quarter of an hour
     python tests/bench/prediction.py              the whole, 50 minutes on a quiet machine
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import subprocess
 import sys
@@ -33,7 +33,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder, whose coverage.py is no package
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line  # noqa: E402
 
 FIT, ASK, PLANNED = (0.3, 0.6, 0.9), (0.3, 0.5, 0.7, 0.9, 1.1), (0.5, 0.9)
 COUNTED = 0.95
@@ -171,15 +174,19 @@ def two_replicas(model: Any, rounds: int, cache: Path, scratch: Path, seed: int)
         return compared(model, run, "null/eager")
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--quick", action="store_true")
+    found.add_argument("--models", default="null,custom_cnn")
+    found.add_argument("--rounds", type=int, default=10, help="steps of six seconds, of each rate of null")
+    found.add_argument("--cnn-rounds", type=int, default=24, help="of custom_cnn, which is slower")
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument("--keep", default="", help="folder for the runs; else they are deleted")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--models", default="null,custom_cnn")
-    parser.add_argument("--rounds", type=int, default=10, help="steps of six seconds, of each rate of null")
-    parser.add_argument("--cnn-rounds", type=int, default=24, help="of custom_cnn, which is slower")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", default="", help="folder for the runs; else they are deleted")
-    options = parser.parse_args()
+    options = parser().parse_args()
     names = ["null"] if options.quick else options.models.split(",")
     rounds = {"null": 2 if options.quick else options.rounds, "custom_cnn": options.cnn_rounds}
     print(
@@ -206,7 +213,7 @@ def main() -> None:
         medians[of] = {key: float(np.median([abs(error[field]) for error in mine])) for key, field in fields.items()}
         said = ", ".join(f"{key} {value:.1%} (wanted: {TARGETS[key]:.0%})" for key, value in medians[of].items())
         print(f"median error of {of}: {said}")
-    print(json.dumps({"benchmark": "prediction", "median": medians, "rows": rows, "two_replicas": planned}))
+    last_line("prediction", median=medians, rows=rows, two_replicas=planned)
 
 
 if __name__ == "__main__":

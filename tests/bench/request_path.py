@@ -12,7 +12,8 @@ takes more of the CPU, a sixth of its rate. LitServe takes JSON alone, so it get
     ours         headroom's null model as `headroom serve null` serves it
     uvicorn, fastapi, litserve: alone, one worker
 
-Prints a table of requests/s and of P50/P99 in ms, then one JSON line. Needs wrk (Debian: apt-get install wrk).
+Prints a table of requests/s and of P50/P99 in ms (medians over rounds, the lowest and the highest), then one JSON line.
+Needs wrk (Debian: apt-get install wrk).
 
     python tests/bench/request_path.py
     python tests/bench/request_path.py --only ours,no-op --connections 1,64 --bodies 1000 --seconds 5 --rounds 5
@@ -25,7 +26,6 @@ import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,7 +37,10 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, left_out, over, shown, spreads  # noqa: E402
 
 PATH = "/v2/models/null/versions/eager/infer"
 UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
@@ -233,28 +236,32 @@ def visit(url: str, script: Path, connections: int, seconds: float) -> dict[str,
     return {"rps": of(r"Requests/sec: +([\d.]+)"), "p50": of(r"50% +([\d.]+)(\w+)"), "p99": of(r"99% +([\d.]+)(\w+)")}
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--only", default=",".join(CONTESTANTS).replace("ours, plain", "plain"))
+    found.add_argument("--connections", default="1,16,64")
+    found.add_argument("--bodies", default="1000,150000,600000")
+    found.add_argument("--seconds", type=float, default=3)
+    found.add_argument("--rounds", type=int, default=3)
+    found.add_argument("--contestant", nargs=2, help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(CONTESTANTS).replace("ours, plain", "plain"))
-    parser.add_argument("--connections", default="1,16,64")
-    parser.add_argument("--bodies", default="1000,150000,600000")
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--contestant", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.contestant:
         name, port = options.contestant
         CONTESTANTS[name][0](int(port))
         return
     if shutil.which("wrk") is None:
-        print("request_path: not run, there is no wrk (Debian: apt-get install wrk)")
+        left_out("request_path", "there is no wrk (Debian: apt-get install wrk)")
         return
     names = ["ours, plain" if name == "plain" else name for name in options.only.split(",")]
     passes = [["no-op", "ours"], [name for name in names if name != "no-op"]]
     rows = []
     for together in [names] if "no-op" not in names or names == passes[0] else passes:
         rows += report(together, compare(together, options))
-    print(json.dumps({"benchmark": "request_path", "rows": rows}))
+    last_line("request_path", rows=rows)
 
 
 def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, int, int], list[dict[str, float]]]:
@@ -288,20 +295,20 @@ def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, in
 
 def report(names: list[str], found: dict[tuple[str, int, int], list[dict[str, float]]]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
-    print(f"{'body':>8} {'conns':>5} {'contestant':<12} {'req/s':>9} {'P50 ms':>8} {'P99 ms':>8} {'ours ÷ it':>9}")
+    print(f"{'body':>8} {'conns':>5} {'contestant':<12} {'req/s':>22} {'P50 ms':>21} {'P99 ms':>22} {'ours ÷ it':>19}")
     cells = sorted({(body, connections) for _, body, connections in found})
     for body, connections in cells:
         for name in names:
             runs = found[name, body, connections]
-            middle = {key: statistics.median(run[key] for run in runs) for key in ("rps", "p50", "p99")}
-            # of the same round: both met the same minute
-            against = found.get(("ours", body, connections), [])
-            ratio = statistics.median(a["rps"] / b["rps"] for a, b in zip(against, runs, strict=True)) if against else 0
+            middle = spreads(runs)
+            against = found.get(("ours", body, connections))
+            ratio = over((run["rps"] for run in against), (run["rps"] for run in runs)) if against else None
             ours_over = {"ours_over": ratio, "beside": [other for other in names if other != name]}
             rows.append({"body": body, "connections": connections, "contestant": name, **middle, **ours_over})
             print(
-                f"{body:>8} {connections:>5} {name:<12} {middle['rps']:>9.0f} {middle['p50']:>8.2f} "
-                f"{middle['p99']:>8.2f} {ratio:>9.2f}"
+                f"{body:>8} {connections:>5} {name:<12} {shown(middle['rps'], '.0f', 22)} "
+                f"{shown(middle['p50'], '.2f', 21)} {shown(middle['p99'], '.2f', 22)} "
+                f"{shown(ratio, '.2f', 19) if ratio else ''}"
             )
     print(flush=True)
     return rows

@@ -5,10 +5,11 @@ headroom's own, open loop, and every arrival has its row. Three scenes:
 
     killed      two replicas at half capacity; one gets SIGKILL. Only what was in flight on it may fail.
     replaced    two replicas at half capacity; both make room for a new version, in turn. Nothing may fail.
-    overload    one replica: near its knee, then at 3 × capacity for `--seconds`, then at half. Refusals must be
-                fast, what is served must stay near the knee, memory flat, and service normal soon after.
+    overload    one replica: at half capacity, near its knee, then at 3 × capacity for `--seconds`, then at half; in
+                rounds. Refusals must be fast, what is served must stay near the knee, memory flat, and service
+                normal soon after.
 
-Prints a table, then one JSON line.
+Prints a table (what has rounds: the median, the lowest and the highest), then one JSON line.
 
     python tests/bench/resilience.py
     python tests/bench/resilience.py --scenes overload --seconds 30
@@ -34,7 +35,10 @@ import pandas as pd
 import psutil
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, shown, spreads  # noqa: E402
 
 DELAY_MS, MAX_BATCH = 10, 4
 CAPACITY = MAX_BATCH * 1e3 / DELAY_MS
@@ -219,7 +223,7 @@ def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     rates = [0.5 * CAPACITY, 0.95 * CAPACITY, 3 * CAPACITY, 0.5 * CAPACITY]
     memory: list[tuple[int, int]] = []
     with serving(1, scratch) as under:
-        load = drive(under.url, rates, options.seconds, folder)
+        load = drive(under.url, rates * options.rounds, options.seconds, folder)
         (replica,) = under.replicas()
 
         def watch() -> None:
@@ -232,7 +236,14 @@ def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         load.wait()
         watcher.join()
     rows = rows_of(folder)
-    calm, knee, flood, after = (rows[rows["step"] == step] for step in range(4))
+    steps = [rows[rows["step"] == step] for step in range(len(rates) * options.rounds)]
+    found = [overloaded(steps[first : first + len(rates)], memory) for first in range(0, len(steps), len(rates))]
+    return {"scene": "overload", "offered_rps": rates[2], **spreads(found)}
+
+
+def overloaded(steps: list[pd.DataFrame], memory: list[tuple[int, int]]) -> dict[str, float]:
+    """One round of it."""
+    calm, knee, flood, after = steps
     refused = flood[flood["status"].astype(str).isin(["429", "503"])]
     start_ns, end_ns = flood["intended_ns"].min(), flood["intended_ns"].max()
     used = [bytes_ for at, bytes_ in memory if start_ns + 2e9 < at < end_ns]
@@ -243,8 +254,6 @@ def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         return float(part["ok"].sum() / span_s)
 
     return {
-        "scene": "overload",
-        "offered_rps": rates[2],
         "knee_served_rps": served_per_s(knee),
         "served_rps": served_per_s(flood),
         "served_over_knee": served_per_s(flood) / served_per_s(knee),
@@ -252,8 +261,8 @@ def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "refusal_p99_ms": p99(refused["service_ms"]),
         "other_failures": int((~flood["ok"]).sum()) - len(refused),
         "late_p99_ms": p99(flood["late_ms"]),
-        "memory_grew_bytes": used[-1] - used[0] if used else None,
-        "memory_bytes": used[-1] if used else None,
+        "memory_grew_bytes": used[-1] - used[0] if used else float("nan"),
+        "memory_bytes": used[-1] if used else float("nan"),
         "calm_p99_ms": p99(calm.loc[calm["ok"], "service_ms"]),
         "after_2s_p99_ms": p99(soon.loc[soon["ok"], "service_ms"]),
         "after_2s_failed": int((~soon["ok"]).sum()),
@@ -263,12 +272,17 @@ def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 SCENES = {"killed": killed, "replaced": replaced, "overload": overload}
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--scenes", default=",".join(SCENES))
+    found.add_argument("--seconds", type=float, default=20)
+    found.add_argument("--rounds", type=int, default=3, help="of overload")
+    found.add_argument("--server", nargs=3, help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenes", default=",".join(SCENES))
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--server", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.server:
         server(int(options.server[0]), int(options.server[1]), options.server[2])
         return
@@ -280,12 +294,11 @@ def main() -> None:
         print(f"\n{name}")
         for key, value in scene.items():
             if key != "scene":
-                print(
-                    f"  {key.replace('_', ' '):<34} {value:,.6g}"
-                    if isinstance(value, float)
-                    else f"  {key.replace('_', ' '):<34} {value}"
-                )
-    print(json.dumps({"benchmark": "resilience", "delay_ms": DELAY_MS, "max_batch": MAX_BATCH, "scenes": found}))
+                said = f"{value:,.6g}" if isinstance(value, float) else value
+                if isinstance(value, dict) and "median" in value:
+                    said = shown(value, ",.6g")
+                print(f"  {key.replace('_', ' '):<34} {said}")
+    last_line("resilience", delay_ms=DELAY_MS, max_batch=MAX_BATCH, scenes=found)
 
 
 if __name__ == "__main__":

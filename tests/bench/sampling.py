@@ -5,28 +5,35 @@ host and two GPUs behind a stand-in NVML (tests/nvml.c); wrk visits them in turn
 all. Then once more, started in the opposite order: of equal servers the last to be started is some 5 % slower. The CPU
 share is that of a process which does nothing but sample.
 
-Prints a table, then one JSON line. Needs wrk (Debian: apt-get install wrk) and a C compiler.
+Prints a table (medians over the rounds, the lowest and the highest), then one JSON line. Needs a C compiler, and wrk
+(Debian: apt-get install wrk) for the throughput.
 
-    python tests/bench/sampling.py [--seconds 3] [--rounds 5]
+    python tests/bench/sampling.py [--seconds 3] [--rounds 5] [--cpu-seconds 8]
+    python tests/bench/sampling.py --no-servers         the CPU share alone
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, left_out, over, shown, spread  # noqa: E402
 
 PERIODS_MS = {"none": 60_000, "10 Hz": 100, "20 Hz": 50}
+SHOWN = (("cpu_pct", ".2f", 18), ("rps", ".0f", 22), ("ratio", ".3f", 21))
 ALONE = """
 import sys, time
 from serve.telemetry import Sampler, sources
@@ -34,59 +41,81 @@ sampler = Sampler(sources(), int(sys.argv[1]))
 sampler.start()
 time.sleep(1)
 cpu, began = time.process_time(), time.monotonic()
-time.sleep(8)
+time.sleep(float(sys.argv[2]))
 print(100 * (time.process_time() - cpu) / (time.monotonic() - began))
 """
 
 
-def alone(period_ms: int, environment: dict[str, str]) -> float:
+def alone(period_ms: int, seconds: float, environment: dict[str, str]) -> float:
     """Percent of a core."""
-    words = [sys.executable, "-c", ALONE, str(period_ms)]
+    words = [sys.executable, "-c", ALONE, str(period_ms), str(seconds)]
     return float(subprocess.run(words, check=True, capture_output=True, text=True, cwd=ROOT, env=environment).stdout)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    if shutil.which("wrk") is None:
-        print("sampling: not run, there is no wrk (Debian: apt-get install wrk)")
-        return
-    from bare import standin
-    from request_path import PATH, SCRIPT, head, visit
+def served_rps(order: list[str], seconds: float, rounds: int, scratch: Path) -> dict[str, list[float]]:
+    """Requests per second of each server in each round; they are started in this order."""
+    from bench.request_path import PATH, SCRIPT, head, visit
     from serving import served
 
-    found: dict[str, list[float]] = {name: [] for name in PERIODS_MS}
-    ratios: dict[str, list[float]] = {name: [] for name in PERIODS_MS}
+    script = scratch / "body.lua"
+    script.write_text(SCRIPT % (head(1000), 1000))
+    with ExitStack() as stack:
+        urls = {}
+        for name in order:
+            cache = scratch / f"{name}-{order[0]}-first".replace(" ", "-")
+            period = PERIODS_MS[name]
+            server = stack.enter_context(served(cache, models=["null"], variants=["eager"], sample_ms=period))
+            urls[name] = server.url + PATH
+
+        def rps(name: str) -> float:
+            return visit(urls[name], script, 64, seconds)["rps"]
+
+        return in_turns(rounds, {name: partial(rps, name) for name in PERIODS_MS})
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--seconds", type=float, default=3)
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--cpu-seconds", type=float, default=8)
+    found.add_argument("--no-servers", action="store_true")
+    return found
+
+
+def main() -> None:
+    options = parser().parse_args()
+    from bare import standin
+
+    if not (shutil.which("gcc") or shutil.which("cc")):
+        left_out("sampling", "there is no C compiler, which the stand-in for NVML takes")
+        return
+    rps: dict[str, list[list[float]]] = {name: [] for name in PERIODS_MS}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        environment = standin(scratch)
-        os.environ.update(environment)
-        cpu = {name: alone(period, dict(os.environ)) for name, period in PERIODS_MS.items()}
-        script = scratch / "body.lua"
-        script.write_text(SCRIPT % (head(1000), 1000))
-        for way in (1, -1):
-            with ExitStack() as stack:
-                urls = {}
-                for name, period in list(PERIODS_MS.items())[::way]:
-                    cache = scratch / f"{name}{way}".replace(" ", "-")
-                    server = stack.enter_context(served(cache, models=["null"], variants=["eager"], sample_ms=period))
-                    urls[name] = server.url + PATH
-                rates: dict[str, list[float]] = {name: [] for name in PERIODS_MS}
-                for _ in range(options.rounds):
-                    for name, url in urls.items():
-                        rates[name].append(visit(url, script, 64, options.seconds)["rps"])
-            for name, each in rates.items():
-                found[name] += each
-                ratios[name].append(statistics.median(a / b for a, b in zip(each, rates["none"], strict=True)))
-    print(f"{'sampling':<8} {'CPU %':>6} {'req/s':>8} {'÷ none':>7}")
+        os.environ.update(standin(scratch))
+        ways = {
+            name: partial(alone, period, options.cpu_seconds, dict(os.environ)) for name, period in PERIODS_MS.items()
+        }
+        cpu = in_turns(options.rounds, ways)
+        if shutil.which("wrk") is None:
+            print("the throughput is left out, there is no wrk (Debian: apt-get install wrk)")
+        elif not options.no_servers:
+            for way in (1, -1):
+                each = served_rps(list(PERIODS_MS)[::way], options.seconds, options.rounds, scratch)
+                for name, rates in each.items():
+                    rps[name].append(rates)
+    print(f"{'sampling':<8} {'CPU %':>18} {'req/s':>22} {'÷ none':>21}")
     rows = []
-    for name, each in found.items():
-        ratio = statistics.geometric_mean(ratios[name])
-        rows.append({"sampling": name, "cpu_pct": cpu[name], "rps": statistics.median(each), "ratio": ratio})
-        print(f"{name:<8} {cpu[name]:6.2f} {rows[-1]['rps']:8.0f} {ratio:7.3f}")
-    print(json.dumps({"benchmark": "sampling", "rows": rows}))
+    for name, ways_rps in rps.items():
+        row = {"sampling": name, "cpu_pct": spread(cpu[name])}
+        if ways_rps:
+            # of the two orders, so that who was started last has no advantage
+            both = [[math.prod(pair) ** 0.5 for pair in zip(*rates, strict=True)] for rates in (ways_rps, rps["none"])]
+            row |= {"rps": spread(chain(*ways_rps)), "ratio": over(*both)}
+        rows.append(row)
+        figures = [shown(row[key], form, width) for key, form, width in SHOWN if key in row]
+        print(f"{name:<8} {' '.join(figures)}")
+    last_line("sampling", rows=rows)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ distribution (Kolmogorov-Smirnov's largest distance D), constant arrivals for a 
 per million). One thread sends no two requests at once, so gaps under some 60 us become that long: a share of 6 % of
 them at 1000/s, which a test of ten thousand gaps sees.
 
-Prints a table (rate, achieved ÷ offered, lateness P50/P99/max), then the highest rate kept, then one JSON line.
+Prints a table (rate, achieved ÷ offered, lateness P50/P99/max: medians over rounds, the lowest and the highest), then
+the highest rate kept, then one JSON line.
 
     python tests/bench/schedule_kept.py
+    python tests/bench/schedule_kept.py --shares '' --rates 500         without the search for the highest rate
     python tests/bench/schedule_kept.py --rates 100,500,1000,2000 --arrivals constant,poisson --seconds 20
 """
 
@@ -27,6 +29,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -35,9 +39,13 @@ from urllib.request import urlopen
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, shown, spread, spreads  # noqa: E402
 
 PATH = "/v2/models/null/versions/exact/infer"
+FLAT_OUT_S = 9
 BARE = """
 import sys, time, json
 import gevent
@@ -86,8 +94,8 @@ def server() -> Iterator[str]:
     from serve.ingress import free_port
 
     port = free_port()
-    words = [sys.executable, "-m", "uvicorn", "schedule_kept:null", "--port", str(port), "--no-access-log"]
-    process = subprocess.Popen([*words, "--log-level", "error", "--lifespan", "off"], cwd=Path(__file__).parent)
+    words = [sys.executable, "-m", "uvicorn", "bench.schedule_kept:null", "--app-dir", "tests", "--port", str(port)]
+    process = subprocess.Popen([*words, "--no-access-log", "--log-level", "error", "--lifespan", "off"], cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(100):
@@ -134,75 +142,93 @@ def regular(rows: Any, rate: float, arrivals: str) -> str:
 
 
 def flat_out(url: str, scratch: Path) -> float:
+    scratch.mkdir()
     (scratch / "fast.py").write_text(FAST % PATH)
     words = [sys.executable, "-m", "locust", "-f", str(scratch / "fast.py"), "--headless", "--host", url, "-u", "64"]
-    words += ["-r", "64", "-t", "9s", "--csv", str(scratch / "out"), "--only-summary"]
+    words += ["-r", "64", "-t", f"{FLAT_OUT_S}s", "--csv", str(scratch / "out"), "--only-summary"]
     subprocess.run(words, check=True, capture_output=True)
     lines = [line.split(",") for line in (scratch / "out_stats.csv").read_text().splitlines()]
     return float(lines[-1][lines[0].index("Requests/s")])
 
 
-def highest(url: str, fast: float, scratch: Path, seconds: float = 5.0) -> list[dict[str, Any]]:
-    """Rates from 0.5 to 1.1 of the flat-out one: which are kept, with every row recorded."""
-    found = []
-    for number, share in enumerate((0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)):
-        run = driven(share * fast, seconds, "poisson", url, scratch / f"high-{number}")
+def once(rate: float, arrivals: str, seconds: float, url: str, runs: Iterator[Path]) -> dict[str, Any]:
+    """Figures of one round: of us, and of the bare loops; and what our gaps look like."""
+    rows = driven(rate, seconds, arrivals, url, next(runs)).requests()
+    found = {"headroom": figures(rows["late_ms"].to_numpy(), float(rows["ok"].mean()))}
+    for timer in ("alarm", "gevent"):
+        found[f"bare {timer}"] = figures(bare(rate, seconds, timer, arrivals), 1.0)
+    return {"figures": found, "note": regular(rows, rate, arrivals)}
+
+
+def figures(late_ms: np.ndarray, kept: float) -> dict[str, float]:
+    p50, p99, most = np.quantile(late_ms, [0.5, 0.99, 1.0], method="higher").tolist()
+    return {"kept": kept, "p50_ms": p50, "p99_ms": p99, "max_ms": most}
+
+
+def highest(url: str, shares: list[float], seconds: float, runs: Iterator[Path]) -> dict[str, Any]:
+    """What stock FastHttpUser reaches flat out, and which shares of that are kept, with every row recorded."""
+    fast = flat_out(url, next(runs))
+    found = {}
+    for share in shares:
+        run = driven(share * fast, seconds, "poisson", url, next(runs))
         (step,) = run.measured
         row = step.summary
         whole = len(run.requests()) == run.manifest.totals["scheduled"]
-        kept = row.trusted and row.errors == 0 and whole
         cpu = max(event["pct"] for event in run.events if event["event"] == "load_cpu")
-        found.append(
-            {"share": share, "rate": share * fast, "kept": kept, "late_p99_ms": row.late_p99_ms, "cpu_pct": cpu}
-        )
-        print(
-            f"{share * fast:8.0f} {share:5.2f} of flat out {'kept' if kept else 'not kept':<9} "
-            f"late P99 {row.late_p99_ms:8.3f} ms  CPU {cpu:5.1f} %"
-        )
+        found[share] = {
+            "rate": share * fast, "kept": row.trusted and row.errors == 0 and whole, "late_p99_ms": row.late_p99_ms,
+            "cpu_pct": cpu,
+        }  # fmt: skip
+    return {"flat_out_rps": fast, "shares": found}
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rates", default="100,500,1000,2000")
+    found.add_argument("--arrivals", default="poisson")
+    found.add_argument("--seconds", type=float, default=8)
+    found.add_argument("--rounds", type=int, default=3)
+    found.add_argument("--shares", default="0.5,0.6,0.7,0.8,0.9,1.0,1.1", help="of flat out; empty: not looked for")
+    found.add_argument("--share-seconds", type=float, default=5)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", default="100,500,1000,2000")
-    parser.add_argument("--arrivals", default="poisson")
-    parser.add_argument("--seconds", type=float, default=8)
-    options = parser.parse_args()
-    found = []
-    print(f"{'rate/s':>8} {'arrivals':<9} {'what':<12} {'kept':>8} {'P50 ms':>8} {'P99 ms':>8} {'max ms':>8}")
+    options = parser().parse_args()
+    cases = [(arrivals, float(rate)) for arrivals in options.arrivals.split(",") for rate in options.rates.split(",")]
+    shares = [float(word) for word in options.shares.split(",") if word]
+    rows: list[dict[str, Any]] = []
+    high: list[dict[str, Any]] = []
     with server() as url, tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        for arrivals in options.arrivals.split(","):
-            for rate in (float(word) for word in options.rates.split(",")):
-                run = driven(rate, options.seconds, arrivals, url, scratch / f"{arrivals}-{rate:g}")
-                rows = run.requests()
-                shown = regular(rows, rate, arrivals)
-                cases = [("headroom", rows["late_ms"].to_numpy(), float(rows["ok"].mean()))]
-                cases += [
-                    (f"bare {timer}", bare(rate, options.seconds, timer, arrivals), 1.0)
-                    for timer in ("alarm", "gevent")
-                ]
-                for what, values, share in cases:
-                    p50, p99, most = np.quantile(values, [0.5, 0.99, 1.0], method="higher")
-                    note = shown if what == "headroom" else ""
-                    print(f"{rate:8g} {arrivals:<9} {what:<12} {share:8.4f} {p50:8.3f} {p99:8.3f} {most:8.3f}  {note}")
-                    found.append(
-                        {"rate": rate, "arrivals": arrivals, "what": what, "kept": share, "p50_ms": p50, "p99_ms": p99}
-                    )
-        fast = flat_out(url, scratch)
-        print(f"FastHttpUser flat out: {fast:.0f}/s")
-        high = highest(url, fast, scratch)
-        again = flat_out(url, scratch)
-        best = max((one["share"] for one in high if one["kept"]), default=0.0)
-        print(f"highest rate kept ÷ flat out (before {fast:.0f}/s, after {again:.0f}/s): {best:.2f}")
-    result = {
-        "benchmark": "schedule_kept",
-        "rows": found,
-        "highest": high,
-        "flat_out_rps": [fast, again],
-        "ratio": best,
-    }
-    print(json.dumps(result))
+        runs = (Path(folder) / f"run-{number}" for number in count())
+        ways = {(arrivals, rate): partial(once, rate, arrivals, options.seconds, url, runs) for arrivals, rate in cases}
+        print(f"{'rate/s':>8} {'arrivals':<9} {'what':<12} {'kept':>7} {'P50 ms':>21} {'P99 ms':>21} {'max ms':>24}")
+        for (arrivals, rate), found in in_turns(options.rounds, ways).items():
+            for what in found[0]["figures"]:
+                row = spreads([one["figures"][what] for one in found])
+                late = f"{shown(row['p50_ms'], '.3f', 21)} {shown(row['p99_ms'], '.3f', 21)}"
+                late += f" {shown(row['max_ms'], '.3f', 24)}"
+                print(f"{rate:8g} {arrivals:<9} {what:<12} {row['kept']['low']:7.4f} {late}")
+                rows.append({"rate": rate, "arrivals": arrivals, "what": what, **row})
+            for one in found:
+                print(f"{'':18} {one['note']}")
+        if shares:
+            high = [highest(url, shares, options.share_seconds, runs) for _ in range(options.rounds)]
+    more: dict[str, Any] = {}
+    for share in shares:
+        found = [one["shares"][share] for one in high]
+        row = spreads([{key: each[key] for key in ("rate", "late_p99_ms", "cpu_pct")} for each in found])
+        kept = sum(each["kept"] for each in found)
+        more.setdefault("highest", []).append({"share": share, "kept_in_rounds": kept, **row})
+        print(
+            f"{share:5.2f} of flat out, {shown(row['rate'], '.0f', 22)}/s: kept in {kept} of {len(found)} rounds, "
+            f"late P99 {shown(row['late_p99_ms'], '.3f')} ms, CPU {row['cpu_pct']['median']:.0f} %"
+        )
+    if shares:
+        most = [max((share for share, each in one["shares"].items() if each["kept"]), default=0.0) for one in high]
+        more |= {"flat_out_rps": spread(one["flat_out_rps"] for one in high), "ratio": spread(most)}
+        print(f"highest rate kept ÷ flat out ({shown(more['flat_out_rps'], '.0f')}/s): {shown(more['ratio'], '.2f')}")
+    last_line("schedule_kept", rows=rows, **more)
 
 
 if __name__ == "__main__":

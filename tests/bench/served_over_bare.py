@@ -6,7 +6,12 @@ each; the bare loop runs full batches of single rows in a process of its own, on
 that a noisy minute hits both; the ratio is that of neighbours in time. Beside it the ratio of rows per second of CPU,
 which other programs on that core cannot touch.
 
-Prints a table (rows/s bare and served, both ratios, the replica's own stages), then one JSON line.
+Physics: the answers of one batch come at one instant, so that a slow model's rate is a matter of few instants: counted
+from the first answer to the last, five batches of four would be 19 answers in the time of 16. A rate is of whole
+batches, and a round lasts until there are enough of them.
+
+Prints a table (rows/s bare and served, both ratios, the replica's own stages: medians over rounds, with the lowest and
+the highest), then one JSON line.
 
     python tests/bench/served_over_bare.py
     python tests/bench/served_over_bare.py --quick
@@ -26,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,9 +39,14 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, left_out, over, shown, spreads  # noqa: E402
 
 BATCH = 4
+LEAST = 6
+"""Batches in a round, however long they take."""
 SETTINGS = {"bert": {"sequence": "32"}}
 SETTLE_S = 1.0
 AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -70,7 +80,7 @@ def bare(given: dict[str, Any], variant: str) -> None:
     for line in sys.stdin:
         start, cpu = time.perf_counter(), time.process_time()
         rows = 0
-        while time.perf_counter() < start + float(line):
+        while time.perf_counter() < start + float(line) or rows < LEAST * BATCH:
             runner.begin(parts, BATCH, spec.default_outputs).finish()
             rows += BATCH
         print(rows / (time.perf_counter() - start), rows / (time.process_time() - cpu), flush=True)
@@ -153,30 +163,29 @@ class Load:
         self._request = start.encode() + body
         self._done: list[float] = []
         self._timing: list[str] = []
+        self._until = 0.0
+        self._ended: float | None = None
 
     async def run(self, connections: int, seconds: float) -> tuple[float, float, dict[str, float]]:
-        """Answers per second, from the first after it has settled to the last, and per second of the replica's CPU.
-
-        And the mean of each stage in ms.
-        """
+        """Answers per second once it has settled, and per second of the replica's CPU; the mean of each stage in ms."""
         self._done.clear()
         self._timing.clear()
-        end = time.perf_counter() + SETTLE_S + seconds
         start = time.perf_counter() + SETTLE_S
+        self._until, self._ended = start + seconds, None
         cpu = sum(self._replica.cpu_times()[:2])
-        await asyncio.gather(*(self._client(end) for _ in range(connections)))
+        await asyncio.gather(*(self._client(start) for _ in range(connections)))
         cpu = sum(self._replica.cpu_times()[:2]) - cpu
-        counted = [at for at in self._done if start <= at <= end]
         from serve import wire
 
         stages = [wire.parse_timing(text) for text in self._timing]
         means = {stage: statistics.mean(found[stage] for found in stages) for stage in wire.STAGES}
-        rate = len([at for at in counted if at > counted[0]]) / (counted[-1] - counted[0])
-        return rate, len(self._done) / cpu, means
+        # later answers were of smaller batches, as nobody asked again
+        counted = [at for at in self._done if start <= at <= (self._ended or start)]
+        return rate_of(counted, BATCH), len(self._done) / cpu, means
 
-    async def _client(self, end: float) -> None:
+    async def _client(self, start: float) -> None:
         reader, writer = await asyncio.open_connection(self._host, self._port)
-        while time.perf_counter() < end:
+        while self._goes_on(start):
             writer.write(self._request)
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             if not head.startswith("http/1.1 200"):
@@ -187,6 +196,27 @@ class Load:
             self._timing.append(fields["server-timing"])
         writer.close()
         await writer.wait_closed()
+
+    def _goes_on(self, start: float) -> bool:
+        """Until the time is over and enough batches were answered."""
+        now = time.perf_counter()
+        if self._ended is None and now >= self._until:
+            answered = sum(at >= start for at in self._done)
+            self._ended = now if answered > LEAST * BATCH else None
+        return self._ended is None
+
+
+def rate_of(done_s: Sequence[float], batch: int) -> float:
+    """Answers per second where they come by batches: from one answer to that which is so many whole batches later.
+
+    Both are at the same place of their batches, wherever the first one was cut; where some batches are not full, the
+    places differ by less than a batch.
+    """
+    at_s = sorted(done_s)
+    whole = (len(at_s) - 1) // batch
+    if whole < 1 or at_s[whole * batch] <= at_s[0]:
+        raise ValueError(f"{len(at_s)} answers in one batch (of {batch}) have no rate: give more --seconds")
+    return whole * batch / (at_s[whole * batch] - at_s[0])
 
 
 def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
@@ -210,28 +240,36 @@ def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[st
         for variant in variants:
             load = Load(url, wire.infer_path(model, variant), body, headers, replicas[variant])
             asyncio.run(load.run(BATCH, 0.5))
-            rounds: list[dict[str, float]] = []
+            alone: list[dict[str, float]] = []
+            full: list[dict[str, float]] = []
             for _ in range(options.rounds):
-                alone, alone_cpu = bares[variant].run(options.seconds)
-                found, found_cpu, stages = asyncio.run(load.run(3 * BATCH, options.seconds))
-                rounds.append(
-                    {"bare_rps": alone, "served_rps": found, "served_over_bare": found / alone,
-                     "by_cpu": found_cpu / alone_cpu, **{f"{name}_ms": ms for name, ms in stages.items()}}
-                )  # fmt: skip
-            middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
-            rows.append({"model": model, "variant": variant, "batch": BATCH, **middle})
+                rps, by_cpu = bares[variant].run(options.seconds)
+                alone.append({"rps": rps, "by_cpu": by_cpu})
+                rps, by_cpu, stages = asyncio.run(load.run(3 * BATCH, options.seconds))
+                full.append({"rps": rps, "by_cpu": by_cpu} | {f"{name}_ms": ms for name, ms in stages.items()})
+            ratios = {
+                name: over((one[key] for one in full), (one[key] for one in alone))
+                for name, key in (("served_over_bare", "rps"), ("by_cpu", "by_cpu"))
+            }
+            found = spreads(full)
+            rates = {"bare_rps": spreads(alone)["rps"], "served_rps": found.pop("rps")}
+            rows.append({"model": model, "variant": variant, "batch": BATCH, **rates, **(found | ratios)})
     return rows
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--models", default="custom_cnn,resnet50,bert")
+    found.add_argument("--variants", default="eager,compiled")
+    found.add_argument("--seconds", type=float, default=8)
+    found.add_argument("--rounds", type=int, default=4)
+    found.add_argument("--quick", action="store_true", help="custom_cnn eager alone, for a minute")
+    found.add_argument("--bare", nargs=2, help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="custom_cnn,resnet50,bert")
-    parser.add_argument("--variants", default="eager,compiled")
-    parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--quick", action="store_true", help="custom_cnn eager alone, for a minute")
-    parser.add_argument("--bare", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.bare:
         # in a thread, as the engine: the allocator gives it other memory than the main thread, and that alone is 30 %
         loop = threading.Thread(target=bare, args=(json.loads(options.bare[0]), options.bare[1]))
@@ -239,13 +277,13 @@ def main() -> None:
         loop.join()
         return
     if len(os.sched_getaffinity(0)) < 2:
-        print("served_over_bare: not run, it takes two cores")
+        left_out("served_over_bare", "it takes two cores")
         return
     if options.quick:
         options.models, options.variants, options.seconds = "custom_cnn", "eager", 5.0
     rows = []
     print(
-        f"{'model':<11} {'variant':<10} {'bare/s':>8} {'served/s':>8} {'served ÷ bare':>13} {'by CPU':>7} "
+        f"{'model':<11} {'variant':<10} {'bare/s':>22} {'served/s':>22} {'served ÷ bare':>21} {'by CPU':>21} "
         f"{'batch ms':>9} {'compute ms':>10} {'d2h ms':>7}"
     )
     with tempfile.TemporaryDirectory(prefix="hs-") as cache:
@@ -253,12 +291,13 @@ def main() -> None:
             for row in compare(model, options, cache):
                 rows.append(row)
                 print(
-                    f"{row['model']:<11} {row['variant']:<10} {row['bare_rps']:>8.1f} {row['served_rps']:>8.1f} "
-                    f"{row['served_over_bare']:>13.3f} {row['by_cpu']:>7.3f} {row['batch_ms']:>9.2f} "
-                    f"{row['compute_ms']:>10.1f} {row['d2h_ms']:>7.2f}",
+                    f"{row['model']:<11} {row['variant']:<10} {shown(row['bare_rps'], '.1f', 22)} "
+                    f"{shown(row['served_rps'], '.1f', 22)} {shown(row['served_over_bare'], '.3f', 21)} "
+                    f"{shown(row['by_cpu'], '.3f', 21)} {row['batch_ms']['median']:>9.2f} "
+                    f"{row['compute_ms']['median']:>10.1f} {row['d2h_ms']['median']:>7.2f}",
                     flush=True,
                 )
-    print(json.dumps({"benchmark": "served_over_bare", "batch": BATCH, "rows": rows}))
+    last_line("served_over_bare", batch=BATCH, rows=rows)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,34 @@
 """What the simulation of a fleet costs, beside SimPy, and how near it comes to what theory knows.
 
 The model: batches of up to 32 that take 10 ms and 0.3 ms a request, opportunistic, at 80 % of what they can do. Speed
-is requests per CPU-second, best of some rounds, arrivals drawn beforehand; SimPy runs the same in two forms. `answers`
+is requests per CPU-second, arrivals drawn beforehand; SimPy runs the same in two forms. `answers`
 holds how many replicas serve 100,000/s with P99 at most 50 ms, and up to which rate 64 replicas do, both from ten
 seconds of Poisson arrivals.
 
     python tests/bench/simulate.py [--requests 2000000] [--rounds 3]
 
-A table, then one JSON line.
+A table (medians of the rounds, the lowest and the highest), then one JSON line.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-# in place of this folder, whose coverage.py is not the package
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, over, shown, spread  # noqa: E402
 
 from analysis.queueing import mdc_latency_s, mmc_latency_s  # noqa: E402
 from analysis.records import Slo  # noqa: E402
@@ -47,14 +49,11 @@ def poisson(rate_rps: float, n: int) -> np.ndarray:
     return np.cumsum(np.random.default_rng(1).exponential(1 / rate_rps, n))
 
 
-def cpu_s(what: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """The best of some rounds, and what it returned."""
-    best = float("inf")
-    for _ in range(rounds):
-        began = time.process_time()
-        found = what()
-        best = min(best, time.process_time() - began)
-    return best, found
+def cpu_s(what: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU-seconds, and what it returned."""
+    began = time.process_time()
+    found = what()
+    return time.process_time() - began, found
 
 
 def simpy_usual(arrivals_s: list[float], replicas: int) -> list[float]:
@@ -137,26 +136,45 @@ def emptier(rng: random.Random, holds: list[int]) -> int:
 
 
 def speeds(n: int, rounds: int) -> list[dict[str, Any]]:
+    fleets = {
+        (routing, replicas): fleet(replicas, routing)
+        for routing in (Routing.TWO_CHOICES, Routing.LEAST)
+        for replicas in REPLICAS
+    }
+
+    def one(of: Fleet) -> tuple[float, float]:
+        arrivals_s = poisson(0.8 * of.limit_rps, n)
+        took_s, found = cpu_s(lambda: simulate(arrivals_s, of))
+        return n / took_s, found.quantile(99)
+
     rows = []
-    for routing in (Routing.TWO_CHOICES, Routing.LEAST):
-        for replicas in REPLICAS:
-            of = fleet(replicas, routing)
-            arrivals_s = poisson(0.8 * of.limit_rps, n)
-            took_s, found = cpu_s(lambda: simulate(arrivals_s, of), rounds)  # noqa: B023
-            rows.append({"routing": routing, "replicas": replicas, "rps": n / took_s, "p99_s": found.quantile(99)})
+    for (routing, replicas), found in in_turns(rounds, {key: partial(one, of) for key, of in fleets.items()}).items():
+        rows.append({"routing": routing, "replicas": replicas, "rps": spread(rps for rps, _ in found)})
+        rows[-1]["p99_s"] = found[0][1]
     return rows
 
 
 def against_simpy(n: int, rounds: int, replicas: int = 64) -> list[dict[str, Any]]:
+    try:
+        import simpy  # noqa: F401
+    except ImportError:
+        print("SimPy is left out, it is not installed (it is in the extra bench)")
+        return []
     of = fleet(replicas)
     arrivals_s = poisson(0.8 * of.limit_rps, n)
     fewer = arrivals_s[: n // 40]
-    ours_s, _ = cpu_s(lambda: simulate(arrivals_s, of), rounds)
+    ways = {
+        "ours": lambda: cpu_s(lambda: simulate(arrivals_s, of)),
+        "usual": lambda: cpu_s(lambda: simpy_usual(fewer.tolist(), replicas)),
+        "lean": lambda: cpu_s(lambda: simpy_lean(fewer.tolist(), replicas)),
+    }
+    found = in_turns(rounds, ways)
+    ours_s = [took_s / n for took_s, _ in found.pop("ours")]
     rows = []
-    for name, theirs in (("usual", simpy_usual), ("lean", simpy_lean)):
-        took_s, latency_s = cpu_s(lambda: theirs(fewer.tolist(), replicas), 1)  # noqa: B023
-        p99_s = float(np.quantile(latency_s, 0.99, method="higher"))
-        row = {"rps": len(fewer) / took_s, "times": took_s / len(fewer) / (ours_s / n), "p99_s": p99_s}
+    for name, runs in found.items():
+        each_s = [took_s / len(fewer) for took_s, _ in runs]
+        p99_s = float(np.quantile(runs[0][1], 0.99, method="higher"))
+        row = {"rps": spread(1 / took_s for took_s in each_s), "times": over(each_s, ours_s), "p99_s": p99_s}
         rows.append({"form": name, **row, "our_p99_s": simulate(fewer, of).quantile(99, 0)})
     return rows
 
@@ -185,15 +203,20 @@ def errors(n: int) -> list[dict[str, Any]]:
     return rows
 
 
-def answers(rounds: int) -> dict[str, float]:
+def answers(rounds: int) -> dict[str, Any]:
     def arrivals(rate_rps: float) -> np.ndarray:
         return poisson(rate_rps, int(10 * rate_rps))
 
     drawn = Traffic(lambda count, seed, burstiness: poisson(1, count))
     sizing = Sizing(Objective(Slo.parse("p99<50ms")), drawn)
     sizing.fewest(fleet(1), 100_000)  # arrivals are drawn once
-    took_s, replicas = cpu_s(lambda: sizing.fewest(fleet(1), 100_000), rounds)
-    knee_s, rate_rps = cpu_s(lambda: knee(fleet(64), 0.050, 99, arrivals), rounds)
+    ways = {
+        "fewest": lambda: cpu_s(lambda: sizing.fewest(fleet(1), 100_000)),
+        "knee": lambda: cpu_s(lambda: knee(fleet(64), 0.050, 99, arrivals)),
+    }
+    found = in_turns(rounds, ways)
+    took_s, knee_s = (spread(seconds for seconds, _ in found[name]) for name in ways)
+    replicas, rate_rps = (found[name][0][1] for name in ways)
     assert replicas is not None
     kept = simulate(arrivals(100_000), replace(fleet(1), replicas=replicas))
     return {
@@ -202,13 +225,17 @@ def answers(rounds: int) -> dict[str, float]:
     }  # fmt: skip
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--requests", type=int, default=2_000_000)
+    found.add_argument("--rounds", type=int, default=3)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    first_s, _ = cpu_s(lambda: [simulate(poisson(100, 1000), fleet(2, routing)) for routing in Routing], 1)
-    found = {
+    asked = parser().parse_args()
+    first_s, _ = cpu_s(lambda: [simulate(poisson(100, 1000), fleet(2, routing)) for routing in Routing])
+    found: dict[str, Any] = {
         "first_cpu_s": first_s,
         "speeds": speeds(asked.requests, asked.rounds),
         "simpy": against_simpy(asked.requests, asked.rounds),
@@ -216,16 +243,18 @@ def main() -> None:
         "answers": answers(asked.rounds),
     }
     for row in found["speeds"]:
-        print(f"{row['routing']:<12} {row['replicas']:>6} replicas  {row['rps'] / 1e6:>7.1f} M requests per CPU-second")
+        speed = shown({key: row["rps"][key] / 1e6 for key in ("median", "low", "high")}, ".1f", 20)
+        print(f"{row['routing']:<12} {row['replicas']:>6} replicas {speed} M requests per CPU-second")
     for row in found["simpy"]:
-        print(f"SimPy, {row['form']:<5} at 64: {row['rps']:>9,.0f} per CPU-second, {row['times']:,.0f} times", end=" ")
-        print(f"slower; P99 {1e3 * row['p99_s']:.2f} ms there, {1e3 * row['our_p99_s']:.2f} ms here")
+        print(f"SimPy, {row['form']:<5} at 64: {shown(row['rps'], ',.0f')} per CPU-second", end=", ")
+        print(f"{shown(row['times'], ',.0f')} times slower", end="; ")
+        print(f"P99 {1e3 * row['p99_s']:.2f} ms there, {1e3 * row['our_p99_s']:.2f} ms here")
     for row in found["errors"]:
         print(f"{row['of']:<34} {row['found']:>9.4f}  theory {row['theory']:>9.4f}  {row['error_pct']:>+6.2f} %")
     told = found["answers"]
-    print(f"100,000/s at P99 <= 50 ms: {told['replicas']} replicas, {told['answer_cpu_s']:.2f} CPU-seconds")
-    print(f"64 replicas keep it up to {told['knee_rps']:,.0f}/s, {told['knee_cpu_s']:.2f} CPU-seconds")
-    print(json.dumps(found))
+    print(f"100,000/s at P99 <= 50 ms: {told['replicas']} replicas, {shown(told['answer_cpu_s'], '.2f')} CPU-seconds")
+    print(f"64 replicas keep it up to {told['knee_rps']:,.0f}/s, {shown(told['knee_cpu_s'], '.2f')} CPU-seconds")
+    last_line("simulate", **found)
 
 
 if __name__ == "__main__":

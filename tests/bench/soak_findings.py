@@ -1,6 +1,6 @@
 """How often the analysis of a soak cries wolf, and how often and how well it finds what is there.
 
-    python tests/bench/soak_findings.py [clean soaks, default 50]
+    python tests/bench/soak_findings.py [--soaks 50]      clean ones of each kind, and a fifth as many of each other
 
 Whole folders of six hours, written, read and judged. A clean soak has a P99 whose minutes remember each other
 (autoregressive with 0.5, 0.7 and 0.9) and nothing else; any finding is a false alarm. The others hold a step of P99 of
@@ -11,7 +11,7 @@ half full in the mean; clean, or with the same step of a tenth. Prints a table, 
 
 from __future__ import annotations
 
-import json
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -19,9 +19,12 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:1] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]  # not this folder: it has a coverage.py
+ROOT = Path(__file__).parents[2]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
 
 import soaks  # noqa: E402
+from bench._rounds import last_line  # noqa: E402
 
 import analysis  # noqa: E402
 from analysis.soak import soak  # noqa: E402
@@ -57,22 +60,34 @@ def findings(truth: soaks.Truth, seed: int) -> Any:
         return found
 
 
-def main(count: int) -> None:
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--soaks", type=int, default=50)
+    found.add_argument("--only", default="", help="parts of the names of what is looked at, as the table has them")
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
+    count = given.soaks
+
+    def wanted(name: str) -> bool:
+        return any(part in name for part in given.only.split(","))
+
     said: dict[str, Any] = {"soaks": count}
+    clean = {f"{carry:g}": soaks.Truth(carry=carry) for carry in CARRIES}
+    clean |= {f"daily {name}": follows(daily) for name, daily in DAILY.items()}
     print(f"{'clean, memory of a minute':28}  soaks with a false alarm")
-    for carry in CARRIES:
-        wrong = [row for seed in range(count) if (row := findings(soaks.Truth(carry=carry), seed).findings)]
-        print(f"{carry:28}  {len(wrong)} of {count}  {'; '.join(row[0].sentence for row in wrong)}", flush=True)
-        said[f"false_alarms_{carry:g}"] = len(wrong)
-    for name, daily in DAILY.items():
-        wrong = [row for seed in range(count) if (row := findings(follows(daily), seed).findings)]
-        print(
-            f"{'daily, ' + name:28}  {len(wrong)} of {count}  {'; '.join(row[0].sentence for row in wrong)}", flush=True
-        )
-        said[f"false_alarms_daily_{name.replace(' ', '_')}"] = len(wrong)
+    for name, truth in clean.items():
+        if wanted(name):
+            wrong = [row for seed in range(count) if (row := findings(truth, seed).findings)]
+            print(f"{name:>28}  {len(wrong)} of {count}  {'; '.join(row[0].sentence for row in wrong)}", flush=True)
+            said[f"false_alarms_{name.replace(' ', '_')}"] = len(wrong)
     few = max(1, count // 5)
     print(f"\n{'truth':12}{'found':>9}{'size':>9}{'median':>9}{'covered':>9}{'start off, min':>16}{'others':>8}")
     for name, (truth, kind, series, hour, size) in CASES.items():
+        if not wanted(name):
+            continue
         sizes, off, covered, others = [], [], 0, 0
         for seed in range(few):
             rows = findings(truth, seed).findings
@@ -88,8 +103,8 @@ def main(count: int) -> None:
             flush=True,
         )
         said[name] = {"found": len(sizes), "of": few, "median": middle, "start_off_min": worst, "covered": covered}
-    print(json.dumps(said))
+    last_line("soak_findings", **said)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)
+    main()

@@ -3,10 +3,10 @@
 Each row of the table is a process of its own: `headroom report --no-page` on a sealed folder; DuckDB and Polars with
 the same join (each request and the sample of its device) and the same summary (counts, five percentiles of latency, two
 more, means of stages and of what the devices did, by step and endpoint); and Arrow that only decodes the columns that
-the report reads, on all cores and on one. They take turns, round by round; the best of each counts, and the ratios are
-of one round each, their median. `whole` is from the start of the process to its end, `imported` from when it has its
-modules. `report` does more than the queries: intervals, steadiness, queue growth, ledger, comparison, breakdown,
-verdict. `--rows 1e8` is for the memory: the queries are left out there.
+the report reads, on all cores and on one. They take turns, round by round; each figure is the median of the rounds
+with the lowest and the highest, and ratios are of one round each. `whole` is from the start of the process to its end,
+`imported` from when it has its modules. `report` does more than the queries: intervals, steadiness, queue growth,
+ledger, comparison, breakdown, verdict. `--rows 1e8` is for the memory: the queries are left out there.
 
     python tests/bench/ten_million.py [--rows 1e7] [--rates 20] [--rounds 3] [--keep FOLDER]
 """
@@ -14,19 +14,22 @@ verdict. `--rows 1e8` is for the memory: the queries are left out there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, over, shown, spread  # noqa: E402
 
 OURS = "headroom report --no-page"
 
@@ -120,24 +123,32 @@ def measured(command: list[str]) -> tuple[float, float, float]:
     return time.perf_counter() - began, float(said.splitlines()[-1]), used.ru_maxrss / 1e3
 
 
+def apart(script: str, *words: str) -> str:
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    command = [sys.executable, "-c", script, *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=where).stdout.strip()
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rows", type=float, default=1e7)
+    found.add_argument("--rounds", type=int, default=3)
+    found.add_argument("--rates", type=int, default=20, help="steps of each endpoint; 1 makes two long ones")
+    found.add_argument("--keep", type=Path, help="use or leave the run folder here")
+    return found
+
+
 def main() -> None:
-    import wide
-
-    from analysis.passes import COLUMNS
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=float, default=1e7)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rates", type=int, default=20, help="steps of each endpoint; 1 makes two long ones")
-    parser.add_argument("--keep", type=Path, help="use or leave the run folder here")
-    asked = parser.parse_args()
+    asked = parser().parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="headroom-bench-"))
     folder = asked.keep or scratch / "run"
     try:
         if not folder.exists():
             print(f"writing {asked.rows:,.0f} requests", file=sys.stderr)
-            wide.write(folder, int(asked.rows), asked.rates)
-        names = ",".join(COLUMNS)
+            # in a process of its own: the peak of one that is started here is at least what this one has
+            apart("import sys, wide; from pathlib import Path; wide.write(Path(sys.argv[1]), *map(int, sys.argv[2:]))",
+                  str(folder), str(int(asked.rows)), str(asked.rates))  # fmt: skip
+        names = apart("from analysis.passes import COLUMNS; print(','.join(COLUMNS))")
         scripts = {
             OURS: [REPORT],
             "decoding alone, all cores": [DECODE, names, "all"],
@@ -152,27 +163,23 @@ def main() -> None:
             if asked.rows > 2e7 or find_spec(name.lower()) is None:
                 print(f"{name} is left out: {'too many rows' if asked.rows > 2e7 else 'it is not installed'}")
                 commands.pop(name)
-        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
         measured(commands[OURS])  # the compiled loop, and the file in memory
-        for _ in range(asked.rounds):
-            for name, command in commands.items():
-                found[name].append(measured(command))
-        print(f"{'best of each, seconds':28}   whole  imported  peak MB  report ÷ it  imported")
-        result: dict[str, dict[str, float]] = {}
+        found = in_turns(asked.rounds, {name: partial(measured, command) for name, command in commands.items()})
+        print(f"{'seconds':28} {'whole':>19} {'imported':>19} {'peak MB':>8} {'report ÷ it':>18} {'imported':>18}")
+        result: dict[str, dict[str, Any]] = {}
         for name, runs in found.items():
-            whole, inside, peak = min(r[0] for r in runs), min(r[1] for r in runs), max(r[2] for r in runs)
-            both = list(zip(found[OURS], runs, strict=True))
-            ratios = [statistics.median(ours[k] / other[k] for ours, other in both) for k in (0, 1)]
-            print(f"{name:28} {whole:7.2f} {inside:9.2f} {peak:8,.0f} {ratios[0]:12.2f} {ratios[1]:9.2f}")
-            figures = {
-                "whole_s": whole,
-                "imported_s": inside,
-                "mb": peak,
-                "ratio": ratios[0],
-                "ratio_imported": ratios[1],
+            ours = found[OURS]
+            row: dict[str, Any] = {
+                "whole_s": spread(run[0] for run in runs),
+                "imported_s": spread(run[1] for run in runs),
+                "mb": max(run[2] for run in runs),
+                "ratio": over((run[0] for run in ours), (run[0] for run in runs)),
+                "ratio_imported": over((run[1] for run in ours), (run[1] for run in runs)),
             }
-            result[name] = {key: round(value, 3) for key, value in figures.items()}
-        print(json.dumps({"bench": "ten_million", "rows": asked.rows, "steps": 2 * asked.rates, "found": result}))
+            result[name] = row
+            times = f"{shown(row['whole_s'], '.2f', 19)} {shown(row['imported_s'], '.2f', 19)} {row['mb']:8,.0f}"
+            print(f"{name:28} {times} {shown(row['ratio'], '.2f', 18)} {shown(row['ratio_imported'], '.2f', 18)}")
+        last_line("ten_million", rows=asked.rows, steps=2 * asked.rates, found=result)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -4,12 +4,13 @@ All of them keep the same number of requests under way (a closed loop, as wrk an
 The server's own record of when each answer left is the truth; what a tool reports beyond it is the way there and back,
 and the tool.
 
-    python tests/bench/timing.py [--connections 8] [--seconds 8] [--rounds 3]
-
-With `--stall`, instead: a server that stalls two seconds once in twenty, 100 requests/s. A schedule says what P99 that
+Then a server that stalls two seconds once in twenty, 100 requests/s, so many times. A schedule says what P99 that
 makes; ours is compared to it, and FastHttpUser's own figure stands beside it.
 
-Needs wrk and hey (Debian: apt-get install wrk hey); one that is absent is left out. A table, then one JSON line.
+    python tests/bench/timing.py [--connections 8] [--seconds 8] [--rounds 3] [--stalls 3]
+
+Needs wrk and hey (Debian: apt-get install wrk hey); one that is absent is left out. A table (medians of the rounds, the
+lowest and the highest), then one JSON line.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import argparse
 import json
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -29,7 +30,10 @@ from urllib.request import urlopen
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, over, shown, spread, spreads  # noqa: E402
 
 PATH = "/v2/models/null/versions/exact/infer"
 UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -88,52 +92,66 @@ def truth(url: str) -> np.ndarray:
         return np.array(json.load(answer))
 
 
-def exactly(options: argparse.Namespace) -> None:
+def exactly(options: argparse.Namespace) -> list[dict[str, Any]]:
     from exact import exact
 
     tools = {"headroom": ours, "wrk": wrk, "hey": hey}
     present = {name: tool for name, tool in tools.items() if name == "headroom" or shutil.which(name)}
-    found: dict[str, list[Figures]] = {name: [] for name in present}
     with exact(kind="fixed", ms=20) as url:
-        for _ in range(options.rounds):
-            for name, tool in present.items():
-                before = len(truth(url))
-                figures = tool(url if name == "headroom" else url + PATH, options.connections, options.seconds)
-                own = truth(url)[before:]
-                real = {"p50": np.quantile(own, 0.5), "p99": np.quantile(own, 0.99, method="higher")}
-                found[name].append(figures | {f"{key}_beyond": figures[key] - float(real[key]) for key in real})
+
+        def beyond(name: str) -> Figures:
+            before = len(truth(url))
+            figures = present[name](url if name == "headroom" else url + PATH, options.connections, options.seconds)
+            own = truth(url)[before:]
+            real = {"p50": np.quantile(own, 0.5), "p99": np.quantile(own, 0.99, method="higher")}
+            return figures | {f"{key}_beyond": figures[key] - float(real[key]) for key in real}
+
+        found = in_turns(options.rounds, {name: partial(beyond, name) for name in present})
     keys = ("p50", "p50_beyond", "p99", "p99_beyond")
-    print(f"{'tool':<10} {'P50 ms':>8} {'beyond':>8} {'P99 ms':>8} {'beyond':>8}")
+    print(f"{'tool':<10} {'P50 ms':>21} {'beyond':>21} {'P99 ms':>21} {'beyond':>21}")
+    for name in tools.keys() - present.keys():
+        print(f"{name:<10} left out, it is not installed (Debian: apt-get install {name})")
     rows = []
     for name, runs in found.items():
-        middle = {key: statistics.median(run[key] for run in runs) for key in keys}
-        rows.append({"tool": name, **middle})
-        print(f"{name:<10} " + " ".join(f"{middle[key]:8.2f}" for key in keys))
-    print(json.dumps({"benchmark": "timing", "rows": rows}))
+        rows.append({"tool": name, **spreads(runs)})
+        print(f"{name:<10} " + " ".join(shown(rows[-1][key], ".2f", 21) for key in keys))
+    return rows
 
 
-def stalled(options: argparse.Namespace) -> None:
+def stalled(rounds: int) -> dict[str, Any]:
     """Arrivals during the stall wait for its end, all others take 5 ms."""
     from exact import exact
 
     stall = {"stall_at": 9.0, "stall_for": 2.0}
-    with exact(kind="fixed", ms=5, **stall) as url, tempfile.TemporaryDirectory() as scratch:
-        words = ["--rates", "100", "--arrivals", "constant", "--step-seconds", "20", "--max-in-flight", "1000"]
-        run = driven(url, Path(scratch) / "it", *words)
-        row, real = run.measured[0].summary, truth(url)
-    with exact(kind="fixed", ms=5, **stall) as url, tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "fast.py"
-        file.write_text(FAST.format(path=PATH, each=10))
-        words = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--host", url, "-u", "10", "-r", "10"]
-        words += ["-t", "20s", "--csv", f"{scratch}/out", "--only-summary"]
-        subprocess.run(words, check=True, capture_output=True)
-        line = (Path(scratch) / "out_stats.csv").read_text().splitlines()
-        fast = float(line[-1].split(",")[line[0].split(",").index("99%")])
+
+    def headroom() -> Figures:
+        with exact(kind="fixed", ms=5, **stall) as url, tempfile.TemporaryDirectory() as scratch:
+            words = ["--rates", "100", "--arrivals", "constant", "--step-seconds", "20", "--max-in-flight", "1000"]
+            row = driven(url, Path(scratch) / "it", *words).measured[0].summary
+            return {"p99": row.p99_ms, "server_p99": float(np.quantile(truth(url), 0.99, method="higher"))}
+
+    def fast() -> Figures:
+        with exact(kind="fixed", ms=5, **stall) as url, tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "fast.py"
+            file.write_text(FAST.format(path=PATH, each=10))
+            words = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--host", url, "-u", "10"]
+            words += ["-r", "10", "-t", "20s", "--csv", f"{scratch}/out", "--only-summary"]
+            subprocess.run(words, check=True, capture_output=True)
+            line = (Path(scratch) / "out_stats.csv").read_text().splitlines()
+            return {"p99": float(line[-1].split(",")[line[0].split(",").index("99%")])}
+
+    found = in_turns(rounds, {"headroom": headroom, "fast": fast})
     wanted = implied(stall)
-    print(f"P99 by the schedule {wanted:.0f} ms, headroom {row.p99_ms:.0f} ms, FastHttpUser {fast:.0f} ms")
-    found = {"implied_ms": wanted, "headroom_ms": row.p99_ms, "fasthttpuser_ms": fast}
-    found["server_p99_ms"] = float(np.quantile(real, 0.99, method="higher"))
-    print(json.dumps({"benchmark": "stall", **found, "ours_over_implied": row.p99_ms / wanted}))
+    said = {
+        "implied_ms": wanted,
+        "headroom_ms": spread(run["p99"] for run in found["headroom"]),
+        "fasthttpuser_ms": spread(run["p99"] for run in found["fast"]),
+        "server_p99_ms": spread(run["server_p99"] for run in found["headroom"]),
+        "ours_over_implied": over((run["p99"] for run in found["headroom"]), [wanted] * rounds),
+    }
+    ours_ms, fast_ms = (shown(said[f"{name}_ms"], ".0f") for name in ("headroom", "fasthttpuser"))
+    print(f"P99 of a stall by the schedule {wanted:.0f} ms, headroom {ours_ms} ms, FastHttpUser {fast_ms} ms")
+    return said
 
 
 def implied(stall: dict[str, float]) -> float:
@@ -144,18 +162,19 @@ def implied(stall: dict[str, float]) -> float:
     return float(np.quantile(1e3 * latency, 0.99, method="higher"))
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--connections", type=int, default=8)
+    found.add_argument("--seconds", type=float, default=8)
+    found.add_argument("--rounds", type=int, default=3)
+    found.add_argument("--stalls", type=int, default=3, help="rounds of that, a minute each")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--stall", action="store_true")
-    options = parser.parse_args()
-    if options.stall:
-        stalled(options)
-    else:
-        exactly(options)
-        stalled(options)
+    options = parser().parse_args()
+    rows = exactly(options) if options.rounds else []
+    last_line("timing", rows=rows, stall=stalled(options.stalls) if options.stalls else None)
 
 
 if __name__ == "__main__":

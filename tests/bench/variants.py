@@ -5,7 +5,9 @@ each size against the eager module, call by call in turn, and one that starts ag
 kept as they come (`--cells`), so that a bench that was stopped goes on; one that takes longer than `--limit` seconds
 says so.
 
-Prints a table, then one JSON line; with `--write` also docs/results/variants-cpu.md and .json.
+Prints a table (of each speed the median of the pairs of calls, the lowest and the highest; cold and warm are of one
+start each, `second_start.py` has rounds of those), then one JSON line; with `--write` also
+docs/results/variants-cpu.md and .json.
 
     python tests/bench/variants.py                         a quick look: two models, five variants
     python tests/bench/variants.py --models custom_cnn,resnet50,bert,mlp --variants all --write
@@ -17,7 +19,6 @@ import argparse
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,16 +28,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line, over, shown, spread  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
-SPENT_S, MOST_CALLS, LEAST_CALLS = 6.0, 60, 3
+MOST_CALLS, LEAST_CALLS = 60, 3
 
 
 # ---- in a process of its own
 
 
-def cell(model: str, variant: str, batches: list[int], cache: str, timed: bool) -> dict[str, Any]:
+def cell(model: str, variant: str, batches: list[int], cache: str, spent_s: float) -> dict[str, Any]:
     from serve import models, variants
     from serve.opening import Opening
     from serve.options import ServeOptions
@@ -61,34 +65,33 @@ def cell(model: str, variant: str, batches: list[int], cache: str, timed: bool) 
     found = {key: facts[key] for key in (*keys, "artefact_bytes", "graph_breaks", "parity_top1_agreement")}
     found["ready_s"] = time.perf_counter() - began
     found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if timed:
+    if spent_s:
         assert opening.reference is not None
         module = opening.reference.args[0]
         found["batches"] = {
-            str(bucket.rows): against(opening.runner, module, bucket) for bucket in opening.runner.buckets
+            str(bucket.rows): against(opening.runner, module, bucket, spent_s) for bucket in opening.runner.buckets
         }
     return found
 
 
-def against(runner: Any, module: Any, bucket: Any) -> dict[str, float]:
+def against(runner: Any, module: Any, bucket: Any, spent_s: float) -> dict[str, Any]:
     """Milliseconds of the variant and of the eager module, in turn on the same inputs."""
     inputs = [tensor.clone() for tensor in runner.inputs(bucket, [runner.example(bucket, 1)])]
     took: tuple[list[float], list[float]] = ([], [])
-    until = time.perf_counter() + SPENT_S
+    until = time.perf_counter() + spent_s
     while len(took[0]) < LEAST_CALLS or (time.perf_counter() < until and len(took[0]) < MOST_CALLS):
         for call, times in zip((runner.call, module), took, strict=True):
             began = time.perf_counter()
             call(*inputs)
             times.append((time.perf_counter() - began) * 1e3)
-    ratio = statistics.median(eager / variant for variant, eager in zip(*took, strict=True))
-    return {"ms": min(took[0]), "eager_ms": min(took[1]), "speed": ratio}
+    return {"ms": spread(took[0]), "eager_ms": spread(took[1]), "speed": over(took[1], took[0])}
 
 
 def in_engine_thread(words: list[str]) -> None:
-    model, variant, batches, cache, timed = words
+    model, variant, batches, cache, spent_s = words
     found: list[dict[str, Any]] = []
     sizes = [int(word) for word in batches.split(",")]
-    thread = threading.Thread(target=lambda: found.append(cell(model, variant, sizes, cache, timed == "timed")))
+    thread = threading.Thread(target=lambda: found.append(cell(model, variant, sizes, cache, float(spent_s))))
     thread.start()
     thread.join()
     print(json.dumps(found[0] if found else {"failed": "the process ended"}), flush=True)
@@ -98,8 +101,8 @@ def in_engine_thread(words: list[str]) -> None:
 # ---- outside it
 
 
-def run(model: str, variant: str, batches: str, cache: str, timed: str, limit_s: float) -> dict[str, Any]:
-    words = [sys.executable, __file__, "--cell", model, variant, batches, cache, timed]
+def run(model: str, variant: str, batches: str, cache: str, spent_s: float, limit_s: float) -> dict[str, Any]:
+    words = [sys.executable, __file__, "--cell", model, variant, batches, cache, str(spent_s)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
@@ -111,13 +114,13 @@ def run(model: str, variant: str, batches: str, cache: str, timed: str, limit_s:
     return found
 
 
-def measure(model: str, variant: str, batches: str, limit_s: float, cache_root: Path) -> dict[str, Any]:
+def measure(model: str, variant: str, batches: str, spent_s: float, limit_s: float, cache_root: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=cache_root) as cache:
         (Path(cache) / "weights").symlink_to(cache_root / "weights", target_is_directory=True)
-        first = run(model, variant, batches, cache, "timed", limit_s)
+        first = run(model, variant, batches, cache, spent_s, limit_s)
         if "ready_s" not in first:
             return {"model": model, "variant": variant, **first}
-        again = run(model, variant, batches, cache, "", limit_s)
+        again = run(model, variant, batches, cache, 0.0, limit_s)
     return {
         "model": model,
         "variant": variant,
@@ -137,7 +140,9 @@ def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
         if "ready_s" not in found:
             lines.append(f"| {name} | {found.get('refused') or found.get('failed')} " + "| " * (len(head) - 2) + "|")
             continue
-        speeds = [f"{found['batches'][batch]['speed']:.2f}" if batch in found["batches"] else "" for batch in batches]
+        speeds = [
+            shown(found["batches"][batch]["speed"], ".2f") if batch in found["batches"] else "" for batch in batches
+        ]
         row = [name, *speeds, f"{found['parity_relative_error']:.1e}", f"{found['parity_cosine']:.6f}"]
         row += [f"{found['warmup_s']:.1f}", f"{found['warm_s']:.1f}", f"{found['peak_rss_bytes'] / 1e6:.0f}"]
         row += [f"{found['artefact_bytes'] / 1e6:.1f}", found["compile_mode"]]
@@ -145,16 +150,21 @@ def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
     return lines
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--models", default="mlp,custom_cnn")
+    found.add_argument("--variants", default="eager,compiled,traced,onnx,eager-bf16")
+    found.add_argument("--batches", default="1,4,16")
+    found.add_argument("--seconds", type=float, default=6, help="of calls at each batch size")
+    found.add_argument("--limit", type=float, default=300)
+    found.add_argument("--cells", type=Path, help="folder of finished cells, for a bench that goes on")
+    found.add_argument("--write", action="store_true")
+    found.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="mlp,custom_cnn")
-    parser.add_argument("--variants", default="eager,compiled,traced,onnx,eager-bf16")
-    parser.add_argument("--batches", default="1,4,16")
-    parser.add_argument("--limit", type=float, default=300)
-    parser.add_argument("--cells", type=Path, help="folder of finished cells, for a bench that goes on")
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.cell:
         in_engine_thread(options.cell)
     from serve import variants
@@ -175,7 +185,8 @@ def main() -> None:
                     found.append(json.loads(kept.read_text()))
                     continue
                 print(f"{model}/{variant}", file=sys.stderr, flush=True)
-                found.append(measure(model, variant, options.batches, options.limit, Path(scratch)))
+                cell_s = (options.seconds, options.limit)
+                found.append(measure(model, variant, options.batches, *cell_s, Path(scratch)))
                 if kept:
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     kept.write_text(json.dumps(found[-1]))
@@ -190,12 +201,13 @@ def main() -> None:
         title = (
             f"# Variants on a CPU\n\n{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, "
             f"torch {torch.__version__}: `python tests/bench/variants.py {how} --write`.\n\n"
-            "Speed against eager in the same process, call by call in turn, above 1 faster; cold and warm are the\n"
-            "seconds to build and warm all batch sizes, with an empty cache and with what was kept.\n\n"
+            "Speed against eager in the same process, call by call in turn, above 1 faster: the median of pairs, the\n"
+            "lowest and the highest; cold and warm are the seconds that one start took to build and warm all batch\n"
+            "sizes, with an empty cache and with what was kept.\n\n"
         )
         (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
         (RESULTS / "variants-cpu.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+    last_line(**result)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Physics: each is a few dictionary look-ups on the way of a batch or of a request, in the thread that also runs the
 model's Python, so it is paid in full by a model that is quick. The budget is 2 µs a request at a batch of one.
 
-Prints a table (ns per batch, ns per request, smallest of several rounds), then one JSON line.
+Prints a table (ns per batch, ns per request: medians of the rounds, the lowest and the highest), then one JSON line.
 
     python tests/bench/watching.py
     python tests/bench/watching.py --rounds 21
@@ -12,15 +12,18 @@ Prints a table (ns per batch, ns per request, smallest of several rounds), then 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT)]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import in_turns, last_line, shown, spread  # noqa: E402
 
 STAGES_NS = {"batch": 1_000, "h2d": 1_000, "compute": 3_000_000, "d2h": 2_000}
 CALLS = 2_000
@@ -75,23 +78,25 @@ def per_call_ns(work: Callable[[], Any]) -> float:
     return (time.perf_counter_ns() - begun) / CALLS
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rounds", type=int, default=9)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
+    options = parser().parse_args()
     rows = []
-    print(f"{'what':<28} {'requests':>8} {'ns/batch':>9} {'ns/request':>11}")
+    print(f"{'what':<28} {'requests':>8} {'ns/batch':>24} {'ns/request':>21}")
     for requests in (1, 8, 64):
-        found = cases(requests)
-        best = dict.fromkeys(found, float("inf"))
-        for _ in range(options.rounds):  # in turns, so that a slow moment of the machine meets all of them
-            for what, work in found.items():
-                best[what] = min(best[what], per_call_ns(work))
-        best["all"] = sum(best.values())
-        for what, ns in best.items():
-            print(f"{what:<28} {requests:8} {ns:9.0f} {ns / requests:11.0f}")
-            rows.append({"what": what, "requests": requests, "ns_per_batch": ns, "ns_per_request": ns / requests})
-    print(json.dumps({"benchmark": "watching", "rows": rows}))
+        ways = {what: partial(per_call_ns, work) for what, work in cases(requests).items()}
+        found = in_turns(options.rounds, ways)
+        found["all"] = [sum(each) for each in zip(*found.values(), strict=True)]
+        for what, per_batch_ns in found.items():
+            batch, request = spread(per_batch_ns), spread(ns / requests for ns in per_batch_ns)
+            print(f"{what:<28} {requests:8} {shown(batch, '.0f', 24)} {shown(request, '.0f', 21)}")
+            rows.append({"what": what, "requests": requests, "ns_per_batch": batch, "ns_per_request": request})
+    last_line("watching", rows=rows)
 
 
 if __name__ == "__main__":

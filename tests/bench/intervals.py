@@ -9,15 +9,15 @@ refused; how many of all windows got a wrong one; the effective size; the width.
 100 where one in ten windows or more has an interval. Then how often two runs of one system are called different, by
 independent and by shared arrivals, in one and over rounds, and how often a true change is. The last line is JSON.
 
-    python tests/bench/coverage.py                     a look: 50 seeds, one or two minutes
-    python tests/bench/coverage.py --seeds 200         about three minutes
-    python tests/bench/coverage.py --seeds 200 --percent 50
+    python tests/bench/intervals.py                     50 seeds, some five minutes
+    python tests/bench/intervals.py --seeds 200         twenty minutes
+    python tests/bench/intervals.py --seeds 200 --percent 50
+    python tests/bench/intervals.py --seeds 10 --systems M/M/1,autoregressive
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import zlib
@@ -29,7 +29,10 @@ import numpy as np
 from scipy import signal, special
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT)]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+
+from bench._rounds import last_line  # noqa: E402
 
 from analysis.sketch import (  # noqa: E402
     SLICES,
@@ -191,10 +194,10 @@ def window(system: System, n: int, *seed: int, arrivals: int = 0) -> Sketch:
     return sketch(*system(np.random.default_rng([1, arrivals, *seed[1:]]), np.random.default_rng([2, *seed]), n))
 
 
-def covered(seeds: int, percent: float) -> list[dict[str, float | str]]:
+def covered(systems: dict[tuple[str, float], System], seeds: int, percent: float) -> list[dict[str, float | str]]:
     print(f"{'system':<25} {'load':>4} {'n':>7} {'covers':>7}  {'refused':>7} {'wrong':>6} {'n_eff/n':>8} {'width':>7}")
     rows: list[dict[str, float | str]] = []
-    for (name, load), system in systems().items():
+    for (name, load), system in systems.items():
         goal = truth(name, load, system, percent)
         for n in SIZES:
             hits, widths, sizes = [], [], []
@@ -221,14 +224,14 @@ def covered(seeds: int, percent: float) -> list[dict[str, float | str]]:
     return rows
 
 
-def compared(seeds: int, n: int = 20_000) -> list[dict[str, float | str]]:
+def compared(systems: dict[tuple[str, float], System], seeds: int, n: int = 20_000) -> list[dict[str, float | str]]:
     """Two runs of one system: how often are they called different?"""
     print(
         f"\n{'the same twice':<25} {'load':>4} {'arrivals':>9} {'P50':>6} {'P99':>6} "
         f"{'either':>6} {'no P99':>6} {'sees':>6}"
     )
     rows: list[dict[str, float | str]] = []
-    for (name, load), system in systems().items():
+    for (name, load), system in systems.items():
         if load > 0.6:
             continue
         for paired in (False, True):
@@ -300,18 +303,30 @@ def rounds(seeds: int) -> list[dict[str, float]]:
     return rows
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--seeds", type=int, default=50)
+    found.add_argument("--percent", type=float, default=99)
+    found.add_argument("--systems", default="", help="parts of their names; empty: all")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--percent", type=float, default=99)
-    options = parser.parse_args()
-    found = {
-        "benchmark": "coverage", "seeds": options.seeds, "percent": options.percent,
-        "covered": covered(options.seeds, options.percent), "compared": compared(options.seeds),
-        "changed": changed(options.seeds), "rounds": rounds(options.seeds),
-    }  # fmt: skip
-    # NaN, of what no window had, is not JSON
-    print(json.dumps(found).replace("NaN", "null"))
+    options = parser().parse_args()
+    some = {
+        name: system
+        for name, system in systems().items()
+        if any(part in name[0] for part in options.systems.split(","))
+    }
+    last_line(
+        "intervals",
+        seeds=options.seeds,
+        percent=options.percent,
+        covered=covered(some, options.seeds, options.percent),
+        compared=compared(some, options.seeds),
+        changed=changed(options.seeds),
+        rounds=rounds(options.seeds),
+    )
 
 
 if __name__ == "__main__":

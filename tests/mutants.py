@@ -1,0 +1,990 @@
+"""Changes that break the code on purpose: does a test notice each of them?
+
+A suite may be made faster by leaving out the very line that would have caught something. So places are listed here that
+matter to the truth of the figures, or to the safety of what serves and drives: a sign, a bound, a unit, a forgotten
+await, a dropped row, a swapped pair, a lost lock. Each change is made alone in a copy of the tree, and the tests named
+beside it are run there: one of them has to fail. A change that makes them hang counts as noticed, since a suite that
+runs into a time limit has not passed.
+
+Prints a table (the change, its place, which test failed first), then one JSON line; ends with 1 if any was not noticed.
+
+    python tests/mutants.py [--only TEXT] [--jobs 1] [--tree FOLDER] [--json FILE] [--whole]
+
+`--tree` takes another checkout, such as the one before tests were changed: a test that has another name there stands
+for its whole file. `--whole` runs the whole files of the named tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("serve", "loadtest", "analysis", "headroom")
+KINDS = ("sign", "bound", "unit", "await", "row", "pair", "lock", "wake", "factor", "leak")
+SHORTEST_S, LONGER = 45.0, 4.0
+"""The time limit: so many times what the tests take without a change, and this at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change; `old` is in the file once. `tests` are the quickest that see it, as pytest's words below tests/."""
+
+    name: str
+    kind: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def package(self) -> str:
+        return self.path.partition("/")[0].removesuffix(".py")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one; `by` is the first test that failed, or why there is none."""
+
+    mutant: Mutant
+    line: int
+    caught: bool
+    by: str
+    seconds: float
+
+
+# each in three parts: what it is, what becomes what, and who sees it
+# fmt: off
+SERVE = (
+    Mutant(
+        "a new request does not wake the engine", "wake", "serve/queue.py",
+        "            self._jobs.append(job)\n            self._changed.notify()\n",
+        "            self._jobs.append(job)\n",
+        ("test_serve_engine.py::test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order",),
+    ),
+    Mutant(
+        "a request that just fits is left for the next batch", "bound", "serve/queue.py",
+        "rows + (left := job.left) <= most", "rows + (left := job.left) < most",
+        ("test_serve_engine.py::test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order",),
+    ),
+    Mutant(
+        "the queue takes one request more than it may", "bound", "serve/queue.py",
+        "if len(self._jobs) >= self._max_queue:", "if len(self._jobs) > self._max_queue:",
+        ("test_serve_engine.py::test_a_full_queue_refuses_at_once",),
+    ),
+    Mutant(
+        "a batch that is just full is not seen to be", "bound", "serve/queue.py",
+        "if sum(job.left for job in self._jobs) >= most:", "if sum(job.left for job in self._jobs) > most:",
+        ("test_serve_engine.py::test_a_full_batch_is_begun_behind_another_and_what_is_not_full_waits",),
+    ),
+    Mutant(
+        "requests wait for company that they have", "bound", "serve/queue.py",
+        "while len(self._jobs) == 1 and", "while len(self._jobs) >= 1 and",
+        ("test_serve_engine.py::test_company_that_is_there_is_not_waited_for",),
+    ),
+    Mutant(
+        "a deadline passes before its time", "sign", "serve/job.py",
+        "now_ns > self.deadline_ns", "now_ns < self.deadline_ns",
+        ("test_serve_engine.py::test_a_deadline_that_passes_in_the_queue",),
+    ),
+    Mutant(
+        "chunks are put together from the last to the first", "pair", "serve/job.py",
+        "[outputs[name] for outputs in found]", "[outputs[name] for outputs in reversed(found)]",
+        ("test_serve_engine.py::test_a_request_of_more_rows_than_a_batch_goes_in_chunks",),
+    ),
+    Mutant(
+        "every request gets the rows of the batch's first", "row", "serve/engine.py",
+        "            at = end\n            job.batch_rows", "            job.batch_rows",
+        ("test_serve_engine.py::test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order",),
+    ),
+    Mutant(
+        "only outputs that all of a batch want are made", "row", "serve/engine.py",
+        "wanted |= job.wanted", "wanted &= job.wanted",
+        ("test_serve_engine.py::test_only_outputs_that_somebody_asked_for_are_made_and_each_gets_its_own",),
+    ),
+    Mutant(
+        "copying in is counted as computing", "pair", "serve/engine.py",
+        '"h2d": ran.copied_in_ns - ran.batched_ns,\n            "compute": ran.computed_ns - ran.copied_in_ns,',
+        '"h2d": ran.computed_ns - ran.copied_in_ns,\n            "compute": ran.copied_in_ns - ran.batched_ns,',
+        ("test_serve_engine.py::test_each_stage_is_counted_as_itself",),
+    ),
+    Mutant(
+        "a lost device is not asked about", "leak", "serve/engine.py",
+        "self._lost = self._lost or runner.lost()", "self._lost = self._lost or None",
+        ("test_serve_engine.py::test_a_device_that_is_lost_ends_the_replica_and_nobody_waits_for_ever",),
+    ),
+    Mutant(
+        "what the engine has in hand is forgotten where it breaks", "row", "serve/engine.py",
+        "        self._in_hand = jobs\n", "        self._in_hand = []\n",
+        ("test_serve_engine.py::test_an_engine_that_breaks_itself_refuses_what_it_has_and_says_so",),
+    ),
+    Mutant(
+        "the length of a text is read from the wrong end", "unit", "serve/wire.py",
+        'length = int.from_bytes(raw[at : at + 4], "little")', 'length = int.from_bytes(raw[at : at + 4], "big")',
+        ("test_serve_wire.py",),
+    ),
+    Mutant(
+        "the total leaves out the decoding", "row", "serve/wire.py",
+        "decode_ms + sum(stage_ms))", "sum(stage_ms))",
+        ("test_serve_wire.py::test_the_decoding_is_a_stage_and_in_the_total",),
+    ),
+    Mutant(
+        "received and sent change places", "pair", "serve/wire.py",
+        "return int(received), int(sent)", "return int(sent), int(received)",
+        ("test_serve_wire.py::test_timing_and_clock_headers",),
+    ),
+    Mutant(
+        "each tensor begins where the first one does", "row", "serve/wire.py",
+        "np.frombuffer(body, dtype, count, start + at)", "np.frombuffer(body, dtype, count, start)",
+        ("test_serve_wire.py::test_each_tensor_is_made_of_its_own_bytes",),
+    ),
+    Mutant(
+        "a body of just the limit is refused when unpacked", "bound", "serve/wire.py",
+        "if len(plain) > limit:", "if len(plain) >= limit:",
+        ("test_serve_wire.py::test_inflate",),
+    ),
+    Mutant(
+        "a request without rows is let in", "bound", "serve/wire.py",
+        "min(rows) < 1", "min(rows) < 0",
+        ("test_serve_wire.py::test_malformed_request_is_a_400_in_one_sentence",),
+    ),
+    Mutant(
+        "sums of seconds are in milliseconds", "unit", "serve/counters.py",
+        'counts["ns"] / 1e9', 'counts["ns"] / 1e6',
+        ("test_serve_counters.py",),
+    ),
+    Mutant(
+        "batches are counted without the lock", "lock", "serve/counters.py",
+        "        with self._lock:\n            self._last_ms = time.time_ns()",
+        "        if True:\n            self._last_ms = time.time_ns()",
+        ("test_serve_counters.py::test_a_reader_sees_all_of_a_batch_or_nothing_of_it",),
+    ),
+    Mutant(
+        "a batch's time counts once, not for each request", "factor", "serve/counters.py",
+        "histogram.ns += ns * requests", "histogram.ns += ns",
+        ("test_serve_counters.py::test_batches_and_answers_in_tritons_form",),
+    ),
+    Mutant(
+        "parity holds where either figure is within its tolerance", "bound", "serve/parity.py",
+        "<= error and self.cosine", "<= error or self.cosine",
+        ("test_serve_parity.py",),
+    ),
+    Mutant(
+        "of two comparisons the better cosine is kept", "pair", "serve/parity.py",
+        "min(one.cosine, other.cosine)", "max(one.cosine, other.cosine)",
+        ("test_serve_parity.py::test_of_two_comparisons_the_worse_figures_are_kept",),
+    ),
+    Mutant(
+        "of several tokens all have to be shown", "bound", "serve/guard.py",
+        "any(compare_digest", "all(compare_digest",
+        ("test_serve_guard.py::test_who_shows_a_token_is_let_in",),
+    ),
+    Mutant(
+        "a websocket needs no token", "leak", "serve/guard.py",
+        'scope["type"] == "lifespan" or', 'scope["type"] != "http" or',
+        ("test_serve_guard.py::test_who_shows_none_is_told_what_is_wanted",),
+    ),
+    Mutant(
+        "a device sample is read twice", "row", "serve/telemetry.py",
+        "max(0, sequence - oldest), None", "max(0, sequence - oldest - 1), None",
+        ("test_serve_telemetry.py::test_each_sample_is_read_once_in_order",),
+    ),
+    Mutant(
+        "samples are written without the lock", "lock", "serve/telemetry.py",
+        "            with self._lock:\n                for sample in samples:",
+        "            if True:\n                for sample in samples:",
+        ("test_serve_telemetry.py::test_a_reader_gets_all_that_a_source_said_or_nothing_of_it",),
+    ),
+    Mutant(
+        "counts of a replica that is gone are lost", "row", "serve/board.py",
+        'add(self._retired[name], found.pop(replica)[1]["counts"])', "found.pop(replica)",
+        ("test_serve_board.py",),
+    ),
+    Mutant(
+        "an endpoint is ready with one replica less", "bound", "serve/board.py",
+        "for report in reports) >= self._replicas", "for report in reports) >= self._replicas - 1",
+        ("test_serve_board.py",),
+    ),
+    Mutant(
+        "a batch keeps the rows of the one before it", "row", "serve/staging.py",
+        "            target[at:] = 0\n", "",
+        ("test_serve_staging.py",),
+    ),
+    Mutant(
+        "who waits for a lock goes on without it", "lock", "serve/weights.py",
+        "            waits()\n            fcntl.flock(held, fcntl.LOCK_EX)\n", "            waits()\n",
+        ("test_serve_artefacts.py::test_two_processes_take_turns",),
+    ),
+    Mutant(
+        "which responses are compared depends on the batches", "bound", "serve/sampling.py",
+        "self._skip -= len(jobs)", "self._skip -= len(jobs) - 1",
+        ("test_serve_sampling.py::test_which_are_kept_does_not_depend_on_how_they_were_batched",),
+    ),
+    Mutant(
+        "what is computed does not wait for what is copied in", "wake", "serve/pipeline.py",
+        "        computing.wait_event(copied_in)\n", "",
+        ("test_serve_pipeline.py::test_a_batch_is_copied_in_on_one_stream_and_computed_on_another_behind_it",),
+    ),
+    Mutant(
+        "the device's milliseconds are taken for microseconds", "unit", "serve/pipeline.py",
+        "elapsed_time(after) * 1e6", "elapsed_time(after) * 1e3",
+        ("test_serve_pipeline.py::test_stages_come_from_the_devices_marks_and_waiting_for_it_is_none_of_them",),
+    ),
+    Mutant(
+        "who asks for an answer in time is told when the device gets to it", "unit", "serve/endpoint.py",
+        "(job.deadline_ns - time.perf_counter_ns()) / 1e9, expire",
+        "(job.deadline_ns - time.perf_counter_ns()) / 1e6, expire",
+        ("test_serve_endpoint.py::test_full_queue_deadline_and_a_client_that_has_gone",),
+    ),
+    Mutant(
+        "an answer is not waited for", "await", "serve/endpoint.py",
+        "            await job.waiter\n", "            _ = job.waiter\n",
+        ("test_serve_endpoint.py::test_inference_in_json_and_in_bytes",),
+    ),
+    Mutant(
+        "a batch that is done does not wake the event loop", "wake", "serve/endpoint.py",
+        "self._loop.call_soon_threadsafe(wake)", "self._loop.call_soon(wake)",
+        ("test_serve_endpoint.py::test_inference_in_json_and_in_bytes",),
+    ),
+    Mutant(
+        "the room of a request is never given back", "leak", "serve/asgi.py",
+        "            finally:\n                share.give_back()", "            finally:\n                pass",
+        ("test_serve_bad_clients.py::test_bodies_that_take_up_all_the_room_are_the_last",),
+    ),
+    Mutant(
+        "millijoules are taken for microjoules", "unit", "serve/nvml.py",
+        "nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3", "nvmlDeviceGetTotalEnergyConsumption(handle) / 1e6",
+        ("test_serve_nvml.py::test_every_field_is_what_the_gpu_says",),
+    ),
+    Mutant(
+        "the other hosts are not looked for", "await", "serve/fleet.py",
+        'after its part of the cursor."""\n        await self._refresh()',
+        'after its part of the cursor."""\n        self._refresh()',
+        ("test_serve_fleet.py::test_each_host_s_samples_come_once",),
+    ),
+    Mutant(
+        "an output is overwritten under its reader", "row", "serve/runner.py",
+        "(tensor.clone() if self._buffers.holds(tensor) else tensor).numpy()", "tensor.numpy()",
+        ("test_serve_runner.py::test_outputs_that_are_inputs_do_not_change_under_their_reader",),
+    ),
+    Mutant(
+        "the mean of a picture is added, not taken off", "sign", "serve/image.py",
+        "-torch.tensor(MEAN)", "torch.tensor(MEAN)",
+        ("test_serve_models.py::test_bytes_are_normalised_by_the_module_which_has_the_weights_of_the_other",),
+    ),
+)
+
+LOADTEST = (
+    Mutant(
+        "the last arrival of a schedule is missing", "row", "loadtest/engine/arrivals.py",
+        "np.arange(np.ceil(rate_rps * seconds))", "np.arange(np.floor(rate_rps * seconds))",
+        ("test_loadtest_arrivals.py::test_constant_of_a_count_that_is_not_whole_keeps_the_last_arrival",),
+    ),
+    Mutant(
+        "a sine begins by falling", "sign", "loadtest/engine/arrivals.py",
+        "times + depth / turn *", "times - depth / turn *",
+        ("test_loadtest_arrivals.py",),
+    ),
+    Mutant(
+        "the first arrival of a random schedule is missing", "row", "loadtest/engine/arrivals.py",
+        "at_s[at_s < seconds]", "at_s[at_s < seconds][1:]",
+        ("test_loadtest_arrivals.py::test_a_shape_that_changes_nothing_gives_the_plain_grid",),
+    ),
+    Mutant(
+        "a step's arrivals count from its block's start", "unit", "loadtest/engine/arrivals.py",
+        "from_ns + offset", "offset",
+        ("test_loadtest_arrivals.py::test_a_share_begins_where_its_step_does",),
+    ),
+    Mutant(
+        "latency counts from when a request was sent", "pair", "loadtest/engine/driver.py",
+        "                to_wall(due),\n", "                to_wall(answer.sent_ns),\n",
+        ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
+    ),
+    Mutant(
+        "each process may have as many under way as all together", "factor", "loadtest/engine/driver.py",
+        "max(1, self._max_in_flight // order.count)", "max(1, self._max_in_flight)",
+        ("test_loadtest_selfcheck.py::test_each_of_two_processes_has_half_of_what_may_be_under_way",),
+    ),
+    Mutant(
+        "one request more than allowed is under way", "bound", "loadtest/engine/driver.py",
+        "if len(self._in_flight) >= most:", "if len(self._in_flight) > most:",
+        ("test_loadtest_run.py::test_failures_timeouts_and_drops_are_rows",),
+    ),
+    Mutant(
+        "every process sends all of a closed loop", "row", "loadtest/engine/driver.py",
+        "iter(range(order.index, step.requests or 1 << 62, order.count))", "iter(range(0, step.requests or 1 << 62))",
+        ("test_loadtest_modes.py::test_two_workers_share_a_closed_loop",),
+    ),
+    Mutant(
+        "what is under way at the end is not waited for", "await", "loadtest/engine/driver.py",
+        "                self._in_flight.join()\n", "",
+        ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
+    ),
+    Mutant(
+        "the rows since the last flush are dropped", "row", "loadtest/engine/driver.py",
+        "            self._flush()\n            self._report(", "            self._report(",
+        ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
+    ),
+    Mutant(
+        "rows beyond the last whole chunk stay behind", "row", "loadtest/engine/recorder.py",
+        "    def flush(self) -> None:\n        self._convert()\n", "    def flush(self) -> None:\n",
+        ("test_loadtest_recorder.py",),
+    ),
+    Mutant(
+        "half a batch stays at the end of a segment", "row", "loadtest/engine/recorder.py",
+        "            self._file.truncate(self._size)\n", "",
+        ("test_loadtest_soak.py::test_a_batch_that_a_full_disk_took_a_part_of_is_taken_back",),
+    ),
+    Mutant(
+        "overload speaks for a higher knee", "sign", "loadtest/engine/search.py",
+        "-4 * (odds", "4 * (odds",
+        (
+            "test_loadtest_search.py::test_a_cliff_is_bisected",
+            "test_loadtest_search.py::test_a_start_above_the_limit_falls_first",
+        ),
+    ),
+    Mutant(
+        "an objective kept at the interval's end is no contradiction", "bound", "loadtest/engine/search.py",
+        "if good and outcome.rate >= high", "if good and outcome.rate > high",
+        ("test_loadtest_search.py::test_an_objective_that_is_kept_at_the_upper_end_contradicts_the_interval",),
+    ),
+    Mutant(
+        "the last of a range of rates is missing", "row", "loadtest/engine/scenario.py",
+        "int((last - first) / step + 1e-9) + 1)", "int((last - first) / step + 1e-9))",
+        ("test_loadtest_scenario.py::test_rates",),
+    ),
+    Mutant(
+        "settle time may be all of a step", "bound", "loadtest/engine/scenario.py",
+        "if options.settle_seconds >= getattr(options, length):",
+        "if options.settle_seconds > getattr(options, length):",
+        ("test_loadtest_scenario.py",),
+    ),
+    Mutant(
+        "a search is for the other side of the percentile", "sign", "loadtest/engine/scenario.py",
+        "Objective(slo[1], 1 - slo[0] / 100)", "Objective(slo[1], slo[0] / 100)",
+        ("test_loadtest_scenario.py::test_a_search_is_for_the_share_that_may_miss",),
+    ),
+    Mutant(
+        "each of several endpoints gets the whole rate", "factor", "loadtest/engine/plan.py",
+        "plan.step(name, level / len(endpoints), seed)", "plan.step(name, level, seed)",
+        ("test_loadtest_scenario.py::test_mixed_drives_both_at_once_at_half_the_rate",),
+    ),
+    Mutant(
+        "the parts of a spike begin together", "factor", "loadtest/engine/plan.py",
+        "start_s=part * seconds", "start_s=0.0 * seconds",
+        ("test_loadtest_scenario.py::test_a_spike_is_one_block_without_a_pause",),
+    ),
+    Mutant(
+        "variants always have the same order", "pair", "loadtest/engine/plan.py",
+        "order = order[::-1] if number % 2", "order = order if number % 2",
+        ("test_loadtest_scenario.py::test_a_b_is_balanced_random_and_shows_its_noise",),
+    ),
+    Mutant(
+        "a clock's offset is half the round trip", "sign", "loadtest/engine/clock.py",
+        "((t2 - t1) + (t3 - t4)) // 2", "((t2 - t1) - (t3 - t4)) // 2",
+        ("test_loadtest_clock.py",),
+    ),
+    Mutant(
+        "a clock is said to be surer than it is", "factor", "loadtest/engine/clock.py",
+        "+ max(trip, 0) / 2 for", "+ max(trip, 0) / 8 for",
+        ("test_loadtest_clock.py",),
+    ),
+    Mutant(
+        "a worker's own clock is set the wrong way", "sign", "loadtest/engine/clock.py",
+        "Base(self.anchor_ns - offset_ns)", "Base(self.anchor_ns + offset_ns)",
+        ("test_loadtest_clock.py",),
+    ),
+    Mutant(
+        "a token in a refusal is kept", "leak", "loadtest/engine/client.py",
+        "if status >= 400:", "if status >= 500:",
+        (
+            "test_loadtest_secrets.py::test_who_has_no_token_or_a_wrong_one_is_told_so_in_one_sentence",
+            "test_loadtest_secrets.py::test_a_run_is_let_in_everywhere_and_keeps_no_secret",
+        ),
+    ),
+    Mutant(
+        "a chunk's end is taken for a part of it", "bound", "loadtest/engine/http.py",
+        "data[end + 2 : whole - 2]", "data[end + 2 : whole]",
+        ("test_loadtest_http.py",),
+    ),
+    Mutant(
+        "a connection that was closed is used again", "sign", "loadtest/engine/http.py",
+        "    except OSError:\n        pass\n    return False", "    except OSError:\n        pass\n    return True",
+        ("test_loadtest_http.py::test_a_connection_that_was_closed_meanwhile_costs_nothing",),
+    ),
+    Mutant(
+        "failures are lost where histograms are put together", "row", "loadtest/engine/histogram.py",
+        "        self.infinite += other.infinite\n", "",
+        ("test_loadtest_board.py::test_histograms_put_together_are_that_of_all",),
+    ),
+    Mutant(
+        "a percentile among the failures is finite", "bound", "loadtest/engine/histogram.py",
+        "rank >= self.finite", "rank > self.finite",
+        ("test_loadtest_board.py::test_what_never_ended_is_infinite_in_a_histogram",),
+    ),
+    Mutant(
+        "a step's latency while it runs is from when it was sent", "pair", "loadtest/engine/live.py",
+        "(done - intended) / 1e6\n", "(done - sent) / 1e6\n",
+        ("test_loadtest_board.py", "test_loadtest_live.py"),
+    ),
+    Mutant(
+        "arrivals that were dropped count as failed too", "row", "loadtest/engine/live.py",
+        "failed = over.infinite - self.dropped", "failed = over.infinite",
+        ("test_loadtest_board.py::test_failures_drops_and_lateness_are_counted_by_second_and_so_far",),
+    ),
+    Mutant(
+        "rows that come late are in no second", "row", "loadtest/engine/live.py",
+        "np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second)", "((over_ns - self._origin_ns) // 1e9)",
+        ("test_loadtest_board.py",),
+    ),
+    Mutant(
+        "what was due before a kill is not lost, what was due later is", "sign", "loadtest/engine/resumption.py",
+        "due_ns < until_ns", "due_ns > until_ns",
+        ("test_loadtest_soak.py::test_what_was_due_and_has_no_row_is_lost",),
+    ),
+    Mutant(
+        "a minute is told before its answers are there", "bound", "loadtest/engine/minutes.py",
+        "minute.end_ns + self._after_ns < now_ns", "minute.end_ns < now_ns",
+        ("test_loadtest_soak.py::test_minutes_count_every_arrival_once_and_end_with_their_chapter",),
+    ),
+    Mutant(
+        "minutes of a timer are its hours", "pair", "loadtest/engine/schedule.py",
+        "minute, hour, day, month, weekday = (", "hour, minute, day, month, weekday = (",
+        ("test_loadtest_soak.py::test_a_cron_line_in_the_words_of_systemd",),
+    ),
+    Mutant(
+        "chapters that missed the objective need not be in a row", "row", "loadtest/engine/stop.py",
+        "            self._missed[endpoint] = 0\n", "",
+        ("test_loadtest_soak.py::test_an_objective_missed_three_chapters_in_a_row_ends_it",),
+    ),
+    Mutant(
+        "what went down with a load process is not counted", "row", "loadtest/engine/folder.py",
+        'totals["lost"] += max(0, scheduled - self._rows)', 'totals["lost"] += 0',
+        ("test_loadtest_run.py::test_a_worker_that_dies_is_an_event_and_its_share_is_counted_as_lost",),
+    ),
+    Mutant(
+        "what writes to the folder is interrupted by itself", "lock", "loadtest/engine/folder.py",
+        "        if self._writing:", "        if False:",
+        ("test_loadtest_soak.py::test_rows_wait_in_memory_while_the_disk_is_full_and_none_is_lost",),
+    ),
+    Mutant(
+        "rows are deleted a thousand times too early", "unit", "loadtest/engine/folder.py",
+        "now_ns - keep_s * 1e9", "now_ns - keep_s * 1e6",
+        ("test_loadtest_soak.py::test_the_oldest_rows_are_deleted_and_the_ledger_knows_of_them",),
+    ),
+    Mutant(
+        "a trace's microseconds are milliseconds", "unit", "loadtest/engine/trace.py",
+        '"us": 1_000,', '"us": 1_000_000,',
+        ("test_loadtest_trace.py::test_parquet_of_numbers_and_of_dates",),
+    ),
+    Mutant(
+        "a lost process owes arrivals of steps that had not begun", "sign", "loadtest/engine/dispatch.py",
+        "elapsed - int(step.start_s * 1e9)", "elapsed + int(step.start_s * 1e9)",
+        ("test_loadtest_scenario.py::test_a_process_that_is_lost_owes_what_was_due_of_each_part",),
+    ),
+)
+
+ANALYSIS = (
+    Mutant(
+        "failures count as achieved", "row", "analysis/steps.py",
+        "achieved_rps=successes / seconds,", "achieved_rps=n / seconds,",
+        ("test_analysis_steps.py::test_every_figure_of_a_step_equals_the_truth",),
+    ),
+    Mutant(
+        "energy is shared with what failed", "factor", "analysis/steps.py",
+        "joules_per_request=joules / successes if", "joules_per_request=joules / n if",
+        ("test_analysis_truth.py::test_every_figure_of_a_step_is_the_truth",),
+    ),
+    Mutant(
+        "a shared device's energy is told against the others' alone", "factor", "analysis/steps.py",
+        "share = own / all_of_them", "share = own / (all_of_them - own)",
+        ("test_analysis_steps.py::test_two_endpoints_at_once_have_their_own_rows_and_share_energy_by_compute_time",),
+    ),
+    Mutant(
+        "an arrival at the end of a window is inside", "bound", "analysis/kernel.py",
+        "start <= begun < end", "start <= begun <= end",
+        ("test_analysis_steps.py::test_an_arrival_at_the_end_of_a_window_is_outside",),
+    ),
+    Mutant(
+        "latency of the report counts from when it was sent", "pair", "analysis/kernel.py",
+        "latency_ms = (done_ns - begun) * 1e-6", "latency_ms = (done_ns - sent_ns) * 1e-6",
+        ("test_analysis_tally.py::test_a_step_is_what_pandas_says",),
+    ),
+    Mutant(
+        "what takes just the objective's time is over it", "bound", "analysis/kernel.py",
+        "done_ns - begun > limits_ns[limit]", "done_ns - begun >= limits_ns[limit]",
+        ("test_analysis_steps.py::test_what_takes_just_the_time_of_the_objective_is_in_time",),
+    ),
+    Mutant(
+        "of two device samples the farther one is taken", "sign", "analysis/kernel.py",
+        "if gap_after < gap_before:", "if gap_after > gap_before:",
+        ("test_analysis_tally.py::test_the_state_that_requests_saw_is_that_of_the_joined_rows",),
+    ),
+    Mutant(
+        "lateness is held against microseconds", "unit", "analysis/order.py",
+        "np.count_nonzero(late > limit * 1e6)", "np.count_nonzero(late > limit * 1e3)",
+        ("test_analysis_steps.py::test_lateness_counts_from_one_millisecond_or_five_percent_of_the_service",),
+    ),
+    Mutant(
+        "a repeated value is found one rank too late", "bound", "analysis/order.py",
+        'np.searchsorted(held, wanted - before, side="right")', 'np.searchsorted(held, wanted - before, side="left")',
+        (
+            "test_analysis_tally.py::test_order_statistics_by_passes_are_exact",
+            "test_analysis_tally.py::test_what_is_not_kept_is_found_by_more_passes",
+        ),
+    ),
+    Mutant(
+        "a percentile is the next lower value", "bound", "analysis/stats.py",
+        "return math.ceil((n - 1) * (percent / 100))", "return math.floor((n - 1) * (percent / 100))",
+        ("test_analysis_stats.py::test_a_rank_is_numpys",),
+    ),
+    Mutant(
+        "the upper end of an interval is too low", "bound", "analysis/sketch.py",
+        "special.betaincinv(hits + 1, n_eff - hits, 1 - tail)", "special.betaincinv(hits, n_eff - hits + 1, 1 - tail)",
+        ("test_analysis_sketch.py::test_ranks_are_binomial_ones_of_the_effective_size",),
+    ),
+    Mutant(
+        "the ends of an interval change places", "pair", "analysis/sketch.py",
+        "(quantile(sketch, found[0]), quantile(sketch, found[1]))",
+        "(quantile(sketch, found[1]), quantile(sketch, found[0]))",
+        (
+            "test_analysis_sketch.py::test_the_smallest_visible_change_is_2_8_errors",
+            "test_analysis_sketch.py::test_intervals_of_independent_latencies_cover",
+        ),
+    ),
+    Mutant(
+        "what shared arrivals did to both adds up", "sign", "analysis/sketch.py",
+        "- 2 * shared *", "+ 2 * shared *",
+        ("test_analysis_sketch.py::test_what_shared_arrivals_do_to_both_cancels",),
+    ),
+    Mutant(
+        "many comparisons are each made at the level of one", "factor", "analysis/sketch.py",
+        "LEVEL / (of - k)", "LEVEL",
+        ("test_analysis_sketch.py::test_the_same_twice_is_seldom_called_different",),
+    ),
+    Mutant(
+        "a request has the device's state at its end", "pair", "analysis/join.py",
+        "sent + (done - sent) // 2, done)", "done, done)",
+        ("test_analysis_join.py",),
+    ),
+    Mutant(
+        "a sample just a period away is too far", "bound", "analysis/join.py",
+        "<= track.period_ns", "< track.period_ns",
+        ("test_analysis_join.py::test_a_sample_just_a_period_away_still_counts",),
+    ),
+    Mutant(
+        "energy of a window with a gap at its edge is too little", "factor", "analysis/devices.py",
+        "return used * (end_ns - start_ns) / float(edges[1] - edges[0])", "return used",
+        ("test_analysis_devices.py::test_a_gap_at_the_edge_is_filled_where_there_is_a_counter_too",),
+    ),
+    Mutant(
+        "idle power is added to energy", "sign", "analysis/devices.py",
+        "joules - total_idle_w * length_s", "joules + total_idle_w * length_s",
+        ("test_analysis_steps.py::test_energy_of_a_step_is_the_integral_and_net_of_idle",),
+    ),
+    Mutant(
+        "a device's clock is set the wrong way", "sign", "analysis/devices.py",
+        'time_ns - int(entry.get("offset_ns") or 0)', 'time_ns + int(entry.get("offset_ns") or 0)',
+        ("test_analysis_devices.py::test_clocks_are_aligned",),
+    ),
+    Mutant(
+        "a rate above one that missed counts as kept", "bound", "analysis/capacity.py",
+        "if answer and (high is None or rate < high)", "if answer",
+        ("test_analysis_capacity.py::test_a_rate_that_meets_it_above_one_that_missed_does_not_count",),
+    ),
+    Mutant(
+        "a ratio is b over a", "pair", "analysis/compare.py",
+        "(math.log(one / other), sketch.ratio", "(math.log(other / one), sketch.ratio",
+        ("test_analysis_compare.py::test_the_ratio_is_a_over_b_with_eager_as_a",),
+    ),
+    Mutant(
+        "the share of errors that is just allowed is too much", "bound", "analysis/verdict.py",
+        "failed / n <= slo.max_error_rate", "failed / n < slo.max_error_rate",
+        ("test_analysis_verdict.py",),
+    ),
+    Mutant(
+        "a run that cannot say in one place has not failed in another", "pair", "analysis/verdict.py",
+        "verdict = FAIL if FAIL in answers else INCONCLUSIVE if INCONCLUSIVE in answers else PASS",
+        "verdict = INCONCLUSIVE if INCONCLUSIVE in answers else FAIL if FAIL in answers else PASS",
+        ("test_analysis_verdict.py",),
+    ),
+    Mutant(
+        "what is unknown hides a miss", "pair", "analysis/verdict.py",
+        "False if False in found else None if None in found else True",
+        "None if None in found else False if False in found else True",
+        ("test_analysis_verdict.py::test_what_is_missed_is_missed_whatever_else_is_unknown",),
+    ),
+    Mutant(
+        "an unbroken ledger is broken where rows are missing", "sign", "analysis/verdict.py",
+        "scheduled != rows.rows + gone", "scheduled < rows.rows + gone",
+        ("test_analysis_verdict.py::test_a_broken_ledger_makes_the_run_invalid",),
+    ),
+    Mutant(
+        "hours of a soak are minutes", "unit", "analysis/soak.py",
+        "hours = looked.line.seconds / 3600", "hours = looked.line.seconds / 60",
+        ("test_analysis_soak.py::test_a_clean_soak_has_no_finding_and_passes",),
+    ),
+    Mutant(
+        "a trend is by block where it should be by cell", "unit", "analysis/drift.py",
+        "amount, error = amount / size, error / size", "amount, error = amount / 1, error / 1",
+        ("test_analysis_drift.py::test_a_leak_is_found_with_its_start_and_a_smaller_noise_is_not_believed",),
+    ),
+    Mutant(
+        "of two replicas the fuller one gets the request", "sign", "analysis/simulate_kernel.py",
+        "if y.waiting + y.running < x.waiting + x.running:", "if y.waiting + y.running > x.waiting + x.running:",
+        ("test_analysis_simulate.py::test_every_request_takes_as_long_as_in_a_plain_simulation",),
+    ),
+    Mutant(
+        "a simulated queue takes one request more", "bound", "analysis/simulate_kernel.py",
+        "x.waiting >= w.queue", "x.waiting > w.queue",
+        ("test_analysis_simulate.py::test_a_full_queue_refuses_and_a_lost_replica_loses_what_it_holds",),
+    ),
+    Mutant(
+        "of the plans the one that cannot be trusted is chosen", "sign", "analysis/plan.py",
+        "return not answer.trusted, money", "return answer.trusted, money",
+        ("test_analysis_plan.py::test_the_cheapest_is_chosen_of_those_that_can_be_trusted",),
+    ),
+    Mutant(
+        "an objective in milliseconds is taken for seconds", "unit", "analysis/sizing.py",
+        "return self.slo.latency_ms / 1000", "return self.slo.latency_ms",
+        ("test_analysis_sizing.py",),
+    ),
+    Mutant(
+        "one replica less is enough by theory", "bound", "analysis/sizing.py",
+        "+ 1e-9) + 1", "+ 1e-9)",
+        ("test_analysis_sizing.py",),
+    ),
+    Mutant(
+        "rows that were announced and are gone are not missed", "sign", "analysis/store.py",
+        "sum(max(0, rows - stored.held.get(name, 0)) for", "sum(max(0, stored.held.get(name, 0) - rows) for",
+        ("test_analysis_store.py", "test_analysis_verdict.py::test_missing_rows_are_a_flaw_missing_samples_a_note"),
+    ),
+    Mutant(
+        "a row is lost between two row groups", "row", "analysis/tables.py",
+        "held = [whole.slice(PART_ROWS)]", "held = [whole.slice(PART_ROWS + 1)]",
+        ("test_analysis_tally.py::test_sealing_writes_row_groups_of_full_size_from_segments_of_any",),
+    ),
+    Mutant(
+        "rows that are sealed already are read once more", "row", "analysis/tables.py",
+        "fresh = list(_pieces(path, sizes, known))", "fresh = list(_pieces(path, sizes, 0))",
+        ("test_loadtest_soak.py::test_a_segment_that_is_there_twice_for_a_moment_counts_once",),
+    ),
+    Mutant(
+        "the exported seconds are milliseconds", "unit", "analysis/export.py",
+        '_PER_UNIT = {"ms": 1e3,', '_PER_UNIT = {"ms": 1.0,',
+        ("test_analysis_export.py::test_openmetrics_has_the_figures_of_the_report_in_base_units",),
+    ),
+    Mutant(
+        "a million requests cost as much as those of a minute", "unit", "analysis/prices.py",
+        "per_hour / (mean_rps * 3600) * 1e6", "per_hour / (mean_rps * 60) * 1e6",
+        ("test_analysis_prices.py::test_a_bill_by_hand",),
+    ),
+    Mutant(
+        "charts stand on their heads", "sign", "analysis/report/axes.py",
+        "round(self.height * (1 - self.y(value)), 1)", "round(self.height * self.y(value), 1)",
+        (
+            "test_analysis_report.py::test_more_stands_higher",
+            "test_analysis_plot.py::test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers",
+        ),
+    ),
+    Mutant(
+        "memory is drawn in MiB and called GiB", "unit", "analysis/report/energy.py",
+        "2.0**30", "2.0**20",
+        ("test_analysis_report_charts.py::test_energy_is_drawn_as_the_table_has_it",),
+    ),
+    Mutant(
+        "waiting at the client is never seen", "sign", "analysis/breakdown.py",
+        "max(0.0, latency - service)", "max(0.0, service - latency)",
+        ("test_analysis_breakdown.py",),
+    ),
+    Mutant(
+        "a replica counts as idle while it computes", "row", "analysis/batches.py",
+        "found[1:] = (self.begun_s + self.stages_s)[:-1]", "found[1:] = self.begun_s[:-1]",
+        (
+            "test_analysis_calibrate.py::test_occupation_is_the_time_between_two_begins_while_somebody_waited",
+            "test_analysis_calibrate.py::test_a_replica_that_was_idle_takes_longer",
+        ),
+    ),
+    Mutant(
+        "requests under way are those that are answered", "sign", "analysis/tally.py",
+        "- (sent_at - done_at)", "+ (sent_at - done_at)",
+        ("test_analysis_tally.py", "test_analysis_stats.py::test_growth_is_what_arrives_but_is_not_served"),
+    ),
+    Mutant(
+        "the time line ends before the run does", "row", "analysis/timeline.py",
+        "-int(-self.seconds // self.slice_s)", "int(self.seconds // self.slice_s)",
+        ("test_analysis_soak.py::test_a_clean_soak_has_no_finding_and_passes",),
+    ),
+    Mutant(
+        "settle time counts as driven", "row", "analysis/series.py",
+        "    found[settling > 0] = 0.0\n", "",
+        ("test_analysis_calm.py::test_the_minutes_of_a_fault_are_looked_at_by_nobody_else",),
+    ),
+    Mutant(
+        "only the time of planned faults is judged", "sign", "analysis/calm.py",
+        "whole.where(~inside(", "whole.where(inside(",
+        ("test_analysis_calm.py::test_an_outage_that_was_planned_leaves_the_objective_to_the_rest",),
+    ),
+    Mutant(
+        "a change is base over new", "pair", "analysis/change.py",
+        "list(zip(new, base, strict=False))", "list(zip(base, new, strict=False))",
+        ("test_analysis_change.py::test_a_change_is_new_over_base",),
+    ),
+    Mutant(
+        "an objective of errors is a share, not percent", "unit", "analysis/records.py",
+        'found["max_error_rate"] = number / 100', 'found["max_error_rate"] = number',
+        ("test_analysis_records.py::test_an_objective_is_read_and_written_back",),
+    ),
+)
+
+COMMAND = (
+    Mutant(
+        "misuse ends as a missed objective does", "pair", "headroom.py",
+        '    click.echo(f"headroom: {sentence}", err=True)\n    raise SystemExit(2)',
+        '    click.echo(f"headroom: {sentence}", err=True)\n    raise SystemExit(1)',
+        ("test_headroom.py::test_bad_input_is_one_sentence_and_exit_2",),
+    ),
+    Mutant(
+        "a report always ends with 0", "bound", "headroom.py",
+        'return EXIT_CODES[found["verdict"]]', "return 0",
+        (
+            "test_headroom_report.py::test_the_exit_code_is_that_of_the_verdict",
+            "test_headroom.py::test_a_stopped_run_keeps_what_there_is_and_reports_it",
+        ),
+    ),
+    Mutant(
+        "runs are compared the wrong way round", "pair", "headroom.py",
+        "change.changes(first, run)", "change.changes(run, first)",
+        ("test_analysis_change.py::test_exit_codes_of_the_command",),
+    ),
+)
+# fmt: on
+
+MUTANTS = (*SERVE, *LOADTEST, *ANALYSIS, *COMMAND)
+
+
+# ---- a copy of the tree
+
+
+def files(tree: Path) -> list[Path]:
+    """What belongs to a checkout, relative to it: no build, no run, no environment."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=tree, capture_output=True, check=True, text=True,
+    )  # fmt: skip
+    return [path for name in sorted(set(listed.stdout.split("\0"))) if name and (tree / (path := Path(name))).is_file()]
+
+
+def copied(tree: Path, into: Path) -> Path:
+    for path in files(tree):
+        (into / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(tree / path, into / path)
+    # tests that ask git for the files find them
+    subprocess.run(["git", "init", "-q"], cwd=into, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=into, check=True)
+    return into
+
+
+def environment(copy: Path) -> dict[str, str]:
+    """The copy's packages come before those that are installed."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(copy), str(copy / "tests")])}
+
+
+def check_imports(copy: Path) -> None:
+    code = f"import {', '.join(PACKAGES)}\nfor found in ({', '.join(PACKAGES)}): print(found.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=copy, env=environment(copy), capture_output=True, check=True, text=True
+    )
+    for path in map(Path, found.stdout.split()):
+        if copy not in path.parents:
+            raise SystemExit(f"{path} is imported, not the copy in {copy}")
+
+
+@contextmanager
+def changed(copy: Path, mutant: Mutant, number: int) -> Iterator[None]:
+    """Python and numba know a changed file by its length and its second, so each change has a second of its own."""
+    path = copy / mutant.path
+    before, stat = path.read_text(encoding="utf-8"), path.stat()
+    path.write_text(before.replace(mutant.old, mutant.new), encoding="utf-8")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + (number + 1) * 10**10))
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="utf-8")
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+# ---- its tests
+
+
+def words(tree: Path, mutant: Mutant, whole: bool) -> tuple[str, ...]:
+    """For pytest; a test that the tree does not have under this name stands for its file."""
+    found = []
+    for word in mutant.tests:
+        name, _, function = word.partition("::")
+        path = tree / "tests" / name
+        if path.is_file():
+            known = function and re.search(rf"^def {re.escape(function)}\(", path.read_text(encoding="utf-8"), re.M)
+            found.append(f"tests/{word}" if known and not whole else f"tests/{name}")
+    return tuple(dict.fromkeys(found))
+
+
+def run(copy: Path, tests: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+    """(exit code, what was printed); no exit code where the time limit came first."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=copy, env=environment(copy), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True, text=True, errors="replace",
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=limit_s)
+        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # so that its fixtures end what they started
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=20)
+        return None, ""
+    finally:
+        with suppress(ProcessLookupError):  # what a test left behind, in its own session
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def first_failure(code: int | None, said: str) -> str:
+    if code is None:
+        return "time limit"
+    failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", said, re.M)
+    return failed[1] if failed else f"exit code {code}"
+
+
+def unchanged(copy: Path, tests: Sequence[str]) -> float:
+    """How long they take; ends the program where they do not pass as they are, or none is run."""
+    began_s = time.monotonic()
+    code, said = run(copy, tests, 1200)
+    if code != 0 or not re.search(r"\b\d+ passed", said):
+        raise SystemExit(f"{' '.join(tests)} should pass without a change:\n{said[-3000:]}")
+    return time.monotonic() - began_s
+
+
+def tried(copy: Path, mutant: Mutant, number: int, tests: Sequence[str], usual_s: float) -> Outcome:
+    text = (copy / mutant.path).read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        return Outcome(mutant, 0, False, "its place is not there", 0.0)
+    line, began_s = text[: text.index(mutant.old)].count("\n") + 1, time.monotonic()
+    with changed(copy, mutant, number):
+        code, said = run(copy, tests, max(SHORTEST_S, LONGER * usual_s))
+    # 4 and 5: pytest was asked for what is not there
+    caught = code not in (0, 4, 5)
+    by = first_failure(code, said) if caught else "nothing" if code == 0 else f"pytest ended with {code}"
+    return Outcome(mutant, line, caught, by, time.monotonic() - began_s)
+
+
+# ---- the program
+
+
+def table(found: Sequence[Outcome]) -> str:
+    rows = [("change", "kind", "place", "caught by")]
+    rows += [
+        (
+            one.mutant.name,
+            one.mutant.kind,
+            f"{one.mutant.path}:{one.line}",
+            one.by if one.caught else f"NOTHING ({one.by})",
+        )
+        for one in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]) for row in rows
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--only", default="", metavar="TEXT", help="those whose name, kind, path or tests hold this")
+    parser.add_argument("--jobs", type=int, default=1, help="copies that are worked in side by side")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome there too")
+    parser.add_argument("--whole", action="store_true", help="the whole files of the named tests")
+    given = parser.parse_args()
+    tree, began_s = given.tree.resolve(), time.monotonic()
+    chosen = [one for one in MUTANTS if given.only in " ".join((one.name, one.kind, one.path, *one.tests))]
+    if not chosen:
+        parser.error(f"no change has '{given.only}' in it")
+    asked = {one: words(tree, one, given.whole) for one in chosen}
+    if missing := [one.name for one, tests in asked.items() if not tests]:
+        parser.error(f"none of its tests is in {tree}: {missing[0]}")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(given.jobs):
+            copy = copied(tree, Path(scratch).resolve() / str(number))
+            check_imports(copy)
+            free.put(copy)
+
+        @contextmanager
+        def a_copy() -> Iterator[Path]:
+            copy = free.get()
+            try:
+                yield copy
+            finally:
+                free.put(copy)
+
+        def alone(tests: tuple[str, ...]) -> float:
+            with a_copy() as copy:
+                seconds = unchanged(copy, tests)
+            print(f"{seconds:6.1f} s  unchanged  {' '.join(tests)}", file=sys.stderr, flush=True)
+            return seconds
+
+        def one(number: int) -> Outcome:
+            mutant = chosen[number]
+            with a_copy() as copy:
+                found = tried(copy, mutant, number, asked[mutant], usual_s[asked[mutant]])
+            said = f"caught by {found.by}" if found.caught else f"NOT CAUGHT ({found.by})"
+            print(f"{found.seconds:6.1f} s  {mutant.name}: {said}", file=sys.stderr, flush=True)
+            return found
+
+        with ThreadPoolExecutor(given.jobs) as pool:
+            distinct = list(dict.fromkeys(asked.values()))
+            usual_s = dict(zip(distinct, pool.map(alone, distinct), strict=True))
+            found = list(pool.map(one, range(len(chosen))))
+    survived = [one.mutant.name for one in found if not one.caught]
+    print(table(found))
+    rows = [
+        {**asdict(one), "mutant": one.mutant.name, "kind": one.mutant.kind, "path": one.mutant.path} for one in found
+    ]
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    packages = Counter(one.mutant.package for one in found)
+    seconds = round(time.monotonic() - began_s, 1)
+    print(
+        json.dumps(
+            {
+                "mutants": len(found),
+                "packages": dict(packages),
+                "kinds": dict(Counter(one.mutant.kind for one in found)),
+                "caught": len(found) - len(survived),
+                "survived": survived,
+                "seconds": seconds,
+            }
+        )
+    )
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

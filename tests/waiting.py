@@ -1,0 +1,16 @@
+"""Waits for what must come, as long as a busy machine may take for it; how long it takes is no test's matter."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+def until(look: Callable[[], Found], seconds: float = 60, every_s: float = 0.1) -> Found:
+    """What `look` finds, once that is true of anything."""
+    give_up_s = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < give_up_s, f"waited {seconds:g} s in vain"
+        time.sleep(every_s)
+    return found
