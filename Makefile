@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long lint bench audit clean check-tests test-tests
+.PHONY: help demo check test test-long lint bench bench-quick audit clean check-tests test-tests
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -39,8 +39,6 @@ bench: $(VENV)/.bench  ## all benchmarks, one after the other: tables, a JSON li
 
 bench-quick: $(VENV)/.bench  ## what they say within five minutes
 	@$(BIN)/python tests/bench/run_all.py --quick
-
-.PHONY: bench-quick
 
 audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, so it is no part of `make test`
 	$(BIN)/python .ci/audit.py

@@ -10,6 +10,7 @@ variables that every node needs.
 
 from __future__ import annotations
 
+import atexit
 import csv
 import ctypes
 import os
@@ -98,14 +99,11 @@ if {{ req.hdr(x-request-timeout-seconds) -m len gt 64 }}
 """
 
 
-_claims: list[socket.socket] = []
-"""UDP sockets with the numbers of the ports that were given away, held until this process ends."""
-
-
 def free_port() -> int:
     """A free port below those that the kernel hands out, of which Ray takes dozens before it listens on ours.
 
-    It is free for seconds until somebody listens there, so it is claimed: no other process is given it meanwhile.
+    It is free for seconds until somebody listens there, so this process claims the UDP port of that number until it
+    ends: no other process is given it meanwhile.
     """
     for port in random.sample(range(20_000, 30_000), 200):
         claim = socket.socket(type=socket.SOCK_DGRAM)
@@ -116,7 +114,7 @@ def free_port() -> int:
         except OSError:
             claim.close()
             continue
-        _claims.append(claim)
+        atexit.register(claim.close)
         return port
     raise RuntimeError("no port between 20000 and 30000 is free")
 

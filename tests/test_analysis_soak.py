@@ -65,7 +65,7 @@ def test_a_clean_soak_has_no_finding_and_passes(tmp_path: Path) -> None:
     assert found.processes[0].open_files_most == 40
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_a_jump_of_p99_is_found_with_what_was_beside_it(tmp_path: Path, seed: int) -> None:
     folder = write(tmp_path / "run", Truth(latency=after(3.2, 1.15)), seed)
     append_event(folder, "replica_lost", time_ns=START_NS + round(3.2 * HOUR_NS), replica="r-7")
@@ -226,7 +226,7 @@ def daily(step: float = 1.0) -> Truth:
     return Truth(hours=3.0, rate=20.0, daily=(0.5, 5400.0), latency=latency)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_what_follows_the_rate_is_no_finding_and_a_jump_on_top_of_it_is(tmp_path: Path, seed: int) -> None:
     """How often it is wrong: tests/bench/soak_findings.py."""
     clean = soaked(write(tmp_path / "clean", daily(), seed))

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.served
 
 HOW = ["--rates", "2,3,4,5", "--step-seconds", "3", "--settle-seconds", "0.5", "--max-batch", "1"]
 MODELS = ["mlp", pytest.param("custom_cnn", marks=pytest.mark.long)]
-"""The second takes a minute to compile."""
+OTHER = {"mlp": "traced", "custom_cnn": "compiled"}
+"""Beside eager; that one takes a minute to compile."""
 
 
 def environment(cache):
@@ -45,7 +46,7 @@ def model(request):
 @pytest.fixture(scope="module")
 def run(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, "-m", "headroom", "run", model, *HOW]
+    command = [sys.executable, "-m", "headroom", "run", model, "--variants", f"eager,{OTHER[model]}", *HOW]
     command += ["--run-dir", str(folder), "--run-id", "it", "--slo", "p50<5s"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache")
@@ -57,15 +58,17 @@ def run(model, tmp_path_factory):
 
 def test_progress_is_shown_while_models_load_and_steps_run(run, model):
     _, said = run
-    assert re.search(rf"{model}/compiled: (loading|building|warming)", said)  # what is seen of it, a look each 0.25 s
-    assert f"ready: {model}/eager, {model}/compiled at http://127.0.0.1:" in said
+    assert re.search(
+        rf"{model}/{OTHER[model]}: (loading|building|warming)", said
+    )  # what is seen of it, a look each 0.25 s
+    assert f"ready: {model}/eager, {model}/{OTHER[model]} at http://127.0.0.1:" in said
     assert said.count("offered") >= 8
 
 
 def test_every_arrival_of_both_variants_is_there_with_its_stages_and_device(run, model):
     loaded, _ = run
     assert loaded.manifest.status == "complete"
-    assert set(loaded.requests()["endpoint"].unique()) == {f"{model}/eager", f"{model}/compiled"}
+    assert set(loaded.requests()["endpoint"].unique()) == {f"{model}/eager", f"{model}/{OTHER[model]}"}
     assert loaded.manifest.totals["scheduled"] == loaded.manifest.totals["ok"] == len(loaded.requests())
     stages = loaded.requests()[["queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms"]].sum(axis=1)
     assert ((stages - loaded.requests()["server_ms"]).abs() <= 0.05 * loaded.requests()["server_ms"]).all()
@@ -84,10 +87,10 @@ def test_the_report_compares_the_variants_at_four_rates(run, model):
     loaded, _ = run
     report = json.loads((loaded.folder / "report.json").read_text())
     assert len(report["steps"]) == 8
-    assert {(pair["a"], pair["b"]) for pair in report["pairs"]} == {(f"{model}/eager", f"{model}/compiled")}
-    assert {row["endpoint"] for row in report["capacity"]} == {f"{model}/eager", f"{model}/compiled"}
+    assert {(pair["a"], pair["b"]) for pair in report["pairs"]} == {(f"{model}/eager", f"{model}/{OTHER[model]}")}
+    assert {row["endpoint"] for row in report["capacity"]} == {f"{model}/eager", f"{model}/{OTHER[model]}"}
     by_variant = {entry["variant"]: entry["parameters"] for entry in loaded.manifest.endpoints}
-    assert by_variant["eager"]["weights_digest"] == by_variant["compiled"]["weights_digest"]
+    assert by_variant["eager"]["weights_digest"] == by_variant[OTHER[model]]["weights_digest"]
     assert {"torch", "ray", "locust"} <= set(loaded.manifest.versions)
     for name in ("report.html", "report.md", "steps.csv"):
         assert (loaded.folder / name).stat().st_size > 500

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.served
 ROOT = Path(__file__).parents[1]
 RAY, SERVE = "ray.scripts.scripts", "ray.serve.scripts"
 TOKEN = "let-me-in-if-you-can"
-ARGS = ["models=null,mlp", "variants=eager", "replicas=2", "device=cpu"]
+ARGS = ["models=null,mlp", "variants=eager", "device=cpu"]
 
 
 class Cluster:

@@ -61,7 +61,9 @@ def is_loopback(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
-@pytest.mark.parametrize(("host", "way"), [(LOOPBACK, "fast"), ("0.0.0.0", "fast"), ("0.0.0.0", "plain")])
+@pytest.mark.parametrize(
+    ("host", "way"), [(LOOPBACK, "fast"), ("0.0.0.0", "fast"), pytest.param("0.0.0.0", "plain", marks=pytest.mark.long)]
+)
 def test_only_the_port_that_was_asked_for_is_open_beyond_loopback(tmp_path: Path, host: str, way: str) -> None:
     with running(tmp_path, host, way) as (mark, port):
         ours = marked(mark)

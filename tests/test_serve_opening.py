@@ -94,10 +94,10 @@ def test_parity_that_was_kept_is_not_believed_blindly(tmp_path: Path) -> None:
         in_a_thread(lambda: opened(small_net(), replace(right, build=scaled), options(tmp_path)))
 
 
-CPU = [
-    "eager", "compiled", "compiled-default", "compiled-max-autotune-no-cudagraphs", "traced", "scripted", "aot", "onnx",
-    "openvino", "int8", "eager-bf16", "eager-fp16", "eager-amp", "compiled-bf16", "traced-bf16", "onnx-fp16",
-]  # fmt: skip
+QUICK = ["eager", "compiled", "traced", "scripted", "onnx", "openvino", "int8", "eager-bf16", "eager-fp16", "eager-amp"]
+SLOW = ["compiled-default", "compiled-max-autotune-no-cudagraphs", "aot", "compiled-bf16", "traced-bf16", "onnx-fp16"]
+"""What others here have compiled as well, in another mode, precision or package."""
+CPU = [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)]
 
 
 @pytest.mark.parametrize("name", CPU)
