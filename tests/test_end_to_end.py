@@ -58,9 +58,8 @@ def run(model, tmp_path_factory):
 
 def test_progress_is_shown_while_models_load_and_steps_run(run, model):
     _, said = run
-    assert re.search(
-        rf"{model}/{OTHER[model]}: (loading|building|warming)", said
-    )  # what is seen of it, a look each 0.25 s
+    # it is looked at each 0.25 s, so not every stage is seen
+    assert re.search(rf"{model}/{OTHER[model]}: (loading|warming)", said)
     assert f"ready: {model}/eager, {model}/{OTHER[model]} at http://127.0.0.1:" in said
     assert said.count("offered") >= 8
 
