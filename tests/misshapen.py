@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -283,7 +284,7 @@ def elements(draw: Draw) -> tuple[bytes, bool]:
 
 def pressed(draw: Draw) -> tuple[bytes, bool]:
     path, body, headers = right(draw)
-    press = draw.choice([gzip.compress, zlib.compress])
+    press = draw.choice([partial(gzip.compress, mtime=0), zlib.compress])
     encoding = draw.choice(["gzip", "gzip", "deflate", "br", "GZIP", "gzip, gzip"])
     pressed = press(body)
     how = draw.randrange(5)
@@ -296,7 +297,7 @@ def pressed(draw: Draw) -> tuple[bytes, bool]:
     return http(path, pressed, headers | {"content-encoding": encoding}), True
 
 
-BOMBS = [gzip.compress(bytes(1 << 20), 9), gzip.compress(bytes(16 << 20), 9)]
+BOMBS = [gzip.compress(bytes(1 << 20), 9, mtime=0), gzip.compress(bytes(16 << 20), 9, mtime=0)]
 
 
 def bombs(draw: Draw) -> tuple[bytes, bool]:
