@@ -14,10 +14,10 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 	$(BIN)/headroom demo
 
 # linters and tests at once: the type checker has one core, waiting tests leave the other
-check: $(VENV)/.dev  ## linters, types, and every test that needs no server and no browser: three minutes
+check: $(VENV)/.dev  ## linters, types, and every test that needs no server and no browser: about five minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-test: $(VENV)/.dev  ## all of that, live endpoints and browser included: a quarter of an hour
+test: $(VENV)/.dev  ## all of that, live endpoints and browser included: sixteen minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
 test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns
