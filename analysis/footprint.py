@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import theilslopes
 
 if TYPE_CHECKING:
     from analysis.store import Run
@@ -74,6 +73,8 @@ def _growth(told: list[Mapping[str, Any]]) -> tuple[float | None, float | None, 
             least[minute] = min(size, least.get(minute, size))
     if len(least) < LEAST_MINUTES:
         return None, None, None
+    from scipy.stats import theilslopes  # a second to import, which a run without minutes need not wait for
+
     hours, sizes = np.array(list(least)) / 60, np.array(list(least.values()), dtype=np.float64)
     found = theilslopes(sizes, hours)
     rest = sizes - found.slope * hours - found.intercept

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import median_low
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from analysis.records import Slo
 from analysis.scan import Floats
 from analysis.simulate import Fleet, Outage, Outcome
 
+Asked = TypeVarTuple("Asked")
+Found = TypeVar("Found")
 Draw = Callable[[int, int, float], Floats]
 """(count, seed, burstiness) → so many instants in seconds at a rate of one; burstiness is the shape of gamma's gaps:
 1 is Poisson, below it come bursts, and infinity is an even spacing."""
@@ -133,6 +136,11 @@ class Traffic:
     def _drawn(self) -> dict[int, Floats]:
         return {}
 
+    @cached_property
+    def known(self) -> dict[tuple[object, ...], Any]:
+        """What `Sizing` has asked of these arrivals."""
+        return {}
+
     def at(self, rate_rps: float, count: int, seed: int) -> Floats:
         known = self._drawn.get(seed)
         if known is None or len(known) < count:
@@ -142,6 +150,19 @@ class Traffic:
     def burstier(self, factor: float) -> Traffic:
         """With gaps whose variance is so many times as large; an even spacing has none to multiply."""
         return Traffic(self.draw, self.burstiness / factor)
+
+
+def _once(ask: Callable[[Sizing, *Asked], Found]) -> Callable[[Sizing, *Asked], Found]:
+    """Simulated the first time: a plan comes back to fleets and rates that it has had."""
+
+    def known(sizing: Sizing, *args: *Asked) -> Found:
+        key = (ask.__name__, sizing.objective, *sizing.seeds, sizing.sparing, *args)
+        if key not in sizing.traffic.known:
+            sizing.traffic.known[key] = ask(sizing, *args)
+        found: Found = sizing.traffic.known[key]
+        return found
+
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +190,10 @@ class Sizing:
         return replace(self, seeds=self.seeds[:1]) if self.objective.least_arrivals > LONG else self
 
     def read(self, fleet: Fleet, rate_rps: float, seed: int | None = None) -> Reading:
-        seed = self.seeds[0] if seed is None else seed
+        return self._read(fleet, rate_rps, self.seeds[0] if seed is None else seed)
+
+    @_once
+    def _read(self, fleet: Fleet, rate_rps: float, seed: int) -> Reading:
         self.tell(f"{fleet.replicas} replicas at {rate_rps:,.5g}/s")
         arrivals = self.traffic.at(rate_rps, self.count(fleet, rate_rps), seed)
         return self.objective.read(simulate.simulate(arrivals, fleet, seed))
@@ -183,6 +207,7 @@ class Sizing:
         """For most of the seeds."""
         return _most(self.read(fleet, rate_rps, seed).kept for seed in self.seeds)
 
+    @_once
     def alone(self, fleet: Fleet) -> Reading:
         """Requests that never meet another one: no number of replicas makes them faster."""
         service = fleet.service
@@ -193,15 +218,11 @@ class Sizing:
 
     def fewest(self, fleet: Fleet, rate_rps: float, near: int | None = None) -> int | None:
         """The fewest replicas that hold the objective at this rate; None where no number does. `near`: a guess."""
-        least = stable_from(fleet, rate_rps)
-        known: dict[int, bool] = {least - 1: False}
+        least, most = stable_from(fleet, rate_rps), lonely_from(fleet, rate_rps)
 
         def keeps(replicas: int) -> bool:
-            if replicas not in known:
-                known[replicas] = self.read(replace(fleet, replicas=replicas), rate_rps).kept
-            return known[replicas]
+            return replicas >= least and self.read(replace(fleet, replicas=replicas), rate_rps).kept
 
-        most = lonely_from(fleet, rate_rps)
         if self.alone(fleet).kept:
             found = _bracket(keeps, least, most, min(most, max(least, near or least)))
         else:
@@ -237,6 +258,7 @@ class Sizing:
             return replicas
         return next((count for count in range(replicas + 1, most + 1) if agreed(count)), None)
 
+    @_once
     def after_loss(self, fleet: Fleet, rate_rps: float, lost: int, seed: int) -> Reading:
         """From when so many replicas are lost at once, half-way; what they held counts."""
         arrivals = self.traffic.at(rate_rps, 2 * self.count(fleet, rate_rps), seed)
@@ -258,6 +280,7 @@ class Sizing:
         counts = range(replicas + lost, most + 1)
         return next((count for count in counts if self.survives(replace(fleet, replicas=count), rate_rps, lost)), None)
 
+    @_once
     def knee_rps(self, fleet: Fleet) -> float:
         """The highest rate at which this fleet holds the latency, for most of the seeds."""
         self.tell(f"the knee of {fleet.replicas} replicas")

@@ -475,7 +475,7 @@ LOADTEST = (
     Mutant(
         "what went down with a load process is not counted", "row", "loadtest/engine/folder.py",
         'totals["lost"] += max(0, scheduled - self._rows)', 'totals["lost"] += 0',
-        ("test_loadtest_run.py::test_a_worker_that_dies_is_an_event_and_its_share_is_counted_as_lost",),
+        ("test_loadtest_faults.py::test_a_load_process_is_killed_and_its_share_is_counted_as_lost",),
     ),
     Mutant(
         "what writes to the folder is interrupted by itself", "lock", "loadtest/engine/folder.py",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from analysis.calibrate import Calibration
 from analysis.candidates import Variant
@@ -24,10 +27,27 @@ def draw(count: int, seed: int, burstiness: float) -> Floats:
     return np.cumsum(np.random.default_rng(seed).standard_gamma(burstiness, count) / burstiness)
 
 
+@cache
+def traffic(burstiness: float) -> Traffic:
+    """One for all tests of a process, so that what one has had simulated is there for the next."""
+    return Traffic(draw, burstiness)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def roughly() -> Iterator[None]:
+    """For a file that imports it: a tenth of the requests simulated, where their answer is not what is tested."""
+    traffic.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("analysis.sizing.LEAST_BEYOND", 100)
+        yield
+    traffic.cache_clear()
+
+
 def sizing(slo: str = "p99<50ms", burstiness: float = 1.0, **more: Any) -> Sizing:
-    return Sizing(Objective(Slo.parse(slo)), Traffic(draw, burstiness), **more)
+    return Sizing(Objective(Slo.parse(slo)), traffic(burstiness), **more)
 
 
+@cache
 def service(fixed_s: float, each_s: float, most: int = 16) -> Service:
     """Always the same time: so much, and so much more for each request."""
     return Service.steady(fixed_s + each_s * np.arange(most + 1))

@@ -6,13 +6,15 @@ the test that started it, whatever becomes of that.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +26,16 @@ import starts
 from serve.ingress import free_port
 
 START_S = 300
+MARK = "HEADROOM_TEST_MARK"
+"""A variable that names the processes of a server, whoever their parents are."""
 
 
 @dataclass
 class Served:
     url: str
     process: subprocess.Popen[str]
+    mark: str
+    """In the environment of all its processes."""
     lines: list[str] = field(default_factory=list)
     """What the server said while it started, and on standard error."""
 
@@ -43,6 +49,7 @@ def starting(cache: Path, environment: dict[str, str] | None = None, **options: 
     """A server that is on its way; `wait_until_ready` tells when it has arrived."""
     starts.need("served")
     options = {"port": free_port(), "cache_dir": str(cache)} | options
+    mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, __file__, json.dumps(options)],
         stdin=subprocess.PIPE,
@@ -50,10 +57,10 @@ def starting(cache: Path, environment: dict[str, str] | None = None, **options: 
         stderr=subprocess.STDOUT,
         text=True,
         cwd=Path(__file__).parents[1],
-        env=os.environ | {"HOME": str(cache)} | (environment or {}),
+        env=os.environ | {"HOME": str(cache), MARK: mark} | (environment or {}),
     )
     scheme = "https" if "tls_cert" in options else "http"
-    server = Served(f"{scheme}://127.0.0.1:{options['port']}", process)
+    server = Served(f"{scheme}://127.0.0.1:{options['port']}", process, mark)
     assert process.stdin is not None
     assert process.stdout is not None
     said = process.stdout
@@ -88,16 +95,25 @@ def served(cache: Path, **options: Any) -> Iterator[Served]:
         yield server
 
 
-def listening(server: Served) -> set[tuple[str, str]]:
-    """(process, address) of every socket on which the server's processes listen."""
-    found = set()
-    parent = psutil.Process(server.process.pid)
-    for process in [parent, *parent.children(recursive=True)]:
-        with suppress(psutil.Error):
-            for socket_ in process.net_connections("tcp"):
-                if socket_.status == psutil.CONN_LISTEN:
-                    found.add((process.name(), socket_.laddr.ip.removeprefix("::ffff:")))
-    return found
+def assert_private_but(ports: set[int], ours: Collection[int]) -> None:
+    """Of processes by their ids: beyond loopback these ports alone are open, and no folder of a socket is others'."""
+    sockets = [each for each in psutil.net_connections("inet") if each.pid in ours]
+    listeners = [each for each in sockets if each.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and each.laddr]
+    assert len(listeners) > 5
+    assert {each.laddr.port for each in listeners if not _is_loopback(each.laddr.ip)} == ports
+    for each in psutil.net_connections("unix"):
+        if each.pid in ours and each.laddr:
+            assert any(_is_private(folder) for folder in Path(each.laddr).parents), each
+
+
+def _is_loopback(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
+def _is_private(folder: Path) -> bool:
+    found = folder.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def started_with(name: str, value: str) -> list[dict[str, Any]]:

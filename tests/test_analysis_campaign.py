@@ -116,7 +116,7 @@ FACTS_OF = MACHINE | {"python": "3.11", "headroom": "0.1", "date": "2026-01-01",
 
 def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
     """The first cell is there already, and is not measured again; the second can't be had and is kept as such."""
-    size = Size(subjects=(MLP,), variants=("eager", "tensorrt"), better="tensorrt", seconds=0.1)
+    size = Size(subjects=(MLP,), variants=("eager", "tensorrt"), better="tensorrt", batches=(1, 4), seconds=0.1)
     kept = tmp_path / "cells" / f"{Cell('bare', MLP, 'eager').name}.json"
     said: list[str] = []
     work = Work(tmp_path, size, "cpu", never_served, said.append, 1)

@@ -12,6 +12,7 @@ import folders
 import pytest
 from click.testing import CliRunner
 from folders import START_NS, Load, Waveform, queue
+from often import counts
 from test_analysis_report import EVIL, Page, two_variants
 
 import analysis
@@ -141,8 +142,9 @@ def places(found: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(found[key])
 
 
+@counts(1, 3)
 @pytest.mark.parametrize("name", ["run.json", "report.json"])
-def test_no_value_anywhere_stops_it(tmp_path: Path, name: str) -> None:
+def test_no_value_anywhere_stops_it(tmp_path: Path, name: str, seeds: int) -> None:
     hosts = [{"role": "server", "host": "a", "url": "http://a:8000"}]
     for run in ("other", "run"):
         run_in(tmp_path, run, [Load("m/eager", 20), Load("m/eager", 40)], hosts=hosts, versions={"torch": "2"})
@@ -150,7 +152,7 @@ def test_no_value_anywhere_stops_it(tmp_path: Path, name: str) -> None:
     rng, whole = random.Random(1), json.loads(path.read_text())
     for held, key in places(whole):
         before = held[key]
-        for value in rng.sample(ODD, 2):
+        for value in rng.sample(ODD, seeds):
             held[key] = value
             path.write_text(json.dumps(whole))
             assert gallery.write(tmp_path)[1] == 2, (key, value)

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from chromium import CHROMIUM, chromium, findings
+from chromium import CHROMIUM, Tab, findings, tabbed
 from folders import Load, queue
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 from test_analysis_gallery import run_in
 from test_analysis_report import EVIL
 
@@ -29,8 +29,8 @@ STRANGE = "two, <b>it's & #1"
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
+def tab() -> Iterator[Tab]:
+    with tabbed() as found:
         yield found
 
 
@@ -52,16 +52,8 @@ def fragment(a: str, b: str) -> str:
     return f"#compare={quote(a, safe='')},{quote(b, safe='')}"
 
 
-def at(browser: Browser, path: Path, hash_: str = "", **options: Any) -> tuple[Page, list[str]]:
-    """The page, and a list that collects every complaint of it and every request but the one for itself."""
-    page = browser.new_page(**options)
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda problem: wrong.append(str(problem)))
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
-    page.on("request", lambda request: None if request.url.startswith(path.as_uri()) else wrong.append(request.url))
-    page.goto(path.as_uri() + hash_)
-    return page, wrong
+def at(tab: Tab, path: Path, hash_: str = "", **options: Any) -> Page:
+    return tab.open(path.as_uri() + hash_, **options)
 
 
 def listed(page: Page) -> list[str]:
@@ -70,27 +62,35 @@ def listed(page: Page) -> list[str]:
     return [row.locator("th small").first.inner_text() for row in rows if row.is_visible()]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1600, "dark")])
-@pytest.mark.parametrize("hash_", ["", fragment("one", STRANGE), fragment("infinite", "one"), "#compare=none,one"])
+@pytest.mark.parametrize(
+    ("hash_", "width", "scheme"),  # each of what there is to see at the width that is hard for it, and in both schemes
+    [
+        ("", 390, "light"),
+        ("", 1600, "dark"),
+        (fragment("one", STRANGE), 390, "dark"),
+        (fragment("one", STRANGE), 1600, "light"),
+        (fragment("infinite", "one"), 390, "light"),
+        ("#compare=none,one", 1600, "dark"),
+    ],
+)
 def test_opens_without_errors_requests_or_overflow(
-    browser: Browser,
+    tab: Tab,
     runs: tuple[Path, Any],
     hash_: str,
     width: int,
     scheme: Any,
 ) -> None:
-    page, wrong = at(browser, runs[0], hash_, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = at(tab, runs[0], hash_, width=width, height=900, scheme=scheme)
     root = "document.documentElement"
     assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
     assert page.locator("main > section:visible").count() == (1 if hash_ else 2)
     assert page.locator("img").count() == 0
     assert findings(page) == []
-    page.close()
-    assert wrong == []
+    tab.leave()
 
 
-def test_rows_sort_by_click_and_absent_figures_are_last(browser: Browser, runs: tuple[Path, Any]) -> None:
-    page, _ = at(browser, runs[0])
+def test_rows_sort_by_click_and_absent_figures_are_last(tab: Tab, runs: tuple[Path, Any]) -> None:
+    page = at(tab, runs[0])
     assert listed(page) == ["bare", "infinite", STRANGE, "one"]
     page.get_by_role("button", name="when").click()
     assert listed(page) == ["one", STRANGE, "infinite", "bare"]
@@ -99,11 +99,11 @@ def test_rows_sort_by_click_and_absent_figures_are_last(browser: Browser, runs: 
     assert by_rate[-1] == "bare"
     kept = {name: max(row["low_rps"] or 0 for row in report["capacity"]) for name, report in runs[1].items()}
     assert [kept[name] for name in by_rate[:-1]] == sorted(kept.values())
-    page.close()
+    tab.leave()
 
 
-def test_filters_work_together(browser: Browser, runs: tuple[Path, Any]) -> None:
-    page, _ = at(browser, runs[0])
+def test_filters_work_together(tab: Tab, runs: tuple[Path, Any]) -> None:
+    page = at(tab, runs[0])
     page.get_by_label("Filter by scenario").select_option("custom_cnn")
     assert listed(page) == [STRANGE, "one"]
     page.get_by_label("Filter by text").fill("RAMP it's")
@@ -116,12 +116,12 @@ def test_filters_work_together(browser: Browser, runs: tuple[Path, Any]) -> None
     page.get_by_label("Filter by verdict").select_option("")
     page.get_by_label("Filter by endpoint").select_option("m/b")
     assert listed(page) == ["infinite", STRANGE, "one"]
-    page.close()
+    tab.leave()
 
 
-def test_two_runs_are_chosen_by_clicks_and_compared(browser: Browser, runs: tuple[Path, Any]) -> None:
+def test_two_runs_are_chosen_by_clicks_and_compared(tab: Tab, runs: tuple[Path, Any]) -> None:
     path, reports = runs
-    page, _ = at(browser, path)
+    page = at(tab, path)
     button = page.locator(".go")
     assert button.is_disabled()
     for name in ("infinite", STRANGE, "one"):  # the third takes the place of the first
@@ -142,12 +142,12 @@ def test_two_runs_are_chosen_by_clicks_and_compared(browser: Browser, runs: tupl
     page.get_by_role("link", name="← all runs").click()
     page.wait_for_selector("#runs")
     assert page.locator("#compare").is_hidden()
-    page.close()
+    tab.leave()
 
 
-def test_the_figures_compared_are_those_of_the_reports(browser: Browser, runs: tuple[Path, Any]) -> None:
+def test_the_figures_compared_are_those_of_the_reports(tab: Tab, runs: tuple[Path, Any]) -> None:
     path, reports = runs
-    page, _ = at(browser, path, fragment("one", STRANGE))
+    page = at(tab, path, fragment("one", STRANGE))
     rows = [row.split("\t") for row in page.locator(".figures tbody tr").all_inner_texts()]
     pairs = list(zip(*(reports[name]["steps"] for name in ("one", STRANGE)), strict=True))
     assert len(rows) == len(pairs) == 6
@@ -167,11 +167,11 @@ def test_the_figures_compared_are_those_of_the_reports(browser: Browser, runs: t
             assert row[7] == ("intervals apart" if apart else "intervals overlap")
         said.add(row[7])
     assert len(said) > 1
-    page.close()
+    tab.leave()
 
 
-def test_what_is_infinite_or_in_one_run_alone_is_said(browser: Browser, runs: tuple[Path, Any]) -> None:
-    page, _ = at(browser, runs[0], fragment("infinite", "one"))
+def test_what_is_infinite_or_in_one_run_alone_is_said(tab: Tab, runs: tuple[Path, Any]) -> None:
+    page = at(tab, runs[0], fragment("infinite", "one"))
     rows = {row.split("\t")[0]: row.split("\t") for row in page.locator(".figures tbody tr").all_inner_texts()}
     assert list(rows) == ["m/b at 50/s", "m/b at 90/s"]
     assert rows["m/b at 90/s"][4].startswith("∞")
@@ -179,12 +179,12 @@ def test_what_is_infinite_or_in_one_run_alone_is_said(browser: Browser, runs: tu
     text = page.locator("#compare").inner_text()
     assert f"Only in A: m/{EVIL} at 20/s." in text
     assert "Only in B: m/a at 50/s, m/a at 90/s, m/a at 150/s, m/b at 150/s." in text
-    page.close()
+    tab.leave()
 
 
-def test_legend_and_arrow_keys_of_the_overlaid_chart(browser: Browser, runs: tuple[Path, Any]) -> None:
+def test_legend_and_arrow_keys_of_the_overlaid_chart(tab: Tab, runs: tuple[Path, Any]) -> None:
     path, reports = runs
-    page, _ = at(browser, path, fragment("one", STRANGE), viewport={"width": 1200, "height": 1000})
+    page = at(tab, path, fragment("one", STRANGE), width=1200, height=1000)
 
     def drawn(series: int) -> int:
         marks = f"[...document.querySelectorAll('#overlaid [data-series=\"{series}\"]')]"
@@ -206,15 +206,16 @@ def test_legend_and_arrow_keys_of_the_overlaid_chart(browser: Browser, runs: tup
     probe.hover()
     assert "A m/b" in tip.inner_text()
     assert "A m/a" not in tip.inner_text()
-    page.close()
+    tab.leave()
 
 
 def test_a_point_of_a_trend_shows_its_values_and_leads_to_its_report(
-    browser: Browser,
+    tab: Tab,
     runs: tuple[Path, Any],
 ) -> None:
     path, reports = runs
-    page, _ = at(browser, path)
+    beyond = (path.parent / "one" / "report.html").as_uri()
+    page = tab.open(path.as_uri(), beyond)
     chart = page.locator(".trend", has=page.get_by_text("m/a", exact=True))
     points = chart.locator("a")
     assert points.count() == 2
@@ -223,12 +224,12 @@ def test_a_point_of_a_trend_shows_its_values_and_leads_to_its_report(
     tip = page.locator(".tip").inner_text()
     assert f"kept at {words.rate(limit['low_rps'])}, missed at {words.rate(limit['high_rps'])}" in tip
     page.keyboard.press("Enter")
-    page.wait_for_url((path.parent / "one" / "report.html").as_uri())
-    page.close()
+    page.wait_for_url(beyond)
+    tab.leave()
 
 
-def test_numbers_are_written_as_in_the_reports(browser: Browser, runs: tuple[Path, Any]) -> None:
-    page, _ = at(browser, runs[0])
+def test_numbers_are_written_as_in_the_reports(tab: Tab, runs: tuple[Path, Any]) -> None:
+    page = at(tab, runs[0])
     rng = random.Random(1)
     values = [
         0,
@@ -245,4 +246,4 @@ def test_numbers_are_written_as_in_the_reports(browser: Browser, runs: tuple[Pat
     ]
     found = page.evaluate("values => values.map(value => chart.significant(value))", json.loads(json.dumps(values)))
     assert found == [words.significant(value) for value in values]
-    page.close()
+    tab.leave()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from planned import PRICES, RUN, compiled, eager, planned, variant
 from plans import draw, sizing
+from plans import roughly as roughly
 from test_analysis_report import EVIL
 
 from analysis import words

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from chromium import CHROMIUM, chromium
+from chromium import CHROMIUM, tabbed
 from folders import START_NS, Load, Waveform, rewrite
 from test_analysis_report import EVIL, S, readout, run_of, shown
 
@@ -108,12 +108,8 @@ def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: store.Ru
     figures = [plot.hockey_stick(run), plot.time_line(run.requests(), run.devices), plot.percentiles(run.requests())]
     notebook = tmp_path / "notebook.html"
     notebook.write_text("<!doctype html><html><body>" + "".join(f._repr_html_() for f in figures), encoding="utf-8")
-    wrong: list[str] = []
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 3000})
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda problem: wrong.append(str(problem)))
-        page.goto(notebook.as_uri())
+    with tabbed() as tab:
+        page = tab.open(notebook.as_uri(), "about:srcdoc", width=1000, height=3000)
         frames: list[Any] = page.frames[1:]
         assert [frame.locator("figure.chart").count() for frame in frames] == [1, 1, 1]
         for frame in frames:  # high enough for all of it
@@ -123,4 +119,4 @@ def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: store.Ru
         assert "eager P99" in frames[0].locator(".tip").inner_text()
         frames[1].locator("[data-zoom=in]").click()
         assert frames[1].locator(".range").inner_text() != ""
-    assert wrong == []
+        tab.leave()

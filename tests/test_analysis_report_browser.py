@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import CHROMIUM, Tab, tabbed
 from folders import Load
-from playwright.sync_api import Browser, Page, sync_playwright
 from test_analysis_report import EVIL, run_of, shown, two_variants
 
 from analysis import words
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 pytestmark = [
     pytest.mark.browser,
@@ -25,11 +20,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+def tab() -> Iterator[Tab]:
+    with tabbed() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +31,18 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pa
     return shown(run)[0], run.folder / "report.html"
 
 
-def opened(browser: Browser, path: Path, **options: Any) -> tuple[Page, list[str]]:
-    """The page, and a list that collects every complaint of it and every request but the one for itself."""
-    page = browser.new_page(**options)
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda problem: wrong.append(str(problem)))
-    page.on("request", lambda request: wrong.append(request.url) if request.url != path.as_uri() else None)
-    page.goto(path.as_uri())
-    return page, wrong
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1600, "dark")])
 def test_opens_without_errors_requests_or_overflow(
-    browser: Browser, normal: tuple[dict[str, Any], Path], width: int, scheme: Any
+    tab: Tab, normal: tuple[dict[str, Any], Path], width: int, scheme: Any
 ) -> None:
-    page, wrong = opened(browser, normal[1], viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = tab.open(normal[1].as_uri(), width=width, height=900, scheme=scheme)
     root = "document.documentElement"
     assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
     # text that overflows to the right of its figure would be cut off
     ends = page.evaluate("[...document.querySelectorAll('.plot text')].map(t => t.getBoundingClientRect().right)")
     assert max(ends) <= width
     assert page.locator("main section").count() == 13
-    page.close()
-    assert wrong == []
+    tab.leave()
 
 
 @pytest.mark.parametrize(
@@ -75,20 +55,18 @@ def test_opens_without_errors_requests_or_overflow(
     ],
     ids=["one endpoint", "no arrivals", "all failed", "hostile"],
 )
-def test_odd_runs_open_cleanly(browser: Browser, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_odd_runs_open_cleanly(tab: Tab, tmp_path: Path, options: dict[str, Any]) -> None:
     run = run_of(tmp_path / "run", **options)
     shown(run)
-    page, wrong = opened(browser, run.folder / "report.html", viewport={"width": 390, "height": 800})
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page = tab.open((run.folder / "report.html").as_uri(), width=390, height=800)
     root = "document.documentElement"
     assert page.evaluate(f"{root}.scrollWidth") <= page.evaluate(f"{root}.clientWidth")
     assert page.locator("img").count() == 0
-    page.close()
-    assert wrong == []
+    tab.leave()
 
 
-def test_the_legend_switches_a_variant_everywhere(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
-    page, _ = opened(browser, normal[1])
+def test_the_legend_switches_a_variant_everywhere(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
+    page = tab.open(normal[1].as_uri())
 
     def drawn(series: int) -> int:
         """Marks of the series that are not switched off; a vertical line has no area, so `:visible` cannot tell."""
@@ -107,14 +85,12 @@ def test_the_legend_switches_a_variant_everywhere(browser: Browser, normal: tupl
     assert "eager" not in page.locator(".tip").inner_text()
     page.locator("#timeline [data-switch='0']").click()  # any figure's button brings it back
     assert (drawn(0), drawn(1)) == (eager, compiled)
-    page.close()
+    tab.leave()
 
 
-def test_hover_and_arrow_keys_show_the_values_of_the_report(
-    browser: Browser, normal: tuple[dict[str, Any], Path]
-) -> None:
+def test_hover_and_arrow_keys_show_the_values_of_the_report(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
     report, path = normal
-    page, _ = opened(browser, path, viewport={"width": 1280, "height": 900})
+    page = tab.open(path.as_uri(), width=1280, height=900)
     tip, probe = page.locator(".tip"), page.locator("#hockey .probe")
     probe.scroll_into_view_if_needed()
     box = probe.bounding_box()
@@ -136,12 +112,12 @@ def test_hover_and_arrow_keys_show_the_values_of_the_report(
     assert probe.get_attribute("aria-valuenow") == "1"
     page.keyboard.press("Escape")
     assert not tip.is_visible()
-    page.close()
+    tab.leave()
 
 
-def test_the_table_sorts_by_click_and_by_key(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
+def test_the_table_sorts_by_click_and_by_key(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
     report, path = normal
-    page, _ = opened(browser, path)
+    page = tab.open(path.as_uri())
     head = page.locator(".steps.sortable thead tr").nth(1).locator("th")
     column = head.all_inner_texts().index("P50")
     button = head.nth(column).locator("button")
@@ -158,14 +134,12 @@ def test_the_table_sorts_by_click_and_by_key(browser: Browser, normal: tuple[dic
     assert page.locator("[aria-sort]").count() == 1
     button.focus()
     assert "half of all arrivals" in page.locator(".tip").inner_text().lower()
-    page.close()
+    tab.leave()
 
 
-def test_any_table_of_more_than_a_few_rows_sorts_by_its_numbers(
-    browser: Browser, normal: tuple[dict[str, Any], Path]
-) -> None:
+def test_any_table_of_more_than_a_few_rows_sorts_by_its_numbers(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
     report, path = normal
-    page, _ = opened(browser, path)
+    page = tab.open(path.as_uri())
     table = page.locator("#trust table.sortable")
     heads = table.locator("thead th")
     column = heads.all_inner_texts().index("scheduled")
@@ -173,21 +147,18 @@ def test_any_table_of_more_than_a_few_rows_sorts_by_its_numbers(
     shown = table.locator(f"tbody tr > :nth-child({column + 1})").all_inner_texts()
     assert shown == [words.count(n) for n in sorted(row["scheduled"] for row in report["ledger"])]
     assert page.locator("#capacity table.sortable").count() == 0  # it has two rows
-    page.close()
+    tab.leave()
 
 
 @pytest.mark.parametrize("clipboard", ["as it is", "refused", "absent"])
-def test_a_table_is_copied_as_text_with_tabs(
-    browser: Browser, normal: tuple[dict[str, Any], Path], clipboard: str
-) -> None:
+def test_a_table_is_copied_as_text_with_tabs(tab: Tab, normal: tuple[dict[str, Any], Path], clipboard: str) -> None:
     report, path = normal
-    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
-    page = context.new_page()
+    page = tab.open(path.as_uri())
+    page.evaluate("navigator.clipboard.writeText('nothing yet')")
     if clipboard == "refused":
-        page.add_init_script("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')), 0")
     elif clipboard == "absent":
-        page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
-    page.goto(path.as_uri())
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined}), 0")
     button = page.locator("#steps .copy")
     button.click()
     page.locator("#steps .copying [role=status]", has_text=f"{len(report['steps'])} rows copied").wait_for()
@@ -199,11 +170,11 @@ def test_a_table_is_copied_as_text_with_tabs(
     assert [row[column] for row in cells] == [words.significant(step["p50_ms"]) for step in report["steps"]]
     assert len({len(row) for row in [groups.split("\t"), heads.split("\t"), *cells]}) == 1
     assert page.locator("textarea").count() == 1  # the one for copying is gone
-    context.close()
+    tab.leave()
 
 
-def test_a_rate_is_chosen_by_click_and_by_key(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
-    page, _ = opened(browser, normal[1])
+def test_a_rate_is_chosen_by_click_and_by_key(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
+    page = tab.open(normal[1].as_uri())
     buttons, figures = page.locator("#percentiles [data-choose]"), page.locator("#percentiles figure:visible")
     assert buttons.all_inner_texts() == ["20/s", "40/s", "60/s"]
     assert figures.count() == 1
@@ -212,28 +183,25 @@ def test_a_rate_is_chosen_by_click_and_by_key(browser: Browser, normal: tuple[di
     buttons.nth(0).press("ArrowRight")
     assert "at 40/s" in figures.inner_text()
     assert page.locator("#percentiles [aria-pressed=true][data-choose]").inner_text() == "40/s"
-    page.close()
+    tab.leave()
 
 
-def test_without_script_the_page_shows_one_rate_and_no_button(
-    browser: Browser, normal: tuple[dict[str, Any], Path]
-) -> None:
-    page = browser.new_page(java_script_enabled=False)
-    page.goto(normal[1].as_uri())
+def test_without_script_the_page_shows_one_rate_and_no_button(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
+    page = tab.open(normal[1].as_uri(), script=False)
     assert page.locator("#percentiles figure:visible").count() == 1
     assert page.locator(".copy, [data-choose]:visible").count() == 0
-    page.close()
+    tab.leave()
 
 
-def test_the_theme_follows_the_system_and_the_button(browser: Browser, normal: tuple[dict[str, Any], Path]) -> None:
+def test_the_theme_follows_the_system_and_the_button(tab: Tab, normal: tuple[dict[str, Any], Path]) -> None:
     colours = {}
     for scheme in ("light", "dark"):
-        page, _ = opened(browser, normal[1], color_scheme=scheme)
+        page = tab.open(normal[1].as_uri(), scheme=scheme)
         background = "getComputedStyle(document.body).backgroundColor"
         colours[scheme] = page.evaluate(background)
         page.locator(".theme").click()
         colours[f"{scheme}, switched"] = page.evaluate(background)
-        page.close()
+        tab.leave()
     assert colours["light"] != colours["dark"]
     assert colours["light, switched"] == colours["dark"]
     assert colours["dark, switched"] == colours["light"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, chromium, findings
+from chromium import CHROMIUM, Tab, findings, tabbed
 from folders import Waveform
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Locator, Page
 from test_analysis_report import run_of, shown, two_variants
 
 pytestmark = [
@@ -21,8 +21,8 @@ SECONDS = 40
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
+def tab() -> Iterator[Tab]:
+    with tabbed() as found:
         yield found
 
 
@@ -34,16 +34,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(browser: Browser, report: Path) -> Iterator[Page]:
-    found = browser.new_page(viewport={"width": 1280, "height": 8000})
-    wrong: list[str] = []
-    found.on("console", lambda message: wrong.append(message.text))
-    found.on("pageerror", lambda problem: wrong.append(str(problem)))
-    found.goto(report.as_uri())
+def page(tab: Tab, report: Path) -> Iterator[Page]:
+    found = tab.open(report.as_uri(), height=1600)
     found.locator("#timeline .probe").scroll_into_view_if_needed()
     yield found
-    found.close()
-    assert wrong == []
+    tab.leave()
 
 
 def shown_s(page: Page) -> tuple[float, float]:
@@ -153,12 +148,10 @@ def test_the_legend_switches_the_heat_of_a_variant(page: Page) -> None:
     assert "off" in str(heat.get_attribute("class")).split()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
-def test_the_page_can_be_read_without_eyes_or_mouse(browser: Browser, report: Path, width: int, scheme: Any) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page.goto(report.as_uri())
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1600, "dark")])
+def test_the_page_can_be_read_without_eyes_or_mouse(tab: Tab, report: Path, width: int, scheme: Any) -> None:
+    page = tab.open(report.as_uri(), width=width, height=900, scheme=scheme)
     for folded in page.locator("details").all():
         folded.evaluate("found => { found.open = true }")
     assert findings(page) == []
-    page.close()
+    tab.leave()

@@ -1,6 +1,7 @@
 """The rules BLOCKING and AWAITING, and the autoscaler, against Ray Serve's own code: kept for when Ray changes."""
 
 import importlib.util
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -27,17 +28,33 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize(("rule", "batcher"), RATES, ids=lambda value: str(value))
-def test_batches_are_made_as_rays_batch_queue_makes_them(rule, batcher, tmp_path):
-    fixed_s, each_s, most, wait_s = BATCHERS[batcher]
-    mean_s = fixed_s + each_s * np.arange(most + 1)
-    due = [np.cumsum(np.random.default_rng(rate).exponential(1 / rate, 4000)) for rate in RATES[rule, batcher]]
+def due(rate):
+    return np.cumsum(np.random.default_rng(rate).exponential(1 / rate, 4000))
+
+
+def mean_s(batcher):
+    fixed_s, each_s, most, _ = BATCHERS[batcher]
+    return fixed_s + each_s * np.arange(most + 1)
+
+
+@pytest.fixture(scope="module")
+def rays(tmp_path_factory):
+    """What Ray's queue does at all these rates, asked at once as each process imports Ray."""
     cases = [
-        {"arrivals_s": at.tolist(), "mean_s": mean_s.tolist(), "max_batch": most, "wait_s": wait_s,
-         "blocking": rule == Rule.BLOCKING} for at in due
+        {"arrivals_s": due(rate).tolist(), "mean_s": mean_s(batcher).tolist(), "max_batch": BATCHERS[batcher][2],
+         "wait_s": BATCHERS[batcher][3], "blocking": rule == Rule.BLOCKING}
+        for (rule, batcher), rates in RATES.items() for rate in rates
     ]  # fmt: skip
-    fleet = Fleet(Service.steady(mean_s), 1, most, wait_s, rule, Routing.LEAST)
-    for at, real, rate in zip(due, asked(tmp_path, what="batched", cases=cases), RATES[rule, batcher], strict=True):
+    found = iter(asked(tmp_path_factory.mktemp("home"), what="batched", cases=cases))
+    return {key: list(islice(found, len(rates))) for key, rates in RATES.items()}
+
+
+@pytest.mark.parametrize(("rule", "batcher"), RATES, ids=lambda value: str(value))
+def test_batches_are_made_as_rays_batch_queue_makes_them(rule, batcher, rays):
+    _, _, most, wait_s = BATCHERS[batcher]
+    fleet = Fleet(Service.steady(mean_s(batcher)), 1, most, wait_s, rule, Routing.LEAST)
+    for real, rate in zip(rays[rule, batcher], RATES[rule, batcher], strict=True):
+        at = due(rate)
         ours = simulate(at, fleet)
         wanted = np.quantile(real["latency_s"], [0.5, 0.9, 0.99], method="higher")
         assert [ours.quantile(percent, 0) for percent in (50, 90, 99)] == pytest.approx(wanted, rel=0.01), rate

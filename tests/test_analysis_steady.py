@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from folders import Floats, Latency, Load, Waveform, lognormal, make_run, queue
+from often import counts
 
 import analysis
 from analysis.stats import segments, settled_after, slope, three_windows
@@ -50,12 +51,13 @@ def test_enough_settle_time_makes_it_steady(tmp_path: Path) -> None:
     assert not any("steady" in reason for reason in row.reasons)
 
 
-def test_a_steady_step_is_seldom_called_unsteady(tmp_path: Path) -> None:
+@counts(25, 60)
+def test_a_steady_step_is_seldom_called_unsteady(tmp_path: Path, seeds: int) -> None:
     systems = [lognormal(10, 0.5), queue(5.0)]
     found = [
         _step(tmp_path / f"{number}-{seed}", latency, seed=seed).summary.steady
         for number, latency in enumerate(systems)
-        for seed in range(60)
+        for seed in range(seeds)
     ]
     assert all(answer is not None for answer in found)
     assert found.count(False) <= 0.04 * len(found)

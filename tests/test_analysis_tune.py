@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from batched import Server, batched_run, linear
 from click.testing import CliRunner
+from plans import roughly as roughly
 from plans import service, sizing, variant
 
 import analysis

@@ -10,12 +10,14 @@ import tomllib
 import zipfile
 from fnmatch import fnmatch
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from variables import of_locust
 
 from headroom import main, scenarios
@@ -125,6 +127,9 @@ def test_what_a_build_gets_makes_a_whole_wheel(tmp_path: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, place)
     words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check"]
+    (needed,) = map(Requirement, PROJECT["build-system"]["requires"])
+    if needed.specifier.contains(version(needed.name)):
+        words.append("--no-build-isolation")  # which installs what is here already
     subprocess.run([*words, "-w", tmp_path, tmp_path / "src"], check=True)
     (wheel,) = tmp_path.glob("headroom-*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())

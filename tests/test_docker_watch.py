@@ -1,4 +1,7 @@
-"""Prometheus and Grafana: each query of each dashboard gets data from a server under load, by the real Prometheus."""
+"""Prometheus and Grafana: each query of each dashboard gets data from a server under load, by the real Prometheus.
+
+The same server then loses a replica, cores and its proxy, and its users are told of it.
+"""
 
 import csv
 import json
@@ -7,11 +10,11 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,13 @@ import numpy as np
 import pytest
 import yaml
 from serving import Served, served
+from test_loadtest_run import assert_ledger_closes, nothing_left_running, read, said, start  # noqa: F401
+from test_serve_faults import post
+from waiting import until
 
+import analysis
+from analysis.faults import faults
+from analysis.records import read_events
 from serve import wire
 from serve.ingress import free_port
 
@@ -159,35 +168,21 @@ class Watch:
             found = json.load(answer)["data"]["result"]
         return [value for one in found if not math.isnan(value := float(one["value"][1]))]
 
-    def waited(self, query: str, seconds: float = 60) -> list[float]:
-        until_s = time.monotonic() + seconds
-        while True:
-            try:
-                if found := self(query):
-                    return found
-            except (urllib.error.URLError, ConnectionError):  # it is starting
-                pass
-            if time.monotonic() > until_s:
-                return []
-            time.sleep(0.5)
+    def waited(self, query: str) -> list[float]:
+        def found() -> list[float]:
+            with suppress(urllib.error.URLError, ConnectionError):  # it is starting
+                return self(query)
+            return []
+
+        return until(found, every_s=0.5)
 
 
 @pytest.fixture(scope="module")
-def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
-    folder = tmp_path_factory.mktemp("watch")
-    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "device_trace": str(trace(folder))}
-    with served(tmp_path_factory.mktemp("cache"), environment={"HEADROOM_TOKEN": TOKEN}, **options) as server:
-        stop = threading.Event()
-        driving = threading.Thread(target=drive, args=(server, stop))
-        driving.start()
-        found = Watch(server, folder)
-        try:
-            yield found
-        finally:
-            found.process.terminate()
-            found.process.wait(30)
-            stop.set()
-            driving.join()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "replicas": 2, "allow_faults": True}
+    options["device_trace"] = str(trace(tmp_path_factory.mktemp("trace")))
+    with served(tmp_path_factory.mktemp("cache"), environment={"HEADROOM_TOKEN": TOKEN}, **options) as made:
+        yield made
 
 
 def trace(folder: Path) -> Path:
@@ -221,25 +216,101 @@ def drive(server: Served, stop: threading.Event) -> None:
             problem.close()
 
 
-@pytest.mark.served
-@needs_prometheus
-@pytest.mark.parametrize("query", QUERIES)
-def test_every_query_of_a_dashboard_gets_data(watch: Watch, query: str) -> None:
-    assert watch.waited(query)
+@pytest.fixture(scope="class")
+def watch(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    stop = threading.Event()
+    driving = threading.Thread(target=drive, args=(server, stop))
+    driving.start()
+    found = Watch(server, tmp_path_factory.mktemp("watch"))
+    try:
+        yield found
+    finally:
+        found.process.terminate()
+        found.process.wait(30)
+        stop.set()
+        driving.join()
 
 
 @pytest.mark.served
 @needs_prometheus
-def test_both_ways_of_a_server_are_up(watch: Watch) -> None:
-    assert watch.waited("count(up == 1) == 2") == [2]
+class TestWatched:
+    """A class, for the load to be over with it."""
+
+    @pytest.mark.parametrize("query", QUERIES)
+    def test_every_query_of_a_dashboard_gets_data(self, watch: Watch, query: str) -> None:
+        assert watch.waited(query)
+
+    def test_both_ways_of_a_server_are_up(self, watch: Watch) -> None:
+        assert watch.waited("count(up == 1) == 2") == [2]
+
+    def test_the_figures_are_those_of_the_load(self, watch: Watch) -> None:
+        rate = 'rate(headroom_requests_total{outcome="%s"}[30s])'
+        assert watch.waited(f"sum({rate % 'success'}) > 3 * sum({rate % 'fail'}) > 0")
+        assert watch.waited('headroom_device_power_w{device="GPU-1"}') == [50]
+        assert watch.waited('headroom_device_util_pct{device="cpu"}') == [20]
+        for query in SCALING:  # here no operator adds the namespace
+            assert watch.waited(query.replace('namespace="headroom",', "").replace('{namespace="headroom"}', ""))
+
+
+# ---- struck
 
 
 @pytest.mark.served
-@needs_prometheus
-def test_the_figures_are_those_of_the_load(watch: Watch) -> None:
-    rate = 'rate(headroom_requests_total{outcome="%s"}[30s])'
-    assert watch.waited(f"sum({rate % 'success'}) > 3 * sum({rate % 'fail'}) > 0")
-    assert watch.waited('headroom_device_power_w{device="GPU-1"}') == [50]
-    assert watch.waited('headroom_device_util_pct{device="cpu"}') == [20]
-    for query in SCALING:  # here no operator adds the namespace
-        assert watch.waited(query.replace('namespace="headroom",', "").replace('{namespace="headroom"}', ""))
+def test_a_server_says_what_it_cannot_do(server: Served) -> None:
+    assert post(server.url, fault="meteor")[0] == 401
+    assert post(server.url, TOKEN, fault="meteor")[0] == 400
+    status, answer = post(server.url, TOKEN, fault="node_killed")
+    assert status == 409
+    assert "beside the head's" in answer["error"]
+
+
+def driven(server: Served, folder: Path, plan: str, seconds: float) -> tuple[Any, list[dict[str, Any]], list[Any]]:
+    """A run with this plan of faults: its manifest, its rows, and what users saw."""
+    (folder / "plan.csv").write_text(f"at_s,fault,target,seconds\n{plan}")
+    words = ["--headless", "--host", server.url, "--rates", "100", f"--step-seconds={seconds}", "--timeout=5"]
+    process = start(folder, *words, "--faults", str(folder / "plan.csv"), env={"HEADROOM_TOKEN": TOKEN})
+    assert process.wait(timeout=seconds + 120) in (0, 1), said(folder)
+    manifest, rows = read(folder / "it")
+    assert manifest.status == "complete"
+    assert_ledger_closes(manifest, rows)
+    assert manifest.totals["scheduled"] == len(rows)
+    return manifest, rows, faults(analysis.load(folder / "it"))
+
+
+@pytest.mark.served
+def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Served, tmp_path: Path) -> None:
+    _, rows, effects = driven(server, tmp_path, "5,replica_killed,null/eager,\n14,cpu_taken,1,4\n", 24)
+    replica, cpu = effects
+    assert replica.injected
+    assert replica.said.startswith("replica ")
+    gone = replica.said.split()[1]
+    assert gone in {row["replica"] for row in rows}
+    assert replica.closes
+    assert replica.errors < max(1, replica.n)  # the other replica goes on; perhaps nothing was under way
+    killed_ns = next(e["end_ns"] for e in read_events(tmp_path / "it") if e["event"] == "fault" and e["phase"] == "end")
+    since = sorted((row["sent_ns"], row["replica"] == gone) for row in rows if (row["sent_ns"] or 0) > killed_ns)
+    # Ray sends its kill without waiting for it: it may answer a few more, of half of them if it lived
+    assert sum(by_it for _, by_it in since) < len(since) / 10
+    assert not any(by_it for _, by_it in since[len(since) // 2 :])
+    assert (cpu.injected, cpu.closes, cpu.errors) == (True, True, 0)
+    assert cpu.seconds is not None
+    assert cpu.seconds >= 4
+
+
+@pytest.mark.served
+def test_the_way_in_is_lost_and_comes_back(server: Served, tmp_path: Path) -> None:
+    """Serve's controller takes half a minute to see that its proxy is gone, which need not be waited for under load."""
+    _, _, (effect,) = driven(server, tmp_path, "4,ingress_restarted,,\n", 8)
+    assert effect.injected
+    assert effect.closes
+    assert effect.statuses.get("connect", 0) > 0
+    until(lambda: up(server.url))
+
+
+def up(url: str) -> bool:
+    asked = urllib.request.Request(url + wire.READY, headers={"Authorization": f"Bearer {TOKEN}"})
+    try:
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            return bool(json.loads(answer.read())["ready"])
+    except (OSError, ValueError):
+        return False

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 from endpoint import endpoint
 
-from analysis.records import Manifest
+from analysis.records import Manifest, read_events
 from headroom import main, serving
+from serve import doctor
 
 ROOT = Path(__file__).parents[1]
 SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
@@ -116,12 +118,19 @@ def finished(tmp_path_factory):
         ]
         done = headroom("run", "null", "--host", url, *words, *SHORT)
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
-    return folder / "it", done.stdout
+    return folder / "it", done.stdout + done.stderr
 
 
 @pytest.mark.live
 def test_run_shows_its_steps_and_where_the_report_lies(finished):
     folder, said = finished
+    assert "self-check: against a null server the load processes keep" in said
+    assert "\x1b" not in said  # this is no terminal
+    assert "in flight" not in said
+    ends = [event for event in read_events(folder) if event["event"] == "step_end"]
+    for end in ends:
+        assert re.search(rf"{end['endpoint']}\s+offered\s+{end['rate']:.4g}/s  answered\s+[\d.]+/s  P50", said)
+    assert len(ends) == 4
     assert said.count("offered      50/s") == 2
     assert said.count("offered     100/s") == 2
     assert f"report: {folder / 'report.html'}" in said
@@ -188,7 +197,7 @@ def started():
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_stopped_run_keeps_what_there_is_and_reports_it(tmp_path, started, stop):
     with endpoint() as url:
         command = [sys.executable, "-m", "headroom", "run", "null", "--host", url, "--rates", "50,60"]
@@ -219,11 +228,11 @@ def test_a_killed_run_is_reported_as_aborted(tmp_path, started):
         while not events.exists() or events.read_text().count('"requests"') < 6:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert "still" in sentence(headroom("report", tmp_path / "it"))  # a live run is left alone
+        assert "still" in sentence(here("report", tmp_path / "it"))  # a live run is left alone
         process.kill()
         process.wait()
     flushed = max(json.loads(line).get("rows", 0) for line in events.read_text().splitlines() if '"requests"' in line)
-    done = headroom("report", tmp_path / "it")
+    done = here("report", tmp_path / "it")
     assert done.returncode in (1, 3), done.stderr
     manifest = Manifest.read(tmp_path / "it")
     assert manifest.status == "aborted"
@@ -248,14 +257,14 @@ def test_doctor_names_what_it_looked_at():
 
 @pytest.mark.live
 def test_doctor_looks_at_an_endpoint():
-    assert headroom("doctor", "--host", "http://127.0.0.1:9").returncode == 2
+    done = headroom("doctor", "--host", "http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "is the endpoint up" in done.stdout
     with endpoint() as url:
-        assert "stand-in at" in headroom("doctor", "--host", url).stdout
+        assert doctor._check_endpoint(url) == ("endpoint", "ok", f"stand-in at {url}", "")
 
 
 def test_doctor_says_the_whole_of_an_advice(monkeypatch):
-    from serve import doctor
-
     monkeypatch.setattr(doctor, "checks", lambda port, host: [("ray", "note", "not installed", doctor.TO_SERVE)])
     assert "pip install 'headroom[serve]'" in CliRunner().invoke(main, ["doctor"]).output
 

@@ -9,6 +9,7 @@ import pytest
 from batched import Server, batched_run, linear
 from click.testing import CliRunner, Result
 from folders import Load, make_run
+from plans import roughly as roughly
 
 from analysis.records import Manifest
 from headroom import main

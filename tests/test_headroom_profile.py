@@ -1,25 +1,16 @@
-"""`headroom profile`: where the time of a batch goes, bare and of a live server's next batches."""
+"""`headroom profile`: where the time of a batch goes, bare; `test_serve_deploy.py` has a live server's next batches."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
-import threading
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-import pytest
-from serving import served
+from click.testing import CliRunner
 
-from serve import wire
-
-TOKEN = "let-me-in-if-you-can"
+from headroom import main
 
 
 def profile(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -51,42 +42,8 @@ def test_what_cannot_be_is_said_in_a_sentence(tmp_path: Path) -> None:
         (("mpl",), "unknown model 'mpl'"),
         (("mlp", "--host", "http://127.0.0.1:9", "--variant", "eager"), "127.0.0.1:9"),
     ):
-        done = profile(*words, "--out", str(tmp_path))
-        assert done.returncode == 2
+        done = CliRunner().invoke(main, ["profile", *words, "--out", str(tmp_path)])
+        assert done.exit_code == 2
         assert sentence in done.stderr
         assert "Traceback" not in done.stderr
-
-
-@contextmanager
-def traffic(url: str) -> Iterator[None]:
-    body, headers = wire.encode_infer({"x": np.zeros((1, 64), np.float32)})
-    headers["Authorization"] = f"Bearer {TOKEN}"
-    over = threading.Event()
-
-    def send() -> None:
-        while not over.is_set():
-            with urllib.request.urlopen(urllib.request.Request(url + wire.infer_path("mlp", "eager"), body, headers)):
-                pass
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@pytest.mark.served
-def test_of_a_live_server(tmp_path: Path) -> None:
-    token = {"HEADROOM_TOKEN": TOKEN}
-    with served(tmp_path, environment=token, models=("mlp",), variants=("eager",), profile=True) as server:
-        words = ("mlp", "--variant", "eager", "--host", server.url, "--calls", "5")
-        refused = profile(*words)
-        assert refused.returncode == 2
-        assert "token" in refused.stderr
-        with traffic(server.url):
-            done = profile(*words, environment=os.environ | token)
-        assert done.returncode == 0, done.stderr
-        assert "mlp/eager, the next 5 batches" in done.stdout
-        assert "aten::addmm" in traced(done.stdout)
+        assert isinstance(done.exception, SystemExit)

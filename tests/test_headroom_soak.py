@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 from endpoint import endpoint
 from test_loadtest_run import await_rows
+from test_loadtest_secrets import HOOK, assert_nothing_leaked
 
 import analysis
 from analysis.records import Manifest, parts, read_events, segments
 from analysis.verdict import flaws
+from loadtest.engine.dispatch import LEAD_S
 from loadtest.engine.plan import LEAST_CHAPTER_S
 
 pytestmark = pytest.mark.live
@@ -90,12 +92,13 @@ def test_a_soak_runs_in_chapters_and_is_reported(tmp_path):
 
     hook = http.server.HTTPServer(("127.0.0.1", 0), Hook)
     threading.Thread(target=hook.serve_forever, daemon=True).start()
-    words = ["--daily", "sine:0.5:6", "--rows", "1,4", "--webhook", f"http://127.0.0.1:{hook.server_port}/"]
+    words = ["--daily", "sine:0.5:6", "--rows", "1,4"]
+    environment = os.environ | {"HEADROOM_WEBHOOK": f"http://127.0.0.1:{hook.server_port}/{HOOK}"}
     try:
         with endpoint(recompile_every=50) as url:
             done = soak(
                 "null", "--host", url, "--rates", "100", "--total-seconds", "8", "--run-dir", tmp_path,
-                "--run-id", "it", "--export", "junit", *SHORT, *words,
+                "--run-id", "it", "--export", "junit", *SHORT, *words, env=environment,
             )  # fmt: skip
     finally:
         hook.shutdown()
@@ -129,6 +132,7 @@ def test_a_soak_runs_in_chapters_and_is_reported(tmp_path):
     assert (folder / "junit.xml").exists()
     assert not list(folder.glob("*-0*"))
     assert not (folder / "reserve").exists()
+    assert_nothing_leaked(tmp_path, done.stdout, done.stderr)  # that webhook is a secret
     (hooked,) = told
     assert (hooked["run"], hooked["exit_code"]) == ("it", done.returncode)
     assert hooked["verdict"] in ("pass", "inconclusive")
@@ -158,8 +162,13 @@ def test_killed_and_gone_on_with_it_ends_when_it_would_have_ended(tmp_path):
     assert gap["end_ns"] in {step["start_ns"] for step in steps}
     assert not [step for step in steps if step["start_ns"] < gap["start_ns"] < step["end_ns"]]
     planned_ns = steps[0]["start_ns"] + 12e9
-    # what is left after the pause between two chapters is one of its own unless it is too short for that
-    assert planned_ns - 1e9 * (LEAST_CHAPTER_S + 3) < steps[-1]["end_ns"] < planned_ns + 2e7
+    for step in steps:  # each as long as a chapter or as what was left, unless the kill cut it
+        left_s = (planned_ns - step["start_ns"]) / 1e9
+        if step["end_ns"] != gap["start_ns"]:
+            assert min(3, left_s) - 1e-3 <= step["seconds"] <= 3
+    # it ended when what was left at a chapter's end was too short for another
+    assert run.manifest.finished_ns > planned_ns - 1e9 * (LEAST_CHAPTER_S + LEAD_S)
+    assert max(step["end_ns"] for step in steps) < planned_ns + 2e7
     gap_s = (gap["end_ns"] - gap["start_ns"]) / 1e9
     assert gap["scheduled"] == {name: pytest.approx(50 * gap_s, abs=1) for name in ("null/eager", "null/compiled")}
     # at a rate of 100, what was under way and a second of rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,15 @@ import gevent
 import psutil
 import pytest
 from endpoint import endpoint
-from test_loadtest_run import assert_ledger_closes, finish, nothing_left_running, read, said, start  # noqa: F401
+from test_loadtest_run import (  # noqa: F401
+    assert_ledger_closes,
+    finish,
+    nothing_left_running,
+    read,
+    said,
+    schedule_of,
+    start,
+)
 
 import headroom
 from analysis.records import read_events
@@ -276,7 +283,7 @@ def test_a_load_process_is_killed_and_its_share_is_counted_as_lost(tmp_path):
     with endpoint() as url:
         workers = [start(tmp_path, "--worker", "--master-port", port, "--faults", str(plan)) for _ in range(2)]
         master = ["--master", "--expect-workers", "2", "--master-bind-port", port, "--master-bind-host", "127.0.0.1"]
-        words = ["--headless", "--host", url, "--rates", "50,60", "--variants", "eager", "--step-seconds=8", *master]
+        words = ["--headless", "--host", url, "--rates", "50,60", "--variants", "eager", "--step-seconds=5", *master]
         # Locust shares its users out anew; a request under way just then is lost, and Locust ends with 1
         manifest, rows = finish(tmp_path, *words, "--faults", str(plan), codes=(0, 1))
         assert sorted(worker.wait(timeout=30) for worker in workers) == [-9, 0], said(tmp_path)
@@ -285,8 +292,13 @@ def test_a_load_process_is_killed_and_its_share_is_counted_as_lost(tmp_path):
     assert (begin["phase"], end["phase"]) == ("begin", "end")
     assert begin["sentence"] == "load process 1 of 2 was killed"
     assert_ledger_closes(manifest, rows)
-    assert manifest.totals["lost"] > 0
-    assert Counter(event["event"] for event in read_events(tmp_path / "it"))["worker_lost"] == 1
+    (gone,) = (event for event in read_events(tmp_path / "it") if event["event"] == "worker_lost")
+    assert gone["steps"] == [0]
+    schedule = schedule_of(manifest)
+    assert manifest.totals["scheduled"] == len(schedule)
+    assert manifest.totals["lost"] == len(schedule) - len(rows) > 0
+    # the next step is shared among those who live
+    assert {key for key in schedule if key[0] == 1} == {(row["step"], row["seq"]) for row in rows if row["step"] == 1}
 
 
 def test_a_server_of_our_own_may_be_broken_only_where_there_is_a_plan(tmp_path, monkeypatch):
@@ -305,18 +317,23 @@ def test_a_server_of_our_own_may_be_broken_only_where_there_is_a_plan(tmp_path, 
     assert [how.get("allow_faults") for how in seen] == [True, None]
 
 
-@pytest.mark.live
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("text", "mode", "sentence"),
     [
-        (["--faults", "meteor"], "--faults: unknown 'meteor'"),
-        (["--faults", "no.csv"], "--faults no.csv cannot be read"),
-        (["--faults", "replica", "--mode", "knee", "--slo", "p99<50ms"], "at_share"),
+        ("meteor", "hold", "--faults: unknown 'meteor'"),
+        ("no.csv", "hold", "--faults no.csv cannot be read"),
+        ("replica", "knee", "at_share"),
     ],
 )
-def test_a_plan_that_cannot_be_is_said_before_any_load(tmp_path, words, sentence):
+def test_what_is_no_plan_is_one_sentence(text, mode, sentence):
+    with pytest.raises(ScenarioError, match=sentence):
+        read_plan(text, mode)
+
+
+@pytest.mark.live
+def test_a_plan_that_cannot_be_is_said_before_any_load(tmp_path):
     with endpoint() as url:
-        process = start(tmp_path, "--headless", "--host", url, *words)
+        process = start(tmp_path, "--headless", "--host", url, "--faults", "replica", "--mode=knee", "--slo=p99<50ms")
         assert process.wait(timeout=30) == 2
-    assert sentence in said(tmp_path)
+    assert "at_share" in said(tmp_path)
     assert not (tmp_path / "it").exists()

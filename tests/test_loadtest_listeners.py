@@ -33,27 +33,36 @@ PATHS = (
 # ---- where it listens
 
 
-def options(*words, config="", **environment):
-    """Of Locust's parser, with a locustfile of ours: where its page and its master would listen."""
-    code = "import sys; from locust.util.load_locustfile import load_locustfile; load_locustfile('loadtest/bert.py');"
-    code += "from locust.argument_parser import get_parser; found = get_parser().parse_args(sys.argv[1:]);"
-    code += "print(found.web_host, found.master_bind_host)"
-    words = [*words, "--config", str(config)] if config else words
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | environment,
-    )  # fmt: skip
-    return done.stdout.split()
+PARSED = """
+import json, os, sys
+from locust.argument_parser import get_parser
+from locust.util.load_locustfile import load_locustfile
+load_locustfile("loadtest/bert.py")
+for words, environment in json.load(sys.stdin):
+    os.environ.update(environment)
+    found = get_parser().parse_args(words)
+    print(found.web_host, found.master_bind_host)
+    for name in environment:
+        del os.environ[name]
+"""
 
 
 def test_loopback_is_the_default_and_whatever_is_asked_for_wins(tmp_path):
+    """By Locust's parser, with a locustfile of ours: where its page and its master would listen."""
     config = tmp_path / "locust.conf"
     config.write_text("web-host = 10.0.0.1\nmaster-bind-host = 10.0.0.2\n")
-    assert options() == ["127.0.0.1", "127.0.0.1"]
-    assert options(config=config) == ["10.0.0.1", "10.0.0.2"]
-    asked = {"LOCUST_WEB_HOST": "10.0.0.3", "LOCUST_MASTER_BIND_HOST": "*"}
-    assert options(**asked, config=config) == ["10.0.0.3", "*"]
-    assert options("--web-host", "*", "--master-bind-host=0.0.0.0", **asked, config=config) == ["*", "0.0.0.0"]
+    file, asked = ["--config", str(config)], {"LOCUST_WEB_HOST": "10.0.0.3", "LOCUST_MASTER_BIND_HOST": "*"}
+    every = [
+        ([], {}, "127.0.0.1 127.0.0.1"),
+        (file, {}, "10.0.0.1 10.0.0.2"),
+        (file, asked, "10.0.0.3 *"),
+        (["--web-host", "*", "--master-bind-host=0.0.0.0", *file], asked, "* 0.0.0.0"),
+        ([], {}, "127.0.0.1 127.0.0.1"),
+    ]
+    given = json.dumps([case[:2] for case in every])
+    words = [sys.executable, "-c", PARSED]
+    done = subprocess.run(words, cwd=ROOT, input=given, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [case[2] for case in every]
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +15,7 @@ from exact import exact
 from test_loadtest_run import LOCUST, assert_ledger_closes, assert_whole, finish, read, said, start
 
 import analysis
-from analysis.compare import pairs
+from analysis.compare import fault, pairs
 from analysis.records import read_events
 from analysis.summary import report_of
 from serve.ingress import free_port
@@ -39,9 +38,16 @@ def test_a_b_runs_in_rounds_on_equal_arrivals_and_shows_its_noise(tmp_path):
     assert Counter(step["endpoint"] for step in steps if not step["twin"]) == {"null/eager": 2, "null/compiled": 2}
     assert sum(step["twin"] for step in steps) == 1
     run = analysis.load(tmp_path / "it")
+    rounds = {}
+    for step in run.measured:
+        if not step.twin:  # those of a round have the same arrivals
+            rounds.setdefault(steps[step.summary.index]["seed"], []).append(step)
+    assert [len({step.summary.endpoint for step in both}) for both in rounds.values()] == [2, 2]
+    # a busy machine may have made a round that is not to be trusted
+    usable = sum(not any(map(fault, both)) for both in rounds.values())
     compared, noise = pairs(run)
-    assert (compared.a, compared.b) == ("null/eager", "null/compiled")
-    assert compared.rounds in (1, 2)  # a busy machine may have made a round that is not to be trusted
+    assert (compared.a, compared.b, compared.rounds) == ("null/eager", "null/compiled", usable or 2)
+    assert (compared.p50_ratio is not None) is bool(usable)
     assert (noise.a, noise.b, noise.rounds) == ("null/eager", "null/eager", 1)
 
 
@@ -100,6 +106,7 @@ def test_single_and_offline(tmp_path):
         shutil.move(tmp_path / "it", tmp_path / "single")
         more = ["--mode", "offline", "--requests", "301", "--max-in-flight", "10"]
         manifest, rows = finish(tmp_path, "--headless", "--host", url, *more, *words, "it")
+    assert "1 under way" in said(tmp_path)
     (single,) = analysis.load(tmp_path / "single").measured
     assert single.concurrency == 1
     assert single.summary.p50_ms >= 5
@@ -203,14 +210,13 @@ def namespaces():
         return False
 
 
-@pytest.mark.skipif(not namespaces(), reason="needs root and time namespaces, to give a worker another clock")
-def test_a_worker_whose_monotonic_clock_is_another_keeps_the_master_s_time(tmp_path):
-    """As on another machine: its clock is 1000 s ahead of the master's."""
+def test_master_and_two_workers_make_one_folder_though_a_clock_be_another(tmp_path):
+    """As on another machine: its clock is 1000 s ahead of the master's, where we are root and there are namespaces."""
     port = str(free_port())
     command = [*LOCUST, "--worker", "--master-port", port]
     words = ["--rates", "50", "--variants", "eager", "--arrivals", "constant"]
     with endpoint() as url:
-        far = ["unshare", "--time", "--monotonic", "1000", "--fork", *command]
+        far = ["unshare", "--time", "--monotonic", "1000", "--fork", *command] if namespaces() else command
         with (tmp_path / "workers").open("wb") as log:
             workers = [
                 subprocess.Popen(command_, stdout=log, stderr=log, env=os.environ.copy()) for command_ in (far, command)
@@ -227,20 +233,3 @@ def test_a_worker_whose_monotonic_clock_is_another_keeps_the_master_s_time(tmp_p
         assert row["intended_ns"] - 1e6 <= row["sent_ns"] < row["done_ns"] < ended_ns
         late[row["worker"]].append((row["sent_ns"] - row["intended_ns"]) / 1e6)
     assert all(np.median(values) < 20 for values in late.values())
-
-
-def test_options_and_exit_of_headroom_run(tmp_path):
-    with exact(kind="fixed", ms=2) as url:
-        words = ["run", "null", "--host", url, "--mode", "single", "--variants", "exact", "--step-seconds", "2"]
-        words += ["--settle-seconds", "0.5", "--run-dir", str(tmp_path), "--run-id", "it"]
-        done = subprocess.run(
-            [sys.executable, "-m", "headroom", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            env=os.environ | {"HOME": str(tmp_path)},
-        )
-    assert "1 under way" in done.stdout
-    assert "self-check: against a null server the load processes reach" in done.stdout
-    assert (tmp_path / "it" / "report.html").exists()

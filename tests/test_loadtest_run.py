@@ -139,6 +139,12 @@ def test_one_process_keeps_the_schedule_and_records_it_all(tmp_path):
     kinds = Counter(event["event"] for event in read_events(tmp_path / "it"))
     assert kinds["step_start"] == kinds["step_end"] == 4
     assert kinds["idle"] == 2  # before the first step and after the last
+    # without a terminal there is a line for each step, and no control character
+    assert "\x1b" not in said(tmp_path)
+    assert "in flight" not in said(tmp_path)
+    for end in (event for event in read_events(tmp_path / "it") if event["event"] == "step_end"):
+        line = rf"{end['endpoint']}\s+offered\s+{end['rate']:.4g}/s  answered\s+[\d.]+/s  P50"
+        assert re.search(line, said(tmp_path))
     # Locust's own statistics saw every request
     assert re.search(rf"Aggregated\s+{len(rows)}\s", said(tmp_path))
 
@@ -162,17 +168,6 @@ def test_processes_make_one_folder_with_every_arrival_once(tmp_path):
     shares = Counter(row["worker"] for row in rows)
     assert set(shares) == {0, 1}
     assert {row["worker"] for row in rows if row["seq"] % 2} == {1}
-
-
-def test_master_and_two_workers_make_one_folder(tmp_path):
-    port = str(free_port())
-    with endpoint() as url:
-        workers = [start(tmp_path, "--worker", "--master-port", port) for _ in range(2)]
-        master = ["--master", "--expect-workers", "2", "--master-bind-port", port, "--master-bind-host", "127.0.0.1"]
-        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "100", *master)
-        assert [worker.wait(timeout=30) for worker in workers] == [0, 0]
-    assert_whole(manifest, rows)
-    assert set(Counter(row["worker"] for row in rows)) == {0, 1}
 
 
 def test_failures_timeouts_and_drops_are_rows(tmp_path):
@@ -211,8 +206,15 @@ def test_an_endpoint_that_goes_away_is_connect_rows(tmp_path):
     assert any(event["event"] == "telemetry_lost" for event in read_events(tmp_path / "it"))
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("background", [False, True], ids=["", "background"])
+@pytest.mark.parametrize(
+    ("stop", "background"),
+    [
+        (signal.SIGINT, True),
+        (signal.SIGTERM, False),
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.long),  # so it is in a terminal, below
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.long),
+    ],
+)
 def test_a_run_that_is_stopped_keeps_what_there_is(tmp_path, stop, background):
     with endpoint(delay_ms=50) as url:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.default_int_handler)
@@ -264,36 +266,14 @@ def test_a_killed_run_loses_at_most_the_rows_not_yet_flushed(tmp_path):
     assert len(answered) > 300
 
 
-def test_a_worker_that_dies_is_an_event_and_its_share_is_counted_as_lost(tmp_path):
-    port = str(free_port())
-    with endpoint() as url:
-        workers = [start(tmp_path, "--worker", "--master-port", port) for _ in range(2)]
-        master = ["--master", "--expect-workers", "2", "--master-bind-port", port, "--master-bind-host", "127.0.0.1"]
-        process = start(tmp_path, "--headless", "--host", url, "--rates", "50,60", "--variants", "eager", *master)
-        await_rows(tmp_path / "it", 10)
-        workers[1].kill()
-        assert process.wait(timeout=90) == 0, said(tmp_path)
-        workers[1].wait()
-        assert workers[0].wait(timeout=30) == 0
-    manifest, rows = read(tmp_path / "it")
-    assert manifest.status == "complete"
-    (gone,) = (event for event in read_events(tmp_path / "it") if event["event"] == "worker_lost")
-    assert gone["steps"] == [0]
-    assert_ledger_closes(manifest, rows)
-    schedule = schedule_of(manifest)
-    assert manifest.totals["scheduled"] == len(schedule)
-    assert manifest.totals["lost"] == len(schedule) - len(rows) > 0
-    # the next step is shared among those who live
-    assert {key for key in schedule if key[0] == 1} == {(row["step"], row["seq"]) for row in rows if row["step"] == 1}
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--host", "http://127.0.0.1:9"], "nothing answers at http://127.0.0.1:9"),
-        (["--host", "ftp://x"], "is not a URL"),
         (["--variants", "fast"], "hosts no variant fast of 'null'; it hosts eager, compiled"),
-        (["--rates", "9:1:1"], "--rates '9:1:1' is not understood"),
+        # so it is with an option that is asked for in `test_headroom.py`, and with a host in `test_loadtest_secrets.py`
+        pytest.param(["--host", "ftp://x"], "is not a URL", marks=pytest.mark.long),
+        pytest.param(["--rates", "9:1:1"], "--rates '9:1:1' is not understood", marks=pytest.mark.long),
         ([], "no endpoint given"),
     ],
 )

@@ -65,6 +65,7 @@ def test_what_is_not_kept_is_halved():
     assert asked == [1000, 500, 250]
     assert (found.wanted_rps, found.safe_rps, found.late_p99_ms) == (1000, 250, 0.3)
     assert "keep 250/s (P50 0.5 ms, P99 0.9 ms, late P99 0.3 ms)" in found.sentence(False)
+    assert "against a null server the load processes reach 250/s" in found.sentence(True)
 
 
 def test_a_machine_that_keeps_nothing_has_no_safe_rate():

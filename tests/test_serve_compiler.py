@@ -194,7 +194,13 @@ def test_other_problems_are_not_taken_for_a_recompile() -> None:
     assert compiler.refused(ValueError("stance is 'fail_on_recompile'")) is None
 
 
-def test_a_process_that_does_not_compile_never_loads_the_compiler() -> None:
+def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs_go_to_a_file(tmp_path: Path) -> None:
+    assert compiler.send_logs_to(tmp_path, {}) is None
+    given = {"TORCH_LOGS": "recompiles", "TORCH_LOGS_OUT": "/elsewhere.log"}
+    assert compiler.send_logs_to(tmp_path, given) == Path("/elsewhere.log")
+    environ = {"TORCH_LOGS": "recompiles"}
+    path = compiler.send_logs_to(tmp_path / "logs", environ)
+    assert path == tmp_path / "logs" / "torch.log"
     program = (
         "import sys, torch\n"
         "from serve.compiler import Compiler\n"
@@ -203,21 +209,9 @@ def test_a_process_that_does_not_compile_never_loads_the_compiler() -> None:
         "assert watch.happened() is None\n"
         "assert watch.facts()['compilations'] == 0 and watch.facts()['graph_break_places'] == ''\n"
         "assert 'torch._dynamo' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[1])
-
-
-def test_torch_logs_go_to_a_file_that_is_named(tmp_path: Path) -> None:
-    assert compiler.send_logs_to(tmp_path, {}) is None
-    given = {"TORCH_LOGS": "recompiles", "TORCH_LOGS_OUT": "/elsewhere.log"}
-    assert compiler.send_logs_to(tmp_path, given) == Path("/elsewhere.log")
-    environ = {"TORCH_LOGS": "recompiles"}
-    path = compiler.send_logs_to(tmp_path / "logs", environ)
-    assert path == tmp_path / "logs" / "torch.log"
-    program = (
-        "import torch\n"
         "call = torch.compile(lambda x: x + 1, dynamic=False, backend='eager')\n"
         "call(torch.ones(2)), call(torch.ones(3))\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | environ)
+    root = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=root, env=os.environ | environ)
     assert "expected 2, actual 3" in path.read_text()

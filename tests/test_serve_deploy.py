@@ -8,15 +8,19 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from test_headroom_profile import profile, traced
 
 from serve import guard, ingress, models, wire
 from serve.ingress import free_port
@@ -26,7 +30,7 @@ pytestmark = pytest.mark.served
 ROOT = Path(__file__).parents[1]
 RAY, SERVE = "ray.scripts.scripts", "ray.serve.scripts"
 TOKEN = "let-me-in-if-you-can"
-ARGS = ["models=null,mlp", "variants=eager", "device=cpu"]
+ARGS = ["models=null,mlp", "variants=eager", "device=cpu", "profile=true"]
 
 
 class Cluster:
@@ -121,11 +125,17 @@ def test_serve_deploy_takes_what_headroom_serve_prints(cluster: Cluster, tmp_pat
     cluster.run(SERVE, "shutdown", "--yes", "--address", there)
 
 
-def test_serve_run_takes_the_application_and_its_arguments(cluster: Cluster) -> None:
-    port = free_port()
-    cluster.run(SERVE, "start", "--address", cluster.address, "--http-port", str(port))
+@pytest.fixture(scope="module")
+def port(cluster: Cluster) -> int:
+    """Of what `serve run` made."""
+    found = free_port()
+    cluster.run(SERVE, "start", "--address", cluster.address, "--http-port", str(found))
     cluster.run(SERVE, "run", "--address", cluster.address, "--non-blocking", "serve.app:build", *ARGS)
-    cluster.wait(port, wire.READY)
+    cluster.wait(found, wire.READY)
+    return found
+
+
+def test_serve_run_takes_the_application_and_its_arguments(cluster: Cluster, port: int) -> None:
     endpoints = ["null/eager", "mlp/eager"]
     assert cluster.get(port, wire.SERVER)["endpoints"] == endpoints
     for model, variant in (endpoint.split("/") for endpoint in endpoints):
@@ -137,3 +147,34 @@ def test_serve_run_takes_the_application_and_its_arguments(cluster: Cluster) -> 
         assert entry["name"] == model
     for path in (wire.READY, wire.model_path("null", "eager"), wire.METRICS, "/no/where"):
         assert refused(asked(port, path, token="another")) == 401
+
+
+@contextmanager
+def traffic(port: int) -> Iterator[None]:
+    body, headers = wire.encode_infer({"x": np.zeros((1, 64), np.float32)})
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.is_set():
+            with urllib.request.urlopen(asked(port, wire.infer_path("mlp", "eager"), body, headers), timeout=60):
+                pass
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_the_next_batches_are_profiled(port: int) -> None:
+    words = ("mlp", "--variant", "eager", "--host", f"http://127.0.0.1:{port}", "--calls", "5")
+    refused = profile(*words)
+    assert refused.returncode == 2
+    assert "token" in refused.stderr
+    with traffic(port):
+        done = profile(*words, environment=os.environ | {guard.TOKEN: TOKEN})
+    assert done.returncode == 0, done.stderr
+    assert "mlp/eager, the next 5 batches" in done.stdout
+    assert "aten::addmm" in traced(done.stdout)

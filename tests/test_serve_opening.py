@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from probed import torch_knows_its_compiler  # noqa: F401  # a fixture for every test here
 from test_serve_compiler import a_compiler_as_it_was  # noqa: F401  # a fixture for every test here
-from test_serve_runner import in_a_thread, opened, options, run
+from test_serve_runner import check_several_lengths, in_a_thread, opened, options, run
 from test_serve_weights import small_net
 
 from serve import variants, weights
@@ -100,48 +101,88 @@ SLOW = ["compiled-default", "compiled-max-autotune-no-cudagraphs", "aot", "compi
 CPU = [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)]
 
 
+FORBIDDEN = {"onnx": "torch.onnx.export", "openvino": "openvino.convert_model"}
+
+
+def already_there(*args: object, **kwargs: object) -> None:
+    raise AssertionError("it is there already")
+
+
 @pytest.mark.parametrize("name", CPU)
-def test_every_variant_gives_what_the_module_gives_at_every_bucket(tmp_path: Path, name: str) -> None:
-    spec = small_net()
+def test_every_variant_gives_what_the_module_gives_and_is_not_made_again(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whole and in padded batches of one and of several requests; what was kept is found at the second start."""
+    spec, how, said = small_net(), options(tmp_path, buckets=(1, 4)), list[str]()
+    variant = variants.load(name)
+    batches = [[1], [4], [1, 2]]
 
     def work() -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
-        runner = opened(spec, name, options(tmp_path, max_batch=2))
-        found = [run(runner, [spec.example(rows, rows)], ["y"]).outputs["y"] for rows in (1, 2)]
+        runner, found = opened(spec, name, how, said), []
+        for rows in batches:
+            run(runner, [{"image": spec.example(4, 9)["image"] * 1e3}], ["y"])  # what it leaves behind must not show
+            found.append(run(runner, [spec.example(count, count) for count in rows], ["y"]).outputs["y"])
+        assert run(runner, [spec.example(1, 1)], []).outputs == {}
         return runner.parameters(), found
 
     parameters, found = in_a_thread(work)
-    variant = variants.load(name)
     close = {"fp32": 1e-4, "int8": 0.3, "fp16": 1e-2, "bf16": 5e-2, "amp": 5e-2}[variant.precision]
     assert parameters["precision"] == variant.precision
     assert parameters["parity_ok"] is True
     assert (parameters["artefact_bytes"] > 0) is variant.keeps
-    module, _ = weights.load(spec, "random", 0, tmp_path)
-    for rows, outputs in zip((1, 2), found, strict=True):
+    assert parameters["buckets"] == "1,4"
+    assert (parameters["recompiles"], parameters["graph_breaks"]) == (0, 0)
+    assert all(isinstance(value, str | int | float | bool | None) for value in parameters.values())
+    assert "warming bucket 2 of 2 (4 rows)" in said
+    module, weights_said = weights.load(spec, "random", 0, tmp_path)
+    assert parameters["weights_digest"] == weights_said.digest
+    for rows, outputs in zip(batches, found, strict=True):
         assert outputs.dtype == np.float32
-        expected = module(torch.from_numpy(spec.example(rows, rows)["image"])).numpy()
+        images = np.concatenate([spec.example(count, count)["image"] for count in rows])
+        expected = module(torch.from_numpy(images)).numpy()
         np.testing.assert_allclose(outputs, expected, atol=close * np.abs(expected).max())
+    if variant.keeps:
+        monkeypatch.setattr("torch.export.export", already_there)
+        if name in FORBIDDEN:
+            monkeypatch.setattr(FORBIDDEN[name], already_there)
+        again = in_a_thread(lambda: opened(spec, name, how).parameters()["start"])
+        assert (parameters["start"], again) == ("cold", "warm")
 
 
-@pytest.mark.parametrize("name", ["aot", "onnx", "openvino"])
-def test_a_package_that_was_kept_is_loaded_and_not_made_again(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    how = options(tmp_path, max_batch=1)
-    assert in_a_thread(lambda: opened(small_net(), name, how)).parameters()["start"] == "cold"
+def test_a_package_that_was_kept_is_loaded_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with the module at both starts."""
 
-    def forbidden(*args: object, **kwargs: object) -> None:
-        raise AssertionError("it is there already")
+    def start() -> dict[str, Any]:
+        # the wrapper around the kernels: to optimise it takes g++ most of the time
+        with torch._inductor.config.patch({"aot_inductor.compile_wrapper_opt_level": "O0"}):
+            return opened(small_net(), "aot", options(tmp_path, buckets=(1,))).parameters()
 
-    monkeypatch.setattr("torch.export.export", forbidden)
-    monkeypatch.setattr("torch.onnx.export", forbidden)
-    monkeypatch.setattr("openvino.convert_model", forbidden)
-    assert in_a_thread(lambda: opened(small_net(), name, how)).parameters()["start"] == "warm"
+    starts = [in_a_thread(start)]
+    monkeypatch.setattr("torch.export.export", already_there)
+    starts.append(in_a_thread(start))
+    assert [(each["start"], each["parity_ok"]) for each in starts] == [("cold", True), ("warm", True)]
+    assert starts[0]["artefact_bytes"] > 0
+
+
+def test_a_shape_that_was_not_warmed_counts_as_a_recompile(tmp_path: Path) -> None:
+    def work() -> list[tuple[int, ...]]:
+        runner, found = opened(small_net(), "compiled", options(tmp_path, buckets=(1,))), []
+        for rows in (1, 4):
+            runner.call(torch.zeros(rows, 3, 8, 8))
+            found.append(tuple(runner.parameters()[name] for name in ("recompiles", "first_hits", "fallbacks")))
+        return found
+
+    assert in_a_thread(work) == [(0, 0, 0), (1, 0, 0)]
+
+
+def test_a_model_of_several_lengths_is_compiled_for_each(tmp_path: Path) -> None:
+    check_several_lengths(tmp_path, "compiled", (4,))
 
 
 def test_what_was_compiled_ahead_is_neither_traced_nor_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how = options(tmp_path, max_batch=2)
+    how = options(tmp_path, buckets=(2,))
     first = in_a_thread(lambda: opened(small_net(), "compiled-default", how))
     monkeypatch.setattr("torch.compile", None)
     second = in_a_thread(lambda: opened(small_net(), "compiled-default", how))
@@ -158,7 +199,7 @@ def test_a_graph_with_breaks_is_compiled_as_it_is_called_and_that_is_said(tmp_pa
             return x.mean((2, 3)).repeat(1, 2)[:, :4]
 
     spec, said = replace(small_net(), build=Broken), list[str]()
-    runner = in_a_thread(lambda: opened(spec, "compiled", options(tmp_path, max_batch=2), said))
+    runner = in_a_thread(lambda: opened(spec, "compiled", options(tmp_path, max_batch=1), said))
     assert any(line.startswith("it cannot be compiled ahead") for line in said)
     assert runner.parameters()["graph_breaks"] > 0
     assert runner.parameters()["parity_ok"] is True

@@ -1,13 +1,10 @@
-"""Models of the user's own: `file.py:function` and `module:function`."""
+"""Models of the user's own: `file.py:function` and `module:function`; `test_serve_app.py` has one served."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from serving import served
-from test_serve_app import get, post
 
-from serve import models, wire
+from serve import models
 from serve.options import ServeOptions, as_args, check, from_args, named
 from serve.spec import ServeError
 
@@ -66,9 +63,13 @@ constant = 5
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "my_model.py"
+    return written(tmp_path)
+
+
+def written(folder: Path) -> Path:
+    path = folder / "my_model.py"
     path.write_text(MODEL)
-    (tmp_path / "own_helper.py").write_text("FACTOR = 2.0\n")
+    (folder / "own_helper.py").write_text("FACTOR = 2.0\n")
     return path
 
 
@@ -108,17 +109,3 @@ def test_files_are_named_by_where_they_are_and_known_by_what_is_in_them(
 def test_what_is_no_model_is_one_sentence(file: Path, reference: str, settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(ServeError, match=sentence):
         models.load(reference.format(file=file, folder=file.parent), settings)
-
-
-@pytest.mark.served
-@pytest.mark.parametrize("variants", [("eager",), pytest.param(("eager", "compiled"), marks=pytest.mark.long)])
-def test_it_is_served(file: Path, tmp_path: Path, variants: tuple[str, ...]) -> None:
-    options = named(ServeOptions((f"{file}:spec",), variants))
-    how = {"models": list(options.models), "variants": list(options.variants), "sources": dict(options.sources)}
-    with served(tmp_path, **how, max_batch=2) as server:
-        body, headers = wire.encode_infer({"x": np.array([[1, 2, 3]], np.float32)})
-        for variant in options.variants:
-            status, found, answer = post(server, wire.infer_path("twice", variant), body, headers)
-            assert status == 200
-            assert wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))["y"].tolist() == [[2, 4, 6]]
-        assert get(server, wire.model_path("twice"))[1]["parameters"]["parity_ok"] is True

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from probed import torch_knows_its_compiler  # noqa: F401  # a fixture for every test here
+from test_serve_endpoint import call
 from test_serve_weights import small_net
 
-from serve import variants
-from serve.asgi import Request
+from serve import variants, wire
+from serve.asgi import Request, as_app
+from serve.endpoint import Endpoint
 from serve.engine import Engine
 from serve.job import Job
 from serve.opening import open_runner
@@ -50,7 +53,7 @@ class Bench:
     """A watched engine that serves `moody`."""
 
     def __init__(self, cache: Path, variant: str | Variant = "eager", **more: Any) -> None:
-        how = ServeOptions(("moody",), device="cpu", cache_dir=str(cache), threads=1, max_batch=2, **more)
+        how = ServeOptions(("moody",), device="cpu", cache_dir=str(cache), threads=1, max_batch=1, **more)
         made = variants.load(variant) if isinstance(variant, str) else variant
         self._done = threading.Condition()
         self._delivered: list[Job] = []
@@ -115,8 +118,43 @@ def test_a_request_that_waited_for_the_compiler_says_so_and_is_counted(bench: Ca
 
 def test_of_a_request_in_chunks_the_whole_has_waited(bench: Callable[..., Bench]) -> None:
     moody = bench("compiled")
-    dark = np.concatenate([DARK] * 5)
-    assert moody.infer(dark).compiled
+    dark = np.concatenate([DARK] * 3)
+    assert moody.infer(dark).compiled  # for the first of three chunks only
+    assert not moody.infer(dark).compiled
+
+
+def test_headers_counts_and_metadata_say_what_the_watch_saw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ServeOptions, "spec", lambda self, model: MOODY)
+    how = ServeOptions(("moody",), ("compiled",), device="cpu", cache_dir=str(tmp_path), threads=1, max_batch=1)
+
+    async def live() -> None:
+        endpoint = Endpoint(how, "moody", "compiled", "r1")
+        app = as_app(lambda request: endpoint.answer(request, request.path.rpartition("/")[2]), 1 << 20)
+
+        async def infer(image: Any) -> Any:
+            body, headers = wire.encode_infer({"image": image})
+            return await call(app, "POST", "/infer", [body], headers)
+
+        try:
+            while endpoint.engine.state == "LOADING":
+                await asyncio.sleep(0.01)
+            assert wire.COMPILE not in (await infer(BRIGHT))[1]
+            assert (await infer(DARK))[1][wire.COMPILE] == "1"
+            assert wire.COMPILE not in (await infer(DARK))[1]
+            assert (await call(app, "POST", "/infer", [b"{"]))[0] == 400
+            status, _, body = await call(app, "POST", "/profile", [b""])
+            assert (status, "--profile" in json.loads(body)["error"]) == (403, True)
+            assert (await call(app, "GET", "/profile", [b""]))[0] == 405
+            (stats,) = json.loads((await call(app, "GET", "/stats", [b""]))[2])["model_stats"]
+            assert stats["events"]["recompiled_requests"] == 1
+            assert stats["refused"] == dict.fromkeys(stats["refused"], 0) | {"bad_input": 1}
+            parameters = endpoint.metadata()["parameters"]
+            assert parameters["first_hits"] == 1
+            assert parameters["sampled_share"] == how.parity_share
+        finally:
+            endpoint.engine.close()
+
+    asyncio.run(live())
 
 
 def test_a_request_that_would_compile_is_refused_where_that_is_not_allowed(bench: Callable[..., Bench]) -> None:

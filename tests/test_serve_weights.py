@@ -153,7 +153,8 @@ def test_bert_from_a_hugging_face_folder_takes_its_sizes_and_tokenizer(tmp_path:
         models.load("bert", {}, str(tmp_path))
 
 
-def test_both_variants_of_a_real_model_hold_the_same_numbers(tmp_path: Path) -> None:
+def test_both_variants_of_a_real_model_hold_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "CALIBRATION_ROWS", 1)
     spec = models.load("custom_cnn")
     first = weights.load(spec, "random", 0, tmp_path)[1]
     kept = load_file(weights.kept_path(spec, 0, tmp_path))

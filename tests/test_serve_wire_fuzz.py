@@ -336,6 +336,6 @@ def test_results_are_whole_or_refused(numbers: list[float], texts: list[bytes], 
 
 def test_a_bad_request_follows_from_seed_and_number_whatever_was_made_before() -> None:
     before = repr((misshapen.NUMBERS, misshapen.DATATYPES))
-    made = [misshapen.bad(1, number) for number in range(4000)]
+    made = [misshapen.bad(1, number) for number in range(2000)]
     assert repr((misshapen.NUMBERS, misshapen.DATATYPES)) == before
-    assert [misshapen.bad(1, number) for number in (1952, 3999)] == [made[1952], made[3999]]
+    assert [misshapen.bad(1, number) for number in (1952, 1999)] == [made[1952], made[1999]]

@@ -187,7 +187,9 @@ def tokenizer(source: str | None = None) -> tokenizers.Tokenizer:
     if source is not None:
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(HUB if source == "pretrained" else source).backend_tokenizer
+        name = HUB if source == "pretrained" else source
+        found: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(name).backend_tokenizer
+        return found
     return wordpiece(VOCABULARY.read_text(encoding="utf-8").split("\n"))
 
 
