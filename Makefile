@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
+# of the hundreds of processes that the tests start, each would compile our modules anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-long lint bench bench-quick audit clean check-tests test-tests
@@ -14,10 +16,10 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 	$(BIN)/headroom demo
 
 # linters and tests at once: the type checker has one core, waiting tests leave the other
-check: $(VENV)/.dev  ## linters, types, and every test that needs no server and no browser: about five minutes
+check: $(VENV)/.dev  ## linters, types, and every test that needs no server and no browser: about three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-test: $(VENV)/.dev  ## all of that, live endpoints and browser included: sixteen minutes
+test: $(VENV)/.dev  ## all of that, live endpoints and browser included: twelve minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
 test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns

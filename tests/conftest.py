@@ -5,6 +5,7 @@ A file's tests run in one worker and in order (`--dist=loadfile`), so that the f
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import time
@@ -21,6 +22,7 @@ KINDS = ("served", "live", "browser")
 SLOWEST = 15
 STARTED = pytest.StashKey[tuple[float, float]]()
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the cores are shared by workers already
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Ctrl-C reaches what tests start, also where the suite is run in the background of a script, which has it ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -118,7 +118,7 @@ def test_the_same_values_say_the_same_twice() -> None:
     assert of(values).changes == of(values).changes
 
 
-@counts(15, 40)
+@counts(10, 40)
 @pytest.mark.parametrize("carry", [0.0, 0.5, 0.8, 0.95])
 def test_noise_alone_is_seldom_called_a_change(carry: float, seeds: int) -> None:
     rng = np.random.default_rng(7)

@@ -42,7 +42,7 @@ def find(seed, **given):
     return search.knee, spent_s, rates
 
 
-@counts(15, 200)
+@counts(10, 200)
 def test_the_limit_of_a_queue_lies_in_the_interval_as_often_as_is_claimed(seeds):
     found = [find(seed) for seed in range(seeds)]
     resolved = [knee for knee, _, _ in found if knee.reason is None]
