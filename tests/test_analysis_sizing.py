@@ -9,8 +9,8 @@ import pytest
 from plans import draw, fleet, service, sizing
 
 from analysis.records import Slo
-from analysis.simulate import Outage, Routing, Rule, Service, simulate
-from analysis.sizing import Objective, QuestionError, Traffic, stable_from
+from analysis.simulate import Fleet, Outage, Routing, Rule, Service, simulate
+from analysis.sizing import Objective, QuestionError, Sizing, Traffic, stable_from
 
 SINGLE = fleet(Service.steady(np.array([0.0, 0.010])))
 """Requests one by one, 10 ms each."""
@@ -60,6 +60,27 @@ def test_the_answer_holds_and_one_less_does_not_with_other_arrivals_too() -> Non
 def test_a_guess_changes_the_way_and_not_the_answer(near: int) -> None:
     batches, asked = fleet(service(0.004, 0.0005)), sizing("p99<20ms")
     assert asked.fewest(batches, 5000, near) == asked.fewest(batches, 5000)
+
+
+def test_the_same_is_simulated_once_and_nothing_else_is_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all these on the same arrivals, each is what it is on arrivals of its own."""
+    made: list[object] = []
+    monkeypatch.setattr("analysis.simulate.simulate", lambda *given: made.append(given) or simulate(*given))
+    shared, batches = Traffic(draw), fleet(service(0.004, 0.0005))
+    asks = [
+        (Sizing(Objective(Slo.parse(slo)), shared, seeds, sparing), replace(batches, replicas=replicas), rate)
+        for slo in ("p90<20ms", "p95<20ms") for seeds in ((1,), (2, 3)) for sparing in (1, 2)
+        for replicas in (3, 4) for rate in (1000.0, 1100.0)
+    ]  # fmt: skip
+
+    def answers(asked: Sizing, one: Fleet, rate: float) -> tuple[object, ...]:
+        return asked.read(one, rate), asked.alone(one), asked.after_loss(one, rate, 1, 2), asked.knee_rps(one)
+
+    apart = [answers(replace(asked, traffic=Traffic(draw)), *what) for asked, *what in asks]
+    assert [answers(*ask) for ask in asks] == apart
+    made.clear()
+    assert [answers(*ask) for ask in asks] == apart
+    assert made == []
 
 
 @pytest.mark.parametrize("lost", [1, 3])
