@@ -204,8 +204,7 @@ def test_legend_and_arrow_keys_of_the_overlaid_chart(tab: Tab, runs: tuple[Path,
     assert (drawn(0), drawn(1) > 0) == (0, True)
     assert buttons.nth(0).get_attribute("aria-pressed") == "false"
     probe.hover()
-    assert "A m/b" in tip.inner_text()
-    assert "A m/a" not in tip.inner_text()
+    tip.filter(has_text="A m/b", has_not_text="A m/a").wait_for()
     tab.leave()
 
 

@@ -116,7 +116,7 @@ def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: store.Ru
             root = "document.documentElement"
             assert frame.evaluate(f"{root}.scrollHeight <= {root}.clientHeight")
         frames[0].locator(".probe").hover()
-        assert "eager P99" in frames[0].locator(".tip").inner_text()
+        frames[0].locator(".tip", has_text="eager P99").wait_for()  # a frame hears of the pointer when it is its turn
         frames[1].locator("[data-zoom=in]").click()
         assert frames[1].locator(".range").inner_text() != ""
         tab.leave()

@@ -236,7 +236,7 @@ def test_pointer_and_arrow_keys_show_the_values_of_a_second(tab: Tab) -> None:
     box = probe.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 60)
-    assert "m/compiled" in tip.inner_text()
+    tip.filter(has_text="m/compiled").wait_for()
     tab.leave()
 
 
