@@ -607,12 +607,11 @@ def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[
     last = [int(event["time_ns"]) for event in run.events]
     last += [int(rows[name].max()) for name in ("intended_ns", "done_ns") if rows[name].notna().any()]
     statuses = {str(status): int(count) for status, count in rows["status"].value_counts().items()}
+    manifest.extra["extend"] = extend
     lost = resumption.close(folder, manifest, seen, statuses, max(last, default=0), store.next_segment(run))
-    since_ns, total_s = manifest.extra["interrupted_ns"], manifest.scenario["total_seconds"]
-    away_s = time.time() - since_ns / 1e9
+    away_s = time.time() - manifest.extra["interrupted_ns"] / 1e9
     click.echo(f"going on with {folder.name} after {away_s / 60:.1f} min; {lost} arrivals were lost with the process")
-    more = [f"--resume={folder}", f"--total-seconds={total_s + (away_s if extend else 0):.3f}"]
-    return folder, start, more
+    return folder, start, [f"--resume={folder}", f"--total-seconds={manifest.scenario['total_seconds']}"]
 
 
 def _soak_rate(asked: str | None, own: dict[str, Any]) -> str:

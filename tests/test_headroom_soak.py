@@ -192,12 +192,11 @@ def test_a_load_process_that_dies_is_reported_and_can_go_on_even_then(tmp_path):
     assert done.returncode in (0, 3), done.stderr
     run, _ = assert_the_ledger_closes(folder)
     assert not flaws(run)
-    (gap,) = events(folder, "gap")
-    steps = run.manifest.scenario["steps"]
-    # the twelve seconds are driven, whatever lay between
-    driven_ns = steps[-1]["end_ns"] - steps[0]["start_ns"] - (gap["end_ns"] - gap["start_ns"])
-    assert driven_ns == pytest.approx(12e9, abs=9e9)
-    assert driven_ns > 6e9
+    assert len(events(folder, "gap")) == 1
+    steps = [step for step in run.manifest.scenario["steps"] if step["endpoint"] == "null/eager"]
+    # the twelve seconds are driven, whatever lay between, but for the pauses between chapters
+    driven_s = sum(step["end_ns"] - step["start_ns"] for step in steps) / 1e9
+    assert 12 - 1.5 * len(steps) < driven_s < 12.1
 
 
 def test_while_one_is_under_way_no_other_begins_and_nobody_goes_on_with_it(tmp_path):

@@ -346,7 +346,8 @@ class Conductor:
         server = self._client.get_json(wire.SERVER)
         served = [(info, self._path(info)) for info in self._endpoints]
         if self.scenario.resume:
-            self._manifest = opening.resumed(self.folder, self.scenario, {path for _, path in served}, self._now())
+            paths = {path for _, path in served}
+            self.scenario, self._manifest = opening.resumed(self.folder, self.scenario, paths, self._now())
         else:
             name, url, priority = self.folder.name, self._client.url, self._crew.priority()
             self._manifest = opening.fresh(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,22 @@ def fresh(
     )
 
 
-def resumed(folder: Path, scenario: Scenario, paths: set[str], now_ns: int) -> Manifest:
-    """Of the run that it goes on with, or `ScenarioError` where other endpoints are there now."""
+def resumed(folder: Path, scenario: Scenario, paths: set[str], now_ns: int) -> tuple[Scenario, Manifest]:
+    """What is left to do of the run that it goes on with, or `ScenarioError` where other endpoints are there now."""
     found = Manifest.read(folder)
     had = {entry["path"] for entry in found.endpoints}
     if had != paths:
         there = ", ".join(sorted(paths))
         raise ScenarioError(f"{folder} drove {', '.join(sorted(had))}; now there is {there}")
+    if found.extra.pop("extend", False):  # also by the time that it took to start again
+        away_s = (now_ns - found.extra["interrupted_ns"]) / 1e9
+        scenario = replace(scenario, total_seconds=scenario.total_seconds + away_s)
     found.status, found.finished_ns = "running", 0
     found.scenario |= scenario.as_json()
     found.extra |= _writer()
     found.extra["resumed"] = [*found.extra.get("resumed", ()), {"start_ns": now_ns, "pid": os.getpid()}]
     found.extra.pop("stopped", None)
-    return found
+    return scenario, found
 
 
 def _writer() -> dict[str, Any]:
