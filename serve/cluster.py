@@ -133,7 +133,10 @@ def _start_cluster(options: ServeOptions, scratch: str, http_options: dict[str, 
         log_to_driver=False,
     )
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    serve.start(http_options=http_options, logging_config=QUIET)
+    try:
+        serve.start(http_options=http_options, logging_config=QUIET)
+    except TimeoutError:  # a minute was too little for a proxy, which goes on starting: a busy machine
+        serve.start()
     targets = [
         serve.RunTarget(application(options, part), name, route, QUIET) for name, route, part in applications(options)
     ]

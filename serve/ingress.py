@@ -44,6 +44,9 @@ COMMON = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",  # our event loop never blocks
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # Ray kills a proxy that a busy machine has not started in 5 s,
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",  # or that does not answer for 10
+    "RAY_SERVE_HAPROXY_STARTUP_TIMEOUT_S": "120",
 }
 """Read by every Ray process, so they must be there before the cluster starts, on every node."""
 

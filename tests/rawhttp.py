@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from http.client import HTTPException, HTTPResponse
 
 import numpy as np
+from waiting import PATIENCE_S
 
 from serve import wire
 
@@ -59,7 +60,7 @@ BROKEN: dict[str, tuple[bytes, set[int]]] = {
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
 
 def status_of(end: socket.socket) -> int:
@@ -87,7 +88,7 @@ def crowd(
         end = stack.enter_context(socket.socket())
         if receives_bytes:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives_bytes)
-        end.settimeout(60)
+        end.settimeout(PATIENCE_S)
         end.connect(("127.0.0.1", port))
         end.sendall(sends)
         made.append(end)

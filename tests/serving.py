@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 import starts
+from waiting import PATIENCE_S
 
 from serve.ingress import free_port
 
@@ -71,11 +72,11 @@ def starting(cache: Path, environment: dict[str, str] | None = None, **options: 
     finally:
         process.stdin.close()
         try:
-            process.wait(60)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        reader.join(10)
+        reader.join(PATIENCE_S)
         said.close()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from waiting import PATIENCE_S
 
 from analysis.campaign import page
 from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells
@@ -215,7 +216,7 @@ def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     command = [sys.executable, "-m", "headroom", "campaign", "--out", str(tmp_path / "it")]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert done.returncode == 2
     assert done.stderr == "headroom: measuring a model needs torch: pip install 'headroom[serve]'\n"
     assert not (tmp_path / "it").exists()

@@ -15,6 +15,7 @@ import pytest
 from folders import Load
 from test_analysis_expectation import noisy, run_of
 from test_analysis_gallery import ODD, places, run_in, shown
+from waiting import PATIENCE_S
 
 from analysis import history, history_table
 from analysis.contrast import Contrast, contrasts
@@ -193,7 +194,7 @@ for day in range(40):
     writers = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], cwd=ROOT, env=paths) for name in "ab"
     ]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=PATIENCE_S) for writer in writers] == [0, 0]
     held = history.read(tmp_path)
     assert not held.problems
     assert len(lines(tmp_path)) == len(held.entries) == 3 * 40  # what both had was written once

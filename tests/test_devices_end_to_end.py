@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from bare import bare, standin
-from waiting import until
+from waiting import PATIENCE_S, until
 
 import analysis
 from analysis.devices import STATE
@@ -36,7 +36,9 @@ def library(tmp_path_factory):
 def drive(url, folder, *words):
     command = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary", "--host", url]
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--rates", "40", "--settle-seconds", "1"]
-    subprocess.run([*command, "--idle-seconds", "1.5", *words], check=True, cwd=ROOT, capture_output=True, timeout=120)
+    subprocess.run(
+        [*command, "--idle-seconds", "1.5", *words], check=True, cwd=ROOT, capture_output=True, timeout=PATIENCE_S
+    )
     return analysis.load(folder)
 
 
@@ -176,7 +178,7 @@ def test_a_server_away_for_a_while_is_read_on_from_where_it_was(tmp_path):
         os.kill(said["pid"], signal.SIGSTOP)
         time.sleep(3)
         os.kill(said["pid"], signal.SIGCONT)
-        driver.wait(60)
+        driver.wait(PATIENCE_S)
     run = analysis.load(tmp_path / "it")
     kinds = [event["event"] for event in run.events]
     assert kinds.count("telemetry_lost") == kinds.count("telemetry_back") == 1

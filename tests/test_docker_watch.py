@@ -25,7 +25,7 @@ import yaml
 from serving import Served, served
 from test_loadtest_run import assert_ledger_closes, nothing_left_running, read, said, start  # noqa: F401
 from test_serve_faults import post
-from waiting import until
+from waiting import PATIENCE_S, until
 
 import analysis
 from analysis.faults import faults
@@ -164,7 +164,7 @@ class Watch:
     def __call__(self, query: str) -> list[float]:
         """The values of an instant query, NaN left out."""
         asked = urllib.parse.urlencode({"query": plain(query)})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=PATIENCE_S) as answer:
             found = json.load(answer)["data"]["result"]
         return [value for one in found if not math.isnan(value := float(one["value"][1]))]
 
@@ -226,7 +226,7 @@ def watch(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield found
     finally:
         found.process.terminate()
-        found.process.wait(30)
+        found.process.wait(PATIENCE_S)
         stop.set()
         driving.join()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from endpoint import endpoint
+from waiting import PATIENCE_S
 
 from analysis.records import Manifest, read_events
 from headroom import main, serving
@@ -203,13 +204,13 @@ def test_a_stopped_run_keeps_what_there_is_and_reports_it(tmp_path, started, sto
         command = [sys.executable, "-m", "headroom", "run", "null", "--host", url, "--rates", "50,60"]
         command += ["--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it", "--idle-seconds", "0"]
         process = started(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not (tmp_path / "it/events.jsonl").exists() or "rows" not in (tmp_path / "it/events.jsonl").read_text():
             assert time.monotonic() < deadline
             time.sleep(0.1)
         time.sleep(2)
         process.send_signal(stop)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode in (1, 3), said
     assert Manifest.read(tmp_path / "it").status == "aborted"
     assert "aborted" in (tmp_path / "it/report.md").read_text()
@@ -224,7 +225,7 @@ def test_a_killed_run_is_reported_as_aborted(tmp_path, started):
         command += ["--rates", "100", "--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it"]
         process = started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         events = tmp_path / "it/events.jsonl"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not events.exists() or events.read_text().count('"requests"') < 6:
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -17,6 +17,7 @@ import pytest
 from endpoint import endpoint
 from test_loadtest_run import await_rows
 from test_loadtest_secrets import HOOK, assert_nothing_leaked
+from waiting import PATIENCE_S
 
 import analysis
 from analysis.records import Manifest, parts, read_events, segments
@@ -43,7 +44,7 @@ def nothing_left_running():
 
 def soak(*words, **more):
     command = [sys.executable, "-m", "headroom", "soak", *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False, **more)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more)
 
 
 def begin(tmp_path, url, *words):
@@ -184,7 +185,7 @@ def test_a_load_process_that_dies_is_reported_and_can_go_on_even_then(tmp_path):
         process = begin(tmp_path, url)
         await_rows(folder, 100)
         os.kill(load_process(folder), signal.SIGKILL)
-        assert process.wait(timeout=60) == 3
+        assert process.wait(timeout=PATIENCE_S) == 3
         assert Manifest.read(folder).status == "aborted"
         assert parts(folder, "requests")  # each chapter by itself, as it may go on
         assert not segments(folder, "requests")
@@ -214,7 +215,7 @@ def test_while_one_is_under_way_no_other_begins_and_nobody_goes_on_with_it(tmp_p
         process.wait()
         assert soak("--resume", folder).returncode == 2
         os.kill(load, signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and "under way" in soak("--resume", folder, "--host", "x").stderr:
             time.sleep(0.2)
     done = soak("--resume", folder)  # the endpoint is gone by now

@@ -11,6 +11,7 @@ import pytest
 from endpoint import endpoint
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,7 +55,12 @@ def modules():
 
 def run_blocked(code, *words):
     return subprocess.run(
-        [sys.executable, "-c", BLOCK + code, *words], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+        [sys.executable, "-c", BLOCK + code, *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 
@@ -172,7 +178,7 @@ def test_locust_from_a_checkout_with_only_the_base_install(laptop, tmp_path):
     words = ["--headless", "--only-summary", "--rates", "40", "--step-seconds", "2", "--settle-seconds", "0.5"]
     with endpoint(model="bert") as url:
         command = [laptop / "locust", "-f", "loadtest/bert.py", "--host", url, "--run-dir", tmp_path, "--run-id", "it"]
-        subprocess.run([*command, *words], cwd=ROOT, env=environment, check=True, timeout=120)
+        subprocess.run([*command, *words], cwd=ROOT, env=environment, check=True, timeout=PATIENCE_S)
     done = subprocess.run(
         [laptop / "headroom", "report", tmp_path / "it"], env=environment, capture_output=True, text=True, check=False
     )

@@ -21,6 +21,7 @@ from test_loadtest_run import (  # noqa: F401
     schedule_of,
     start,
 )
+from waiting import PATIENCE_S
 
 import headroom
 from analysis.records import read_events
@@ -205,7 +206,7 @@ def test_slow_clients_hold_connections_open_and_send_or_read_little():
         port = int(url.rpartition(":")[2])
         with slow_client(here(url), Fault("slow_client", "6", 1)) as sentence:
             assert sentence.startswith("6 slow connections")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while len(connected(port)) < 6:
                 assert time.monotonic() < deadline
                 gevent.sleep(0.05)
@@ -266,7 +267,7 @@ def test_a_full_disk_is_outlived_and_no_row_is_lost(tmp_path):
             words = ["--headless", "--host", url, "--rates", "80", "--variants", "eager", "--step-seconds=5"]
             words += ["--faults", str(tmp_path / "plan.csv"), "--run-dir", str(volume)]
             process = start(tmp_path, *words)
-            assert process.wait(timeout=60) == 0, said(tmp_path)
+            assert process.wait(timeout=PATIENCE_S) == 0, said(tmp_path)
         manifest, rows = read(volume / "it")
         assert [event["phase"] for event in faults_of(volume / "it")] == ["begin", "end"]
     finally:
@@ -286,7 +287,7 @@ def test_a_load_process_is_killed_and_its_share_is_counted_as_lost(tmp_path):
         words = ["--headless", "--host", url, "--rates", "50,60", "--variants", "eager", "--step-seconds=5", *master]
         # Locust shares its users out anew; a request under way just then is lost, and Locust ends with 1
         manifest, rows = finish(tmp_path, *words, "--faults", str(plan), codes=(0, 1))
-        assert sorted(worker.wait(timeout=30) for worker in workers) == [-9, 0], said(tmp_path)
+        assert sorted(worker.wait(timeout=PATIENCE_S) for worker in workers) == [-9, 0], said(tmp_path)
     assert manifest.status == "complete"
     begin, end = faults_of(tmp_path / "it")
     assert (begin["phase"], end["phase"]) == ("begin", "end")
@@ -334,6 +335,6 @@ def test_what_is_no_plan_is_one_sentence(text, mode, sentence):
 def test_a_plan_that_cannot_be_is_said_before_any_load(tmp_path):
     with endpoint() as url:
         process = start(tmp_path, "--headless", "--host", url, "--faults", "replica", "--mode=knee", "--slo=p99<50ms")
-        assert process.wait(timeout=30) == 2
+        assert process.wait(timeout=PATIENCE_S) == 2
     assert "at_share" in said(tmp_path)
     assert not (tmp_path / "it").exists()

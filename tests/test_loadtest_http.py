@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import gevent
 import pytest
+from waiting import PATIENCE_S
 
 from loadtest.engine.client import Client
 from loadtest.engine.http import Pool
@@ -51,7 +52,7 @@ def server(*connections, tls=None):
         threads[0].start()
         scheme = "https" if tls else "http"
         yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", seen
-        threads[0].join(10)
+        threads[0].join(PATIENCE_S)
 
 
 def exchange(pool, body=b"", method="POST"):

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from endpoint import endpoint
 from flask import Flask
+from waiting import PATIENCE_S
 
 from loadtest.engine import gate
 from loadtest.engine.scenario import ScenarioError
@@ -101,7 +102,7 @@ def listening(pid):
 def test_a_master_with_its_page_listens_on_loopback_only():
     page, workers = free_port(), free_port()
     with locust("--master", "--web-port", page, "--master-bind-port", workers) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while len(found := listening(process.pid)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -110,7 +111,7 @@ def test_a_master_with_its_page_listens_on_loopback_only():
 
 def test_a_page_for_others_wants_a_password_first():
     with locust("--web-host", "0.0.0.0", "--web-port", free_port()) as process:
-        assert process.wait(timeout=60) == 2
+        assert process.wait(timeout=PATIENCE_S) == 2
         said = process.stdout.read()
     assert "headroom: --web-host 0.0.0.0 would let whoever reaches this machine start load from it: set " in said
 
@@ -211,7 +212,7 @@ def test_behind_the_password_is_all_of_locust_and_a_run_can_be_started_with_it(t
     def ask(path, method="GET", headers=None, body=None):
         request = urllib.request.Request(where + path, data=body, headers=headers or {}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as answer:
             return answer.code, answer.read().decode()
@@ -219,7 +220,7 @@ def test_behind_the_password_is_all_of_locust_and_a_run_can_be_started_with_it(t
     words = ["--web-port", port, "--run-dir", tmp_path, "--run-id", "it", "--rates", "20", "--step-seconds", "2"]
     words += ["--settle-seconds", "0.5", "--idle-seconds", "0.1", "--variants", "eager"]
     with endpoint() as url, locust(*words, HEADROOM_WEB_PASSWORD=PASSWORD) as _:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             with suppress(OSError):
                 ask("/")
@@ -234,7 +235,7 @@ def test_behind_the_password_is_all_of_locust_and_a_run_can_be_started_with_it(t
         assert ask("/", headers=basic(PASSWORD))[0] == 200
         status, said = ask("/swarm", "POST", basic(PASSWORD) | {"Origin": where}, f"host={url}".encode())
         assert (status, json.loads(said)["success"]) == (200, True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while (status := json.loads(ask("/headroom/now", headers=basic(PASSWORD))[1])["state"]["status"]) != "complete":
             assert time.monotonic() < deadline, status
             time.sleep(0.2)

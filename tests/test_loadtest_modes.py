@@ -13,6 +13,7 @@ import pytest
 from endpoint import endpoint
 from exact import exact
 from test_loadtest_run import LOCUST, assert_ledger_closes, assert_whole, finish, read, said, start
+from waiting import PATIENCE_S
 
 import analysis
 from analysis.compare import fault, pairs
@@ -225,7 +226,7 @@ def test_master_and_two_workers_make_one_folder_though_a_clock_be_another(tmp_pa
         began_ns = time.time_ns()
         manifest, rows = finish(tmp_path, "--headless", "--host", url, *words, *master)
         ended_ns = time.time_ns()
-        assert [worker.wait(timeout=30) for worker in workers] == [0, 0], (tmp_path / "workers").read_text()
+        assert [worker.wait(timeout=PATIENCE_S) for worker in workers] == [0, 0], (tmp_path / "workers").read_text()
     assert_whole(manifest, rows)
     late = {worker: [] for worker in (0, 1)}
     for row in rows:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from endpoint import endpoint
+from waiting import PATIENCE_S, until
 
 from analysis.records import Manifest, read_events, segments
 from loadtest.engine.arrivals import Pattern
@@ -49,7 +51,7 @@ def start(tmp_path, *words, env=None):
 
 def finish(tmp_path, *words, codes=(0,), **more):
     process = start(tmp_path, *words, **more)
-    assert process.wait(timeout=90) in codes, said(tmp_path)
+    assert process.wait(timeout=PATIENCE_S) in codes, said(tmp_path)
     return read(tmp_path / "it")
 
 
@@ -69,7 +71,7 @@ def read(folder):
     return Manifest.read(folder), rows
 
 
-def await_rows(folder, count, timeout_s=30):
+def await_rows(folder, count, timeout_s=PATIENCE_S):
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if (folder / "events.jsonl").exists():
@@ -174,7 +176,7 @@ def test_failures_timeouts_and_drops_are_rows(tmp_path):
     words = ["--rates", "100", "--variants", "eager", "--max-in-flight", "5", "--timeout", "0.4"]
     with endpoint(delay_ms=60, slots=1, fail_every=7, hang_every=11) as url:
         process = start(tmp_path, "--headless", "--host", url, *words)
-        assert process.wait(timeout=90) == 1  # Locust's own code for a run with failures
+        assert process.wait(timeout=PATIENCE_S) == 1  # Locust's own code for a run with failures
     manifest, rows = read(tmp_path / "it")
     assert_whole(manifest, rows)
     assert all(manifest.totals[kind] > 0 for kind in ("ok", "failed", "timed_out", "dropped"))
@@ -198,7 +200,7 @@ def test_an_endpoint_that_goes_away_is_connect_rows(tmp_path):
             tmp_path, "--headless", "--host", url, "--rates", "50", "--variants", "eager", "--step-seconds=4"
         )
         await_rows(tmp_path / "it", 50)
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=PATIENCE_S) == 1
     manifest, rows = read(tmp_path / "it")
     assert_whole(manifest, rows)
     assert {row["status"] for row in rows} >= {"200", "connect"}
@@ -224,7 +226,7 @@ def test_a_run_that_is_stopped_keeps_what_there_is(tmp_path, stop, background):
             signal.signal(signal.SIGINT, before)
         await_rows(tmp_path / "it", 100)
         process.send_signal(stop)
-        assert process.wait(timeout=30) == 0, said(tmp_path)
+        assert process.wait(timeout=PATIENCE_S) == 0, said(tmp_path)
     manifest, rows = read(tmp_path / "it")
     assert manifest.status == "aborted"
     assert len(rows) >= 100
@@ -241,7 +243,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_every_arrival_still_has_
         process = start(tmp_path, "--headless", "--host", url, "--rates", "80", *distributed)
         await_rows(tmp_path / "it", 100)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=30) == 0, said(tmp_path)
+        assert process.wait(timeout=PATIENCE_S) == 0, said(tmp_path)
     manifest, rows = read(tmp_path / "it")
     assert manifest.status == "aborted"
     assert_ledger_closes(manifest, rows)
@@ -281,11 +283,16 @@ def test_bad_input_is_one_sentence_before_any_load(tmp_path, words, sentence):
     with endpoint() as url:
         host = [] if not words or "--host" in words else ["--host", url]
         process = start(tmp_path, "--headless", *host, *words)
-        assert process.wait(timeout=30) == 2
+        assert process.wait(timeout=PATIENCE_S) == 2
     lines = [line for line in said(tmp_path).splitlines() if line.startswith("headroom:")]
     assert len(lines) == 1
     assert sentence in lines[0]
     assert not (tmp_path / "it").exists()
+
+
+def listens(port):
+    with socket.socket() as end:
+        return end.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_server_that_is_no_v2_endpoint_is_named_so(tmp_path):
@@ -296,9 +303,9 @@ def test_a_server_that_is_no_v2_endpoint_is_named_so(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        time.sleep(1)
+        until(lambda: listens(port))
         process = start(tmp_path, "--headless", "--host", f"http://127.0.0.1:{port}")
-        assert process.wait(timeout=30) == 2
+        assert process.wait(timeout=PATIENCE_S) == 2
     finally:
         server.kill()
         server.wait()
@@ -314,7 +321,7 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
 
     def post(path, **form):
         body = urllib.parse.urlencode(form).encode()
-        with urllib.request.urlopen(f"{base}{path}", data=body, timeout=10) as answer:
+        with urllib.request.urlopen(f"{base}{path}", data=body, timeout=PATIENCE_S) as answer:
             return json.loads(answer.read())
 
     with endpoint() as url:
@@ -322,14 +329,14 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
         try:
             for _ in range(100):
                 try:
-                    page = urllib.request.urlopen(base, timeout=5).read().decode()
+                    page = urllib.request.urlopen(base, timeout=PATIENCE_S).read().decode()
                     break
                 except OSError:
                     time.sleep(0.1)
             for option in ("rates", "variants", "step_seconds", "mode", "slo", "body_bytes"):
                 assert f'"{option}"' in page or f"&#34;{option}&#34;" in page or f"\\u0022{option}" in page
             assert post("/swarm", host=url, rates="30", step_seconds="2", run_id="first")["success"]
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while not (tmp_path / "first/run.json").exists() or Manifest.read(tmp_path / "first").status == "running":
                 assert time.monotonic() < deadline, said(tmp_path)
                 time.sleep(0.2)
@@ -339,7 +346,7 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
             assert post("/stop")["success"]
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=30)
+            process.wait(timeout=PATIENCE_S)
     manifest, rows = read(tmp_path / "first")
     assert_whole(manifest, rows)
     assert {step["rate"] for step in manifest.scenario["steps"]} == {30}
@@ -388,6 +395,6 @@ except KeyboardInterrupt:
     print(len(finished))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")

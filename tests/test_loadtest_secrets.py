@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from endpoint import endpoint
 from test_loadtest_web import locust
+from waiting import PATIENCE_S
 
 import analysis
 from headroom import main
@@ -42,7 +43,7 @@ def headroom(command, *words, **more):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADROOM_")}
     return subprocess.run(
         [sys.executable, "-m", "headroom", command, *map(str, words)],
-        cwd=ROOT, capture_output=True, text=True, timeout=90, check=False, env=environment | more,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment | more,
     )  # fmt: skip
 
 
@@ -162,7 +163,9 @@ def test_locust_refuses_it_too_on_its_command_line_and_on_its_page(tmp_path):
     secret = f"http://me:{PASSWORD}@127.0.0.1:9"
     command = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--host", secret, "--run-dir", str(tmp_path)]
     for words in (["--headless"], ["--web-port", str(free_port())]):
-        done = subprocess.run([*command, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [*command, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert done.returncode == 2
         assert "must not hold a user or a password" in done.stderr
         assert_nothing_leaked(tmp_path, done.stdout, done.stderr)

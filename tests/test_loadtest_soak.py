@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from endpoint import endpoint
 from test_loadtest_run import await_rows, nothing_left_running, read, said, schedule_of, start  # noqa: F401
+from waiting import PATIENCE_S
 
 import analysis
 from analysis.compact import compact
@@ -144,7 +145,9 @@ def test_the_mix_of_a_night_is_a_locustfile(tmp_path):
     command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--run-id=it", *words]
     with endpoint(model="bert") as url:
         command += ["--host", url, "--run-dir", str(tmp_path), "--logfile", str(tmp_path / "log")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=80, check=False, cwd=path.parents[1])
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=path.parents[1]
+        )
     assert done.returncode == 0, done.stderr
     run = analysis.load(tmp_path / "it")
     assert (run.manifest.status, run.manifest.scenario["mode"], run.manifest.scenario["name"]) == (
@@ -431,7 +434,7 @@ def test_a_run_on_a_disk_that_is_full_ends_by_itself_with_a_folder_that_can_be_r
             ]
             done = subprocess.run(
                 [*command, "--only-summary", "--run-id=it", "--settle-seconds=1", "--idle-seconds=0", *words],
-                capture_output=True, text=True, timeout=80, check=False, cwd=Path(__file__).parents[1],
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=Path(__file__).parents[1],
             )  # fmt: skip
         folder = disk / "it"
         manifest = Manifest.read(folder)
@@ -659,7 +662,7 @@ def test_it_ends_early_when_the_endpoint_fails_too_often(tmp_path):
             tmp_path, "--headless", "--host", url, *SOAK, "--total-seconds=60", "--settle-seconds=0.1",
             "--stop-on=errors>5%",
         )  # fmt: skip
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE_S)
     manifest, rows = read(tmp_path / "it")
     assert manifest.status == "aborted", said(tmp_path)
     assert "failed within a minute, more than 5.0%" in manifest.extra["stopped"]
@@ -680,7 +683,7 @@ def test_what_a_planned_fault_does_is_no_reason_to_end_early(tmp_path):
             tmp_path, "--headless", "--host", url, *SOAK, "--total-seconds=6", "--settle-seconds=0.1",
             "--stop-on=errors>5%,slo", f"--faults={plan}", "--slo=p99<1ms",
         )  # fmt: skip
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE_S)
     assert read(tmp_path / "it")[0].status == "complete", said(tmp_path)
 
 
@@ -690,7 +693,7 @@ def test_sigterm_keeps_what_there_is_and_leaves_no_process(tmp_path):
         process = start(tmp_path, "--headless", "--host", url, *SOAK, "--total-seconds=60", "--settle-seconds=0.1")
         await_rows(tmp_path / "it", 300)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0, said(tmp_path)
+        assert process.wait(timeout=PATIENCE_S) == 0, said(tmp_path)
     run = analysis.load(tmp_path / "it")
     assert run.manifest.status == "aborted"
     totals = dict(run.manifest.totals)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from endpoint import endpoint
 from rich.console import Console
+from waiting import PATIENCE_S
 
 from analysis.records import Manifest, read_events
 from loadtest.engine.screen import Lines
@@ -96,7 +97,7 @@ def terminal(*command):
         os.close(ours)
 
 
-def read(process, ours, until=None, timeout_s=90):
+def read(process, ours, until=None, timeout_s=PATIENCE_S):
     """All that is written until the program ends, or until it has written that."""
     said, deadline = b"", time.monotonic() + timeout_s
     while time.monotonic() < deadline:

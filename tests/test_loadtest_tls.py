@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from endpoint import endpoint
 from test_loadtest_http import OK, server
+from waiting import PATIENCE_S
 
 import analysis
 from loadtest.engine.access import Access
@@ -67,7 +68,7 @@ def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
     with endpoint(**certified(pki)) as url:
         done = subprocess.run(
             [sys.executable, "-m", "headroom", "run", "null", "--host", url, "--ca-file", pki / "ca.pem", *words],
-            cwd=ROOT, capture_output=True, text=True, timeout=90, check=False,
+            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stderr
     run = analysis.load(tmp_path / "it")
@@ -134,7 +135,7 @@ def test_a_connection_that_was_closed_meanwhile_costs_nothing(pki, politely):
             assert found.send("POST", "/x", b"1").body == b"hello"
             time.sleep(0.5)
             assert found.send("POST", "/x", b"2").body == b"hello"
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert [request[-1:] for request in seen] == [b"1", b"2"]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from endpoint import endpoint
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from analysis.records import Manifest, read_events
 from loadtest.engine.history import RATES
@@ -56,7 +56,7 @@ class Test:
         """Status, headers, body; a form is posted."""
         posted = urllib.parse.urlencode(form).encode() if form else None
         try:
-            with urllib.request.urlopen(f"{self.page}{path}", data=posted, timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.page}{path}", data=posted, timeout=PATIENCE_S) as answer:
                 return answer.status, dict(answer.headers), answer.read().decode()
         except urllib.error.HTTPError as answer:
             return answer.code, dict(answer.headers), answer.read().decode()
@@ -87,7 +87,7 @@ def locust(tmp_path: Path, *words: str, scenario: str = "loadtest/null.py", pref
         )  # fmt: skip
     try:
         test = Test(process, f"http://127.0.0.1:{port}{prefix}", tmp_path / "it")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 test.get("/headroom")

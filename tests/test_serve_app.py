@@ -20,6 +20,7 @@ import tritonclient.http as triton
 from serving import MARK, Served, assert_private_but, served, started_with, starting, wait_until_ready
 from test_serve_own_models import written
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S
 
 from serve import models, weights, wire
 from serve.options import ServeOptions, named
@@ -73,12 +74,12 @@ def texts(cache: Path, states: list[int]) -> Iterator[Served]:
 
 
 def client(server: Served) -> triton.InferenceServerClient:
-    return triton.InferenceServerClient(server.netloc, network_timeout=60.0, connection_timeout=60.0)
+    return triton.InferenceServerClient(server.netloc, network_timeout=PATIENCE_S, connection_timeout=PATIENCE_S)
 
 
 def get(server: Served, path: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(server.url + path, timeout=30) as response:
+        with urllib.request.urlopen(server.url + path, timeout=PATIENCE_S) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as problem:
         with problem:
@@ -86,7 +87,7 @@ def get(server: Served, path: str) -> tuple[int, Any]:
 
 
 def post(server: Served, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(server.netloc, timeout=60)
+    connection = http.client.HTTPConnection(server.netloc, timeout=PATIENCE_S)
     try:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
@@ -253,7 +254,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body(images: Served) -> None:
     host, port = images.netloc.split(":")
     head = f"POST {wire.infer_path('null', 'eager')} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
     for _ in range(3):
-        with socket.create_connection((host, int(port)), timeout=10) as half:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as half:
             half.sendall(head.encode() + b"{")
     assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
 
@@ -289,16 +290,16 @@ def test_telemetry_is_read_on_by_cursor(images: Served) -> None:
 
 
 def test_metrics(images: Served) -> None:
-    with urllib.request.urlopen(images.url + wire.METRICS, timeout=30) as response:
+    with urllib.request.urlopen(images.url + wire.METRICS, timeout=PATIENCE_S) as response:
         text = response.read().decode()
     assert 'headroom_ready{model="resnet50",variant="eager"' in text
 
 
 def test_what_ray_exports_can_be_read_although_its_own_port_is_on_loopback(images: Served) -> None:
-    until_s, text = time.monotonic() + 60, ""
+    until_s, text = time.monotonic() + PATIENCE_S, ""
     while "ray_serve_deployment_replica_healthy" not in text:  # Ray makes its figures every ten seconds
         assert time.monotonic() < until_s, text
-        with urllib.request.urlopen(images.url + wire.RAY_METRICS, timeout=30) as response:
+        with urllib.request.urlopen(images.url + wire.RAY_METRICS, timeout=PATIENCE_S) as response:
             text = response.read().decode()
         time.sleep(0.5)
 
@@ -391,7 +392,7 @@ def test_a_replica_that_cannot_load_makes_the_start_fail_with_the_cause_and_dist
     path = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(1)}, path)
     with starting(cache, models=["custom_cnn"], variants=["eager"], weights=str(path)) as server:
-        assert server.process.wait(120) == 2
+        assert server.process.wait(PATIENCE_S) == 2
     assert server.lines[-1].startswith("error: custom_cnn/eager could not be started: weights")
     assert "tensors are missing" in server.lines[-1]
     assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
@@ -411,7 +412,7 @@ def test_who_hangs_up_while_queued_is_not_computed_for(images: Served) -> None:
         thread.start()
     time.sleep(0.3)  # the device is taken by then, for more than a second
     for _ in range(5):
-        with socket.create_connection((host, int(port)), timeout=10) as leaves:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as leaves:
             leaves.sendall(request)
             time.sleep(0.05)
     for thread in busy:

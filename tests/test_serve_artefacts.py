@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from test_serve_weights import small_net
+from waiting import PATIENCE_S
 
 from serve import artefacts
 from serve.artefacts import COMPLETE, Artefacts
@@ -167,4 +168,4 @@ def test_two_processes_take_turns(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == "waiting for another process that compiles the same\n"
         first.keep({})
-    assert other.communicate(timeout=60)[0] == "True\n"
+    assert other.communicate(timeout=PATIENCE_S)[0] == "True\n"

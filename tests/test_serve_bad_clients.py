@@ -24,7 +24,7 @@ from PIL import Image
 from rawhttp import X, connected, crowd, status_of
 from test_serve_bad_input import Client, endpoint
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from serve import app, asgi, faults, jpeg, models, profiling, telemetry, wire
 from serve.asgi import Answer, Message, Request, as_app, as_json
@@ -320,7 +320,7 @@ def test_nothing_is_held_of_a_request_that_was_answered(
             with connected(port) as end:
                 end.sendall(http("/infer", body, headers | more))
                 assert status_of(end) == status
-        until(lambda: not alive(Job) and not alive(Split), 10)
+        until(lambda: not alive(Job) and not alive(Split), PATIENCE_S)
 
 
 def test_nothing_is_held_of_a_connection_that_was_reset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_nothing_is_held_of_a_connection_that_was_reset(monkeypatch: pytest.Monk
             gc.collect()
             return alive(HttpToolsProtocol) == before
 
-        until(nothing, 10)
+        until(nothing, PATIENCE_S)
 
 
 async def exchanged(app: asgi.App, scope: dict[str, Any], *messages: Message) -> list[Message]:

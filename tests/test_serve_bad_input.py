@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import uvicorn
+from waiting import PATIENCE_S
 
 from serve import models, weights, wire
 from serve.asgi import as_app
@@ -58,20 +59,20 @@ def endpoint(options: ServeOptions) -> Iterator[tuple[Endpoint, int]]:
     thread = threading.Thread(target=lambda: asyncio.run(live()))
     thread.start()
     try:
-        assert up.wait(120)
+        assert up.wait(PATIENCE_S)
         assert server, "it did not start"
         yield made[0], port
     finally:
         for started in server:
             started.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
 
 
 class Client:
     """One connection that is kept."""
 
     def __init__(self, port: int) -> None:
-        self.connection = HTTPConnection("127.0.0.1", port, timeout=30)
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
 
     def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
         self.connection.request("POST", "/infer", body, headers)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import yaml
 from test_headroom_profile import profile, traced
+from waiting import PATIENCE_S
 
 from serve import guard, ingress, models, wire
 from serve.ingress import free_port
@@ -59,13 +60,13 @@ class Cluster:
 
     def get(self, port: int, path: str) -> Any:
         try:
-            with urllib.request.urlopen(asked(port, path), timeout=10) as answer:
+            with urllib.request.urlopen(asked(port, path), timeout=PATIENCE_S) as answer:
                 return json.loads(answer.read())
         except (urllib.error.URLError, ConnectionError, ValueError):  # not yet
             return None
 
     def wait(self, port: int, path: str) -> None:
-        until_s = time.monotonic() + 120
+        until_s = time.monotonic() + PATIENCE_S
         while self.get(port, path) is None:
             assert self.process.poll() is None, "Ray ended"
             assert time.monotonic() < until_s, f"{path} does not answer"
@@ -81,7 +82,7 @@ def cluster() -> Iterator[Cluster]:
             yield found
         finally:
             found.process.terminate()
-            found.process.communicate(timeout=60)
+            found.process.communicate(timeout=PATIENCE_S)
 
 
 def asked(
@@ -93,13 +94,13 @@ def asked(
 
 def answers(port: int, model: str, path: str) -> bool:
     body, headers = wire.encode_infer(models.load(model).example(1, 0))
-    with urllib.request.urlopen(asked(port, path, body, headers), timeout=30) as answer:
+    with urllib.request.urlopen(asked(port, path, body, headers), timeout=PATIENCE_S) as answer:
         return bool(answer.status == 200 and answer.headers[wire.BATCH] == "1")
 
 
 def refused(request: urllib.request.Request) -> int:
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=30)
+        urllib.request.urlopen(request, timeout=PATIENCE_S)
     with caught.value:
         return caught.value.code
 
@@ -113,7 +114,7 @@ def test_serve_deploy_takes_what_headroom_serve_prints(cluster: Cluster, tmp_pat
     cluster.wait(port, wire.READY)
     ways = [cluster.get(port, wire.SERVER)["ingress"]]
     assert ways[0]["way"] == "fast"
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + PATIENCE_S
     while len(ways) < 2 or ways[-1] != ways[-2]:  # the slow way until HAProxy has seen that all are up
         assert time.monotonic() < until_s
         assert answers(port, "null", wire.infer_path("null", "eager"))
@@ -156,7 +157,9 @@ def traffic(port: int) -> Iterator[None]:
 
     def send() -> None:
         while not over.is_set():
-            with urllib.request.urlopen(asked(port, wire.infer_path("mlp", "eager"), body, headers), timeout=60):
+            with urllib.request.urlopen(
+                asked(port, wire.infer_path("mlp", "eager"), body, headers), timeout=PATIENCE_S
+            ):
                 pass
 
     thread = threading.Thread(target=send)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import waiting
+from waiting import PATIENCE_S
 
 from serve.engine import Engine, Job, Onlooker
 from serve.opening import Say
@@ -42,7 +43,7 @@ class GatedRunner:
         self.batches.append(values.tolist())
         self.wanted.append(set(wanted))
         self.entered.release()
-        assert self.gate.acquire(timeout=10)
+        assert self.gate.acquire(timeout=PATIENCE_S)
         if GUILTY in values:
             raise ArithmeticError("cannot double that\nsecond line")
         if rows > self.fits:
@@ -89,7 +90,7 @@ class Bench:
     def occupy(self) -> Job:
         """A job that is being run: what is submitted now waits."""
         job = self.submit(0.0)
-        assert self.runner.entered.acquire(timeout=10)
+        assert self.runner.entered.acquire(timeout=PATIENCE_S)
         return job
 
     def open(self, batches: int = 100) -> None:
@@ -98,7 +99,7 @@ class Bench:
     def wait_for(self, *jobs: Job) -> None:
         with self._delivered:
             assert self._delivered.wait_for(
-                lambda: all(any(job in batch for batch in self.deliveries) for job in jobs), timeout=10
+                lambda: all(any(job in batch for batch in self.deliveries) for job in jobs), timeout=PATIENCE_S
             )
 
 
@@ -260,7 +261,7 @@ def test_a_request_that_is_partly_run_can_be_given_up(benches: Callable[..., Ben
     bench.occupy()
     large = bench.submit(1.0, 2.0, 3.0, 4.0, 5.0)
     bench.open(1)
-    assert bench.runner.entered.acquire(timeout=10)  # its first chunk
+    assert bench.runner.entered.acquire(timeout=PATIENCE_S)  # its first chunk
     assert not bench.engine.withdraw(large)
     bench.open()
     bench.wait_for(bench.submit(9.0))
@@ -273,7 +274,7 @@ def test_a_deadline_that_passes_between_chunks(benches: Callable[..., Bench]) ->
     bench.occupy()
     large = bench.submit(1.0, 2.0, 3.0, 4.0, deadline_s=3600.0)
     bench.open(1)
-    assert bench.runner.entered.acquire(timeout=10)
+    assert bench.runner.entered.acquire(timeout=PATIENCE_S)
     large.deadline_ns = 0
     bench.open()
     bench.wait_for(large)
@@ -357,7 +358,7 @@ def test_closing_refuses_what_waits_and_ends_the_thread(benches: Callable[..., B
     closing.start()
     bench.open()
     bench.wait_for(running, waiting)
-    closing.join(10)
+    closing.join(PATIENCE_S)
     assert not bench.engine.alive
     assert running.error is None
     assert waiting.error is not None
@@ -371,7 +372,7 @@ def test_loading_says_what_it_does_and_refuses(benches: Callable[..., Bench]) ->
 
     def open_runner(say: Say) -> GatedRunner:
         say("warming bucket 1 of 3")
-        assert loaded.wait(10)
+        assert loaded.wait(PATIENCE_S)
         return GatedRunner()
 
     engine = Engine(open_runner, lambda jobs: None, max_queue=1)
@@ -541,7 +542,7 @@ class Plane:
         return self.landed.is_set()
 
     def finish(self) -> Ran:
-        assert self.landed.wait(10)
+        assert self.landed.wait(PATIENCE_S)
         self.runner.finished.append(self.values)
         if GUILTY in self.values:
             raise ArithmeticError("in flight")
@@ -653,7 +654,7 @@ def test_closing_lands_what_is_in_flight(benches: Callable[..., Bench]) -> None:
     for plane in runner.planes:
         plane.landed.set()
     bench.wait_for(*jobs, waiting)
-    closing.join(10)
+    closing.join(PATIENCE_S)
     assert [doubled(job) for job in jobs] == [[2, 4], [6, 8]]
     assert waiting.error is not None
     assert waiting.error.status == 503

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from serve import wire
 from serve.asgi import Request
@@ -182,7 +182,7 @@ def post(url: str, token: str = "", **body: Any) -> tuple[int, dict[str, Any]]:
     shown = {"Authorization": f"Bearer {token}"} if token else {}
     wanted = urllib.request.Request(url + wire.FAULTS, json.dumps(body).encode(), shown)
     try:
-        with urllib.request.urlopen(wanted, timeout=60) as answer:
+        with urllib.request.urlopen(wanted, timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as problem:
         with problem:

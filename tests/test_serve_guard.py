@@ -25,7 +25,7 @@ import tritonclient.http as triton
 from rawhttp import BROKEN, PATH, closed, crowd, status_of
 from serving import MARK, Served, assert_private_but, served, started_with
 from tritonclient.utils import InferenceServerException
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from serve import guard, health, ingress, wire
 from serve.asgi import Request
@@ -304,7 +304,7 @@ def ask(
     server: Served, pki: Path, method: str, path: str, headers: dict[str, str], body: bytes = BODY
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     context = ssl.create_default_context(cafile=str(pki / "own.pem"))
-    connection = http.client.HTTPSConnection(server.netloc, timeout=60, context=context)
+    connection = http.client.HTTPSConnection(server.netloc, timeout=PATIENCE_S, context=context)
     try:
         connection.request(method, path, body if method != "GET" else None, HEADERS | headers)
         response = connection.getresponse()
@@ -387,7 +387,7 @@ def test_tls_is_of_today_and_plain_http_gets_no_answer(server: Served, pki: Path
     with pytest.warns(DeprecationWarning, match="TLSv1_1"), pytest.raises(ssl.SSLError):
         spoken(ssl.TLSVersion.TLSv1_1)
     with pytest.raises((http.client.BadStatusLine, ConnectionError)):
-        urllib.request.urlopen(f"http://{server.netloc}{wire.READY}", timeout=60)
+        urllib.request.urlopen(f"http://{server.netloc}{wire.READY}", timeout=PATIENCE_S)
 
 
 @pytest.mark.served
@@ -442,7 +442,7 @@ def test_a_replica_wants_it_on_its_own_port_too(server: Served) -> None:
     for port in ports:
         for path in (wire.infer_path("null", "eager"), "/-/routes", "/-/healthz", "/elsewhere"):
             for token in ("", GOOD):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
                 connection.request("POST", path, BODY, HEADERS | (bearer(token) if token else {}))
                 statuses[port, path, token] = connection.getresponse().status
                 connection.close()
@@ -497,7 +497,9 @@ def test_the_plain_way_stands_broken_http_too(server: Served, pki: Path, name: s
     raw = raw.replace(b"host: x\r\n", b"host: x\r\nauthorization: Bearer %b\r\n" % GOOD.encode(), 1)
     host, _, port = server.netloc.partition(":")
     context = ssl.create_default_context(cafile=str(pki / "own.pem"))
-    with context.wrap_socket(socket.create_connection((host, int(port)), timeout=60), server_hostname=host) as end:
+    with context.wrap_socket(
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S), server_hostname=host
+    ) as end:
         end.settimeout(5)
         end.sendall(raw)
         status = status_of(end)

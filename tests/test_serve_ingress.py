@@ -8,11 +8,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import psutil
 import pytest
+from waiting import PATIENCE_S
 
-from serve import ingress
+from serve import cluster, ingress
+from serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[1]
 CONFIG = """global
@@ -118,7 +122,7 @@ def test_haproxy_ends_with_whoever_started_it(tmp_path: Path) -> None:
         time.sleep(0.01)
     parent.kill()
     parent.communicate()
-    assert psutil.wait_procs([child], timeout=30)[1] == []
+    assert psutil.wait_procs([child], timeout=PATIENCE_S)[1] == []
 
 
 def test_haproxy_itself_takes_the_edited_configuration(tmp_path: Path) -> None:
@@ -142,6 +146,24 @@ def test_each_cluster_has_files_and_ports_of_its_own(tmp_path: Path) -> None:
     assert len(own) == 7
     assert all(one[key] != two[key] for key in own)
     assert ingress.environment(None) == ingress.COMMON
+
+
+def test_a_proxy_that_takes_longer_than_ray_waits_for_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[set[str]] = []
+
+    def start(**how: Any) -> None:
+        starts.append(set(how))
+        if len(starts) == 1:
+            raise TimeoutError("HTTP proxies not available after 60s.")
+
+    ray, served = ModuleType("ray"), ModuleType("ray.serve")
+    served.__dict__.update(start=start, run_many=lambda targets, **_: starts.append({"targets"}))
+    ray.__dict__.update(init=lambda **_: None, serve=served)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(cluster, "applications", lambda options: [])
+    cluster._start_cluster(ServeOptions(("null",), ("eager",)), "", {"port": 1})
+    # the second finds the one that is there, which has had its options
+    assert starts == [{"http_options", "logging_config"}, set(), {"targets"}]
 
 
 def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

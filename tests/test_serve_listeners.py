@@ -19,7 +19,7 @@ import pytest
 from misshapen import http
 from rawhttp import BROKEN, PATH, POST, X, closed, connected, crowd, good, status_of
 from serving import MARK, assert_private_but, started_with
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from serve import guard, wire
 from serve.ingress import LOOPBACK, free_port
@@ -57,7 +57,7 @@ def running(home: Path, host: str, way: str) -> Iterator[Running]:
             yield Running(mark, port, home / "said")
         finally:
             process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=PATIENCE_S)
     assert "stopping\n" in out
     assert process.returncode == 0
     assert marked(mark) == {}

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from serving import free_port
 from test_serve_faults import post
-from waiting import until
+from waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.served
 
@@ -45,7 +45,7 @@ cluster.shutdown()
 
 
 def get(url):
-    with urlopen(url, timeout=10) as answer:
+    with urlopen(url, timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 
@@ -67,7 +67,7 @@ def cluster(tmp_path_factory):
             yield f"http://127.0.0.1:{port}", process
         finally:
             process.stdin.close()
-            process.wait(60)
+            process.wait(PATIENCE_S)
             process.stdout.close()
             log.close()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bare import standin
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 GPU = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in (0, 1)]
@@ -32,7 +33,7 @@ def run(library, code, **environment):
     """The code in a process that finds the stand-in; what it prints as JSON."""
     env = os.environ | library | {key: str(value) for key, value in environment.items()}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT, check=False, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -15,7 +15,7 @@ import torch
 from probed import torch_knows_its_compiler  # noqa: F401  # a fixture for every test here
 from test_serve_endpoint import call
 from test_serve_weights import small_net
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from serve import variants, wire
 from serve.asgi import Request, as_app
@@ -61,7 +61,7 @@ class Bench:
         self.engine = Engine(lambda say: open_runner(MOODY, made, how, say, self.watch), self._deliver, max_queue=100)
         self.watch = self.engine.onlooker = Watch(how, MOODY, "moody", self.engine.counters)
         self.engine.start()
-        until(lambda: self.engine.state != "LOADING", 120, 0.002)
+        until(lambda: self.engine.state != "LOADING", PATIENCE_S, 0.002)
         assert self.engine.state == "READY", self.engine.reason
 
     def _deliver(self, jobs: Sequence[Job]) -> None:
@@ -192,10 +192,10 @@ def test_responses_are_compared_with_eager_afterwards(
     monkeypatch.setattr("serve.sampling.QUIET_S", 0.01)
     moody = bench(dataclasses.replace(variants.load("eager"), build=wrong_in_the_dark), parity_share=1.0)
     moody.infer(BRIGHT)
-    until(lambda: moody.watch.facts()["sampled_responses"] == 1, 20, 0.002)
+    until(lambda: moody.watch.facts()["sampled_responses"] == 1, PATIENCE_S, 0.002)
     assert moody.watch.facts()["sampled_failures"] == 0
     moody.infer(DARK)
-    until(lambda: moody.watch.facts()["sampled_responses"] == 2, 20, 0.002)
+    until(lambda: moody.watch.facts()["sampled_responses"] == 2, PATIENCE_S, 0.002)
     facts = moody.watch.facts()
     assert facts["sampled_failures"] == 1
     assert facts["sampled_relative_error"] == pytest.approx(0.5)
@@ -217,7 +217,7 @@ def test_in_traffic_nothing_is_compared_and_the_engine_sleeps_meanwhile(
     monkeypatch.setattr(moody.watch.samples, "idle", watched)
     for _ in range(20):
         moody.infer(BRIGHT)
-    until(lambda: bool(asked), 20, 0.002)
+    until(lambda: bool(asked), PATIENCE_S, 0.002)
     assert moody.watch.facts()["sampled_responses"] == 0
     assert moody.watch.facts()["sampled_waiting"] == 20
     assert len(asked) <= 60  # once or twice per pause, not in a loop

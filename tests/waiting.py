@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
+PATIENCE_S = 180
+"""How long something is waited for that comes at once: of a machine that is very busy, too."""
 
 
-def until(look: Callable[[], Found], seconds: float = 60, every_s: float = 0.1) -> Found:
+def until(look: Callable[[], Found], seconds: float = PATIENCE_S, every_s: float = 0.1) -> Found:
     """What `look` finds, once that is true of anything."""
     give_up_s = time.monotonic() + seconds
     while not (found := look()):
