@@ -348,6 +348,7 @@ def _drive(
 ) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
     from analysis.records import MANIFEST, Manifest
+    from analysis.verdict import EXIT_CODES, INCONCLUSIVE
     from loadtest.engine import launch, provenance
 
     command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--host", host]
@@ -384,6 +385,9 @@ def _drive(
         shutil.rmtree(folder)
         if code == 0:  # stopped by hand before anything was sent
             return 2
+        if code == EXIT_CODES[INCONCLUSIVE]:
+            click.echo(f"headroom: {log[-1] if log else 'nothing was sent'}", err=True)
+            return code
         if code != 2:
             refuse(f"Locust ended with code {code} before any load: {log[-1] if log else 'it said nothing'}")
         return 2

@@ -58,6 +58,11 @@ class Change:
     """Whether it is called a difference among all figures of this comparison; None where it cannot be said."""
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """Of the ratio, 0 and infinity where they are open."""
+        return self.low or 0.0, math.inf if self.high is None else self.high
+
+    @property
     def beyond_noise(self) -> bool:
         return self.ratio is not None and abs(math.log(self.ratio)) > math.log1p(self.noise or 0.0)
 
@@ -88,14 +93,16 @@ class Gate:
         where = f"{change.metric} of {change.endpoint} at {change.at}"
         if change.worse:
             return False, f"{where}: {change.note}"
-        if change.ratio is None or change.low is None or change.high is None:
+        if change.ratio is None or change.low is change.high is None:
             return None, f"{where} cannot be compared: {change.note or 'there is no interval'}"
         # a fall is the rise of the inverse
+        low, high = change.ends
         if self.above:
-            value, near, far, limit = change.ratio, change.low, change.high, self.limit
+            value, near, far, limit = change.ratio, low, high, self.limit
         else:
-            value, near, far, limit = 1 / change.ratio, 1 / change.high, 1 / change.low, 1 / self.limit
-        said = f"{where} changed by {percent(change.ratio)} ({percent(change.low)} to {percent(change.high)})"
+            value, near, far, limit = 1 / change.ratio, 1 / high, 1 / low if low else math.inf, 1 / self.limit
+        between = " to ".join("any" if end in (0, math.inf) else percent(end) for end in (low, high))
+        said = f"{where} changed by {percent(change.ratio)} ({between})"
         if value > limit and near > 1 and change.beyond_noise:
             return False, said
         if far <= limit or (value <= limit and (change.smallest_visible or math.inf) <= limit - 1):
@@ -113,10 +120,9 @@ def changes(base: Run, new: Run) -> list[Change]:
     """Every endpoint and load that both runs have, then the capacities."""
     noise = _noise(base, new)
     found: list[Change] = []
-    paired = _same_arrivals(base, new)
     for endpoint, level in _shared(base, new):
         old, now = (at([s for s in run.measured if s.summary.endpoint == endpoint], level) for run in (base, new))
-        found += _at_level(new.manifest.id, endpoint, old, now, paired, noise.get((endpoint, level)))
+        found += _at_level(new.manifest.id, endpoint, old, now, noise.get((endpoint, level)))
     before = {(row.endpoint, row.slo): row for row in capacities(base)}
     for row in capacities(new):
         if (endpoint_before := before.get((row.endpoint, row.slo))) is not None:
@@ -132,9 +138,10 @@ def _called(found: Sequence[Change]) -> list[Change]:
     def told(one: Change) -> bool | None:
         if one.p_value is not None:
             return id(one) in called and one.beyond_noise
-        if one.worse or one.low is None or one.high is None:
+        if one.worse or one.low is one.high is None:
             return one.worse or None
-        return not one.low <= 1 <= one.high
+        low, high = one.ends
+        return not low <= 1 <= high
 
     return [replace(one, differs=told(one)) for one in found]
 
@@ -155,7 +162,7 @@ def inside(run: Run) -> list[Change]:
             if value:
                 ratio, least, most = (None if end is None else 1 / end for end in (value, high, low))
                 visible = pair.smallest_visible if metric == "p99" else None
-                note = None if low else pair.note or "one round shows no interval"
+                note = None if low or high else pair.note or "one round shows no interval"
                 row = Change(run.manifest.id, what, where, metric, None, None, ratio, least, most, visible, note=note)
                 found.append(replace(row, rounds=pair.rounds, differs=None if note else pair.differs))
     return found
@@ -196,17 +203,6 @@ def _shared(base: Run, new: Run) -> list[tuple[str, Level]]:
     return list(dict.fromkeys(key for s in base.measured if (key := (s.summary.endpoint, level_of(s))) in known))
 
 
-def _same_arrivals(base: Run, new: Run) -> bool:
-    """Both runs were given the same instants, so what these did to both cancels."""
-
-    def asked(run: Run) -> tuple[object, ...]:
-        scenario = run.manifest.scenario
-        steps = [(s["index"], s["endpoint"], s["rate"], s["seconds"]) for s in scenario["steps"]]
-        return (*(scenario.get(key) for key in ("seed", "arrivals", "shape", "mode")), steps)
-
-    return base.manifest.scenario.get("seed") is not None and asked(base) == asked(new)
-
-
 def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
     """By endpoint and load: the largest relative difference of P99 between equal steps."""
     found: dict[tuple[str, Level], float] = {}
@@ -218,7 +214,7 @@ def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
 
 
 def _at_level(
-    run: str, endpoint: str, base: list[MeasuredStep], new: list[MeasuredStep], paired: bool, noise: float | None
+    run: str, endpoint: str, base: list[MeasuredStep], new: list[MeasuredStep], noise: float | None
 ) -> Iterator[Change]:
     rounds: Rounds = list(zip(new, base, strict=False))
     usable = [both for both in rounds if not any(map(fault, both))]
@@ -238,7 +234,7 @@ def _at_level(
             note = "so many arrivals fail now that it is infinite"
             yield Change(run, endpoint, where, metric, old, None, note=note, worse=True, rounds=len(usable))
         elif math.isfinite(old):
-            ratio = percentile_ratio(usable, percentile, paired=paired)
+            ratio = percentile_ratio(usable, percentile)
             yield _change(run, endpoint, where, metric, old, now, ratio, len(usable), noise)
     old, now = (_mean([step.summary.joules_per_request for step in side]) for side in _sides(usable))
     if old is not None and now is not None:
@@ -256,7 +252,7 @@ def _change(
     noise: float | None,
 ) -> Change:  # fmt: skip
     few = "one round shows no interval" if metric == "joules" else "there are too few independent arrivals"
-    note = None if ratio.low is not None else few
+    note = few if ratio.low is ratio.high is None else None
     return Change(
         run, endpoint, where, metric, old, now, ratio.value, ratio.low, ratio.high, ratio.smallest_visible, noise,
         rounds, note, p_value=ratio.p_value,

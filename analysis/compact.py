@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.records import part_path, segments
+from analysis.records import part_path, segment_number, segments
 from analysis.tables import COLUMNS, VanishedError, segment
 
 LEAST = 19
@@ -26,7 +26,7 @@ LEAST = 19
 def compact(folder: Path, until: int = 1 << 30) -> None:
     for table in COLUMNS:
         for path in segments(folder, table):
-            if int(path.stem.rpartition("-")[2]) < until:
+            if segment_number(path) < until:
                 with suppress(FileNotFoundError, VanishedError):  # another program was faster
                     move(path, table)
 

@@ -2,8 +2,8 @@
 
 Every ratio is a ÷ b: above 1 means that b is faster. Inside a run a is `eager` where the model has it, else the variant
 that the manifest names first. The interval of one round is that of the two percentiles (`sketch`), what the same
-arrivals did to both cancelled; of several rounds it is put together with what rounds differ by. It is None where the
-sample cannot carry it. `differs` asks P50 and P99 together, and is wrong in one of twenty cases where nothing differs.
+arrivals did to both cancelled; of several rounds it is put together with what rounds differ by. An end that the sample
+cannot carry is None. `differs` asks P50 and P99 together, and is wrong in one of twenty cases where nothing differs.
 A step that is overloaded or cannot be trusted has no percentile to compare, and its pair says so in `note`.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,8 +39,11 @@ class Ratio:
 
     @classmethod
     def of(cls, log: float, doubt: Doubt) -> Ratio:
-        value, low, high = (math.exp(log + by) for by in (0.0, -doubt.reach, doubt.reach))
-        return cls(value, low, high, doubt.smallest_visible, doubt.p_value(log))
+        """An end that is open is None."""
+        low, high = (math.exp(by) if math.isfinite(by) else None for by in (log - doubt.down, log + doubt.up))
+        visible = doubt.smallest_visible
+        seen = visible if math.isfinite(visible) else None
+        return cls(math.exp(log), low, high, seen, None if low is high is None else doubt.p_value(log))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Pair:
     p50_ratio: float | None
     p99_ratio: float | None
     ratio_low: float | None
-    """Of `p99_ratio`."""
+    """Of `p99_ratio`; an end that is open is None."""
     ratio_high: float | None
     smallest_visible: float | None
     """The smallest relative change of P99 that this comparison would have shown (0.05: five percent)."""
@@ -131,9 +134,9 @@ def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
         faults = [(step.summary.endpoint, fault(step)) for both in rounds for step in both]
         note = "; ".join(dict.fromkeys(f"{endpoint} {why}" for endpoint, why in faults if why))
         return Pair(a, b, rate, None, None, None, None, None, len(rounds), note, concurrency)
-    p50, p99 = (percentile_ratio(usable, percent, paired=True) for percent in (50.0, 99.0))
+    p50, p99 = (percentile_ratio(usable, percent) for percent in (50.0, 99.0))
     joules = plain_ratio((one.summary.joules_per_request, other.summary.joules_per_request) for one, other in usable)
-    unsure = None if p99.low else "there are too few independent arrivals for an interval"
+    unsure = None if p99.low or p99.high else "there are too few independent arrivals for an interval"
     return Pair(
         a=a,
         b=b,
@@ -155,19 +158,22 @@ def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
     )
 
 
-def percentile_ratio(rounds: Rounds, percent: float, *, paired: bool) -> Ratio:
-    """Of a percentile over rounds; `paired`: both sides of a round had the same arrivals."""
+def percentile_ratio(rounds: Rounds, percent: float) -> Ratio:
+    """Of a percentile over rounds."""
     values = [(one.order.latency_ms.get(percent), other.order.latency_ms.get(percent)) for one, other in rounds]
-    known = [
-        (math.log(one / other), sketch.ratio(a.order.sketch, b.order.sketch, percent, paired))
-        for (one, other), (a, b) in zip(values, rounds, strict=True)
-        if one and other and math.isfinite(one) and math.isfinite(other)
-    ]
-    if len(known) < len(rounds):
+    logs = [math.log(a / b) for a, b in values if a and b and math.isfinite(a) and math.isfinite(b)]
+    if len(logs) < len(rounds):
         return Ratio()
-    if sure := [(log, doubt) for log, doubt in known if doubt]:
-        return Ratio.of(*sketch.over_rounds([log for log, _ in sure], [doubt for _, doubt in sure]))
-    return plain_ratio(values)
+    within = sketch.ratio([(a.order.sketch, b.order.sketch) for a, b in rounds], percent, all(starmap(_alike, rounds)))
+    if within is None or within.error == math.inf:
+        return plain_ratio(values)
+    return Ratio.of(*sketch.over_rounds(logs, within))
+
+
+def _alike(one: MeasuredStep, other: MeasuredStep) -> bool:
+    """Much that happened to one happened to the other: they had the same arrivals, or were driven at the same time."""
+    mine, others = (step.order.sketch.counts.sum(axis=1) for step in (one, other))
+    return one.start_ns == other.start_ns or np.array_equal(mine, others)
 
 
 def plain_ratio(values: Iterable[tuple[float | None, float | None]]) -> Ratio:
@@ -182,7 +188,7 @@ def plain_ratio(values: Iterable[tuple[float | None, float | None]]) -> Ratio:
     from scipy import special
 
     wider = special.stdtrit(len(logs) - 1, 1 - LEVEL / 2) / special.ndtri(1 - LEVEL / 2)
-    return Ratio.of(log, Doubt(float(wider * np.std(logs, ddof=1)) / math.sqrt(len(logs))))
+    return Ratio.of(log, Doubt.of(float(wider * np.std(logs, ddof=1)) / math.sqrt(len(logs))))
 
 
 def any_differs(ratios: Sequence[Ratio]) -> bool | None:

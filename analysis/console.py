@@ -68,12 +68,13 @@ def report(found: Mapping[str, Any], path: Path) -> None:
     for step in found["steps"]:
         infinite = "∞" if step["errors"] else "–"
         low, high = step["p99_low_ms"], step["p99_high_ms"]
+        between = f"≥ {number(low)}" if high is None else f"{number(low)} – {number(high)}"
         row = [
             step["endpoint"],
             number(step["offered_rps"]),
             number(step["achieved_rps"]),
             *(number(step[key], infinite) for key in ("p50_ms", "p90_ms", "p99_ms")),
-            f"{number(low)} – {number(high, '∞')}" if low is not None else "sample too small",
+            between if low is not None else "sample too small",
             str(step["errors"]),
             number(step["util_pct"]),
         ]

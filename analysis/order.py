@@ -52,7 +52,8 @@ class Order:
     n_eff: float | None
     """Independent arrivals that those of the window are worth for P99."""
     p99_interval_ms: tuple[float, float] | None
-    """The order statistics between which P99 lies; None where the sample cannot say."""
+    """The order statistics between which P99 lies, the upper one infinite where the sample gives none; None where it is
+    too small for any."""
 
     @classmethod
     def empty(cls) -> Order:
@@ -126,7 +127,7 @@ def _kept(tally: Tally, percents: Sequence[float]) -> Order:
         limit,
         sketch,
         n_eff,
-        ends and (_ms(latency[ends[0]]), _ms(latency[ends[1]])),
+        ends and (_ms(latency[ends[0]]), math.inf if ends[1] is None else _ms(latency[ends[1]])),
     )
 
 

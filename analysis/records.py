@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ time, was busier than this, or dropped a larger share of the arrivals although t
 LEAST_FOR_P999 = 4603
 """Arrivals that P99.9 takes at least, by MLPerf's rule; of fewer there is none, so that its absence says nothing."""
 
+BAD_ANSWER, CHECK = "bad_answer", "check"
+"""Statuses of arrivals whose answer is a 200 but no result, or not one that the scenario's own check takes."""
 LOST = "lost"
 """Status of an arrival that was sent but whose answer the run did not live to see."""
 
@@ -108,7 +111,8 @@ class RequestRecord:
     sent_ns: int | None = None
     done_ns: int | None = None
     status: str = ""
-    """The HTTP status, or `timeout`, `connect`, `dropped`, `lost`."""
+    """The HTTP status, or `timeout`, `connect`, `dropped`, `lost`, `bad_answer` (a 200 that is no result), `check` (one
+    that the scenario's own check refuses)."""
     error: str | None = None
     bytes_in: int | None = None
     """Bytes of the request's body, as the server takes it in."""
@@ -384,18 +388,27 @@ def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
     if run_id:
         return run_dir / run_id
     stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}"
-    names = (stem if n == 1 else f"{stem}-{n}" for n in range(1, 1000))
+    names = (stem if n == 1 else f"{stem}-{n}" for n in count(1))
     return next(run_dir / name for name in names if not (run_dir / name).exists())
 
 
 def segments(folder: Path, table: str) -> list[Path]:
     """The not yet sealed Arrow IPC files of `requests` or `devices`, oldest first."""
-    return sorted(folder.glob(f"{table}-[0-9][0-9][0-9][0-9].arrows"))
+    return _numbered(folder, table, ".arrows")
 
 
 def parts(folder: Path, table: str) -> list[Path]:
     """The closed segments of a long run that have become Parquet files by themselves, oldest first."""
-    return sorted(folder.glob(f"{table}-[0-9][0-9][0-9][0-9].parquet"))
+    return _numbered(folder, table, ".parquet")
+
+
+def segment_number(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
+
+
+def _numbered(folder: Path, table: str, suffix: str) -> list[Path]:
+    found = [path for path in folder.glob(f"{table}-*{suffix}") if path.stem[len(table) + 1 :].isdecimal()]
+    return sorted(found, key=segment_number)
 
 
 def part_path(segment: Path) -> Path:

@@ -20,6 +20,7 @@ from analysis.capacity import Capacity
 from analysis.compare import Pair
 from analysis.conclusion import on_one_machine, three
 from analysis.records import LATE_MS, LEAST_FOR_P999, LOST, MOST_CPU_PCT
+from analysis.sketch import least_for_upper
 from analysis.store import is_success
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ ONE_ROW = 1.5
 """Mean rows of a batch over those of a request: below, hardly anything was batched."""
 APART = 0.01
 """Relative error from which outputs are other numbers than eager fp32's, whatever the precision tolerates."""
-LOST_SIGHT = ("telemetry_lost", "samples_overwritten", "replica_lost", "device", "warning", "worker_lost")
+LOST_SIGHT = (
+    "telemetry_lost", "samples_overwritten", "replica_lost", "device", "warning", "worker_lost", "workers_missing",
+    "bad_fields",
+)  # fmt: skip
 """Events that say that something was missing for a time."""
 
 
@@ -183,14 +187,14 @@ def _few(run: Run) -> Iterator[Risk]:
 
 def _interval(run: Run) -> Iterator[Risk]:
     steps = [s for s in run.measured if s.summary.trusted and s.summary.n and not s.overloaded and not _infinite(s)]
-    without = [step for step in steps if step.summary.p99_low_ms is None]
+    without = [step for step in steps if (step.order.n_eff or 0) < least_for_upper(99)]
     if without:
-        said = f"P99 has no interval in {len(without)} of {len(steps)} steps: too few independent arrivals"
+        said = f"P99 is not bounded from above in {len(without)} of {len(steps)} steps: too few independent arrivals"
         yield Risk("no_interval", DOUBT, said, len(without))
     wide = {
         index: (row.p99_high_ms - row.p99_low_ms) / 2 / row.p99_ms
         for index, row in enumerate(step.summary for step in steps)
-        if row.p99_ms and row.p99_low_ms is not None and row.p99_high_ms is not None
+        if row.p99_ms and row.p99_low_ms is not None and row.p99_high_ms is not None and steps[index] not in without
     }
     unsure = [index for index, share in wide.items() if share > WIDE_P99]
     if unsure:
@@ -203,7 +207,9 @@ def _interval(run: Run) -> Iterator[Risk]:
 
 
 def _dependent(run: Run) -> Iterator[Risk]:
-    steps = [step for step in run.measured if step.summary.p99_low_ms is not None and step.summary.n_eff is not None]
+    steps = [
+        step for step in run.measured if step.summary.p99_low_ms and (step.summary.n_eff or 0) >= least_for_upper(99)
+    ]
     few = [step for step in steps if (step.summary.n_eff or 0) < FEW_OF_MANY * step.summary.n]
     if few:
         step = min(few, key=lambda step: (step.summary.n_eff or 0) / step.summary.n)

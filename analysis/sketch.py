@@ -1,9 +1,10 @@
 """What a step's window says of its latency percentiles, and how surely, in half a megabyte.
 
 A sketch counts latencies by slice of time and by value; a failure is +infinity. The slices carry what makes an
-interval honest: latencies of neighbouring requests resemble each other, so n of them are worth fewer. Every interval
-is the binomial one at that `effective_size`; too small a size has none. Knows neither steps nor files. What never
-happened in a window cannot show: one that met no rare stall is sure, and wrong. Coverage: tests/bench/intervals.py.
+interval honest: latencies of neighbouring requests resemble each other, so n of them are `worth` fewer. Every interval
+is a binomial one at that number, and open above where the sample could well lie wholly below the percentile. Knows
+neither steps nor files. What never happened in a window cannot show: one that met no rare stall is sure, and wrong.
+How often intervals hold the truth, and how other estimators do: tests/bench/intervals.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +20,15 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 SLICES = 200
-LEAST_N_EFF, LEAST_BEYOND = 200, 2
-"""Below so many effective samples, in all and beyond the percentile, an interval would be too narrow: there is none."""
+WAVES = 8
+"""Cosines that a variance is taken from: fewer see longer correlation, more leave less to chance."""
+CLUSTERS = 6
+"""Dependence that is seen in few clusters of arrivals may be underestimated: it counts for more where they are few."""
+LEAST_BEYOND = 10
+"""Fewer arrivals beyond a limit say nothing of how much they depend on each other."""
 
 LEVEL = 0.05
-WAVES = 30
-BY_CHANCE = 0.15
 PRIOR = 0.25
-"""Cosines that a variance is taken from: fewer see longer correlation, more leave less to chance."""
 
 
 def probabilities(n: int) -> Floats:
@@ -94,83 +97,101 @@ def quantile(sketch: Sketch, probability: float) -> float:
 # ---- one window
 
 
+def worth(arrivals: Floats, beyond: Floats) -> float:
+    """How many independent arrivals these are worth, of which so many were beyond a limit, both by slice of time.
+
+    For the share that is beyond, be it late or failed: the variance of their number is seen in its slowest waves. A
+    window that happened to miss the long waits of a queue looks both fast and independent, and the fewer clusters there
+    are beyond the limit, the likelier that is; so what dependence there is counts for more where they are few.
+    """
+    n, over = float(arrivals.sum()), float(beyond.sum())
+    share = over / n
+    if not 0 < share < 1:
+        return n
+    excess = _excess(_variance([beyond - share * arrivals]) / (n * share * (1 - share)), WAVES)
+    return max(1.0, n / _allowed(excess, n * min(share, 1 - share)))
+
+
+def _variance(deviations: Sequence[Floats]) -> float:
+    """Of the sum of deviations from what was expected, each by slice: the equal-weighted cosine estimator."""
+    return sum(2 * float(np.mean(np.square(_COSINES @ one))) for one in deviations)
+
+
+_COSINES = np.cos(np.outer(np.arange(1, WAVES + 1), (np.arange(SLICES) + 0.5) * math.pi / SLICES))
+
+
+def _excess(inflation: float, waves: int) -> float:
+    """By what a variance exceeds that of independent arrivals, with Student's allowance for so few waves."""
+    return max(0.0, _allowance(waves) * (inflation - 1))
+
+
+@cache
+def _allowance(waves: int) -> float:
+    from scipy import special
+
+    return float(special.stdtrit(waves, 0.975) / special.ndtri(0.975)) ** 2
+
+
+def _allowed(excess: float, beyond: float) -> float:
+    """By what factor a variance is to be taken larger than that of independent arrivals."""
+    return 1 + excess * (1 + CLUSTERS * (1 + excess) / beyond)
+
+
 def effective_size(sketch: Sketch, percent: float) -> float | None:
-    """How many independent samples these are worth for this percentile; None of nothing.
+    """What its arrivals are worth for this percentile, or for the highest below it that enough of them are beyond.
 
-    Measured at the percentile itself. But a short window of a busy queue holds few of the long waits its tail is
-    made of, and looks surest when it misses them. The middle shows the same correlation far more steadily: in
-    queues the excess of variance over independent samples is some four times as large at P99 as at P50. The less
-    the tail itself can tell, the more this forecast counts, where it is the lower one.
+    None where they are too few for any.
     """
-    from scipy import special
-
-    n, tail = sketch.n, 1 - percent / 100
-    if not n:
+    n = sketch.n
+    if n < 2 * LEAST_BEYOND:
         return None
-    measured = n / _inflation(sketch, percent)
-    # a variance from so few waves is uncertain: Student's t for the normal; but independent samples, whose variance
-    # comes out above its truth by chance as often as below, are not to be thought correlated for that
-    allowance = float(special.stdtrit(WAVES, 0.975) / special.ndtri(0.975)) ** 2
-    direct = n / max(1.0, allowance * _inflation(sketch, percent) - BY_CHANCE)
-    if percent <= 50:
-        return max(1.0, direct)
-    # in queues the excess at P75 is 1.4 times that at P50
-    excess = min(_inflation(sketch, 50) - 1, (_inflation(sketch, 75) - 1) / 1.4) * (1 + 1.75 * math.log10(0.5 / tail))
-    # a forecast of few effective samples is itself uncertain: 1 + excess becomes larger by 500 ÷ forecast
-    forecast = n / (1 + excess * (1 + 500 * (1 + excess) / n))
-    # forty effective samples over the percentile count as much as the forecast
-    trust = measured * tail / (measured * tail + 40)
-    return max(1.0, float(direct**trust * min(direct, forecast) ** (1 - trust)))
-
-
-def _inflation(sketch: Sketch, percent: float) -> float:
-    """The variance of the share over this percentile against that of independent samples, at least 1."""
-    return max(1.0, float(np.mean(_waves(sketch, percent) ** 2)))
-
-
-def _waves(sketch: Sketch, percent: float) -> Floats:
-    """The slowest cosines of how many more of a slice's arrivals were over than expected of their number.
-
-    Each squared is one estimate of the variance of the total number over, correlation and all, in units of what
-    independent samples would show (the equal-weighted cosine estimator).
-    """
-    arrivals = sketch.counts.sum(axis=1)
+    percent = min(percent, 100 * (1 - LEAST_BEYOND / n))
     below = np.cumsum(sketch.counts.sum(axis=0))[:-1]
-    n = int(arrivals.sum())
     k = int(np.argmin(np.abs(below - percent / 100 * n))) if len(below) else -1
-    over = sketch.counts[:, k + 1 :].sum(axis=1)
-    share = float(over.sum()) / n
-    time = (np.arange(SLICES) + 0.5) * math.pi / SLICES
-    scale = math.sqrt(2 / (n * share * (1 - share))) if 0 < share < 1 else 0.0
-    waves: Floats = scale * np.cos(np.outer(np.arange(1, WAVES + 1), time)) @ (over - share * arrivals)
-    return waves
+    return worth(sketch.counts.sum(axis=1), sketch.counts[:, k + 1 :].sum(axis=1))
 
 
-def bounds(n: int, percent: float, n_eff: float | None, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Probabilities whose sample quantiles hold the true percentile between them; None of too small a sample.
+def bounds(percent: float, n_eff: float | None, confidence: float = 0.95) -> tuple[float, float | None] | None:
+    """Probabilities whose sample quantiles hold the true percentile between them (Clopper and Pearson).
 
-    Binomial (Clopper-Pearson) at the effective size. None, too, if all n might well be on one side.
+    The upper one is None where all of so many might well be below it. None of too small a sample.
     """
     from scipy import special
 
-    p, tail = percent / 100, (1 - confidence) / 2
-    if n_eff is None or n_eff * min(p, 1 - p) < LEAST_BEYOND - 1e-6 or n_eff < LEAST_N_EFF or max(p, 1 - p) ** n > tail:
+    if n_eff is None:
         return None
+    p, tail = percent / 100, (1 - confidence) / 2
     hits = n_eff * p
-    low = special.betaincinv(hits, n_eff - hits + 1, tail)
-    return float(low), float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail))
+    low = float(special.betaincinv(hits, n_eff - hits + 1, tail)) if (1 - p) ** n_eff <= tail else 0.0
+    open_ = n_eff < least_for_upper(percent, confidence)
+    return low, None if open_ else float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail))
 
 
-def ranks(n: int, percent: float, n_eff: float | None, confidence: float = 0.95) -> tuple[int, int] | None:
+def least_for_upper(percent: float, confidence: float = 0.95) -> float:
+    """Independent arrivals from which on an interval has an upper end.
+
+    >>> math.ceil(least_for_upper(99))
+    368
+    """
+    return math.log((1 - confidence) / 2) / math.log(percent / 100)
+
+
+def ranks(n: int, percent: float, n_eff: float | None, confidence: float = 0.95) -> tuple[int, int | None] | None:
     """The same as ranks, from zero, of the n sorted values."""
-    found = bounds(n, percent, n_eff, confidence)
-    return (max(0, math.floor(found[0] * n) - 1), min(n - 1, math.ceil(found[1] * n) - 1)) if found else None
+    found = bounds(percent, n_eff, confidence)
+    if found is None:
+        return None
+    low, high = found
+    return max(0, math.floor(low * n) - 1), None if high is None else min(n - 1, math.ceil(high * n) - 1)
 
 
 def interval(sketch: Sketch, percent: float, confidence: float = 0.95) -> tuple[float, float] | None:
     """Latencies that hold the true percentile between them, or None; the upper one may be infinite."""
-    found = bounds(sketch.n, percent, effective_size(sketch, percent), confidence)
-    return (quantile(sketch, found[0]), quantile(sketch, found[1])) if found else None
+    found = bounds(percent, effective_size(sketch, percent), confidence)
+    if found is None:
+        return None
+    low, high = found
+    return quantile(sketch, low), math.inf if high is None else quantile(sketch, high)
 
 
 # ---- two windows
@@ -178,23 +199,34 @@ def interval(sketch: Sketch, percent: float, confidence: float = 0.95) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """How uncertain the logarithm of a ratio is: its standard error, with the allowance for not knowing it well."""
+    """How far the logarithm of a ratio may be from what was found: its 95 % interval, down and up, infinite if open."""
 
-    error: float
+    down: float
+    up: float
+
+    @classmethod
+    def of(cls, error: float) -> Doubt:
+        """Of a standard error, with the allowance for not knowing it well."""
+        return cls(1.96 * error, 1.96 * error)
 
     @property
-    def reach(self) -> float:
-        """The 95 % interval of ln(ratio) is this much either way."""
-        return 1.96 * self.error
+    def error(self) -> float:
+        """The standard error that it comes to, of the side that is known where only one is."""
+        known = [side for side in (self.down, self.up) if math.isfinite(side)]
+        return sum(known) / len(known) / 1.96 if known else math.inf
 
     @property
     def smallest_visible(self) -> float:
         """The relative change that would be seen in 80 of 100 runs (0.05: five percent)."""
-        return math.expm1(2.8 * self.error)
+        return math.expm1(2.8 * (self.down + self.up) / 2 / 1.96) if self.down + self.up < 100 else math.inf
+
+    def wider(self, factor: float) -> Doubt:
+        return Doubt(factor * self.down, factor * self.up)
 
     def p_value(self, log: float) -> float:
         """How often chance shows so much where the ratio is 1."""
-        return math.erfc(abs(log) / max(self.error, 1e-12) / math.sqrt(2))
+        towards = self.down if log > 0 else self.up
+        return math.erfc(abs(log) / max(towards / 1.96, 1e-12) / math.sqrt(2))
 
 
 def holm(p_values: Sequence[float], of: int) -> int:
@@ -205,67 +237,150 @@ def holm(p_values: Sequence[float], of: int) -> int:
     return next((k for k, p_value in enumerate(p_values) if p_value >= LEVEL / (of - k)), len(p_values))
 
 
-def ratio(a: Sketch, b: Sketch, percent: float, paired: bool) -> Doubt | None:
-    """Of a percentile of a over that of b; None where either has no finite interval.
+class _Above:
+    """How many of a sketch's arrivals are above a latency, by slice; between its edges in proportion."""
 
-    How far the two intervals reach at most, on the logarithm, adds as standard errors do. Where both had the
-    same arrivals, `paired`, what these did to both cancels: the correlation of their waves says how much that is.
+    def __init__(self, sketch: Sketch) -> None:
+        below = np.cumsum(sketch.counts, axis=1)
+        self.edges = np.maximum(sketch.edges, 1e-9)
+        self.arrivals = below[:, -1].astype(np.float64)
+        self.n = float(self.arrivals.sum())
+        self._above = self.arrivals[:, None] - below[:, :-1]
+        self._in_all = self._above.sum(axis=0)
+
+    def at(self, latency: float) -> Floats:
+        k = int(np.searchsorted(self.edges, latency))
+        if k == 0:
+            return self.arrivals
+        if k == len(self.edges):
+            return np.asarray(self._above[:, -1], dtype=np.float64)
+        part = (latency - self.edges[k - 1]) / (self.edges[k] - self.edges[k - 1])
+        found: Floats = self._above[:, k - 1] * (1 - part) + self._above[:, k] * part
+        return found
+
+    def numbers(self, latencies: Floats) -> Floats:
+        """Of all slices together."""
+        return np.asarray(np.interp(latencies, self.edges, self._in_all, left=self.n), dtype=np.float64)
+
+
+FURTHEST = math.log(100)
+"""A ratio that is not told from one a hundred times as large is open on that side."""
+LEAST_SHARED = 0.1
+"""What two windows have in common cancels, but for so much of the variance of independent arrivals."""
+
+
+def ratio(rounds: Sequence[tuple[Sketch, Sketch]], percent: float, alike: bool) -> Doubt | None:
+    """Of a percentile of a over that of b, in each of several rounds; None where a window is too small.
+
+    The interval holds each ratio at which b's latencies, that many times as long, would be beyond the percentile of
+    both together about as often as a's: as often as chance, at the effective number of those beyond, may bring about.
+    Where both were driven `alike`, on the same arrivals or at the same time, what these did to both cancels in the
+    difference, whose variance is taken as it is.
     """
-    half = []
-    for sketch in (a, b):
-        found = interval(sketch, percent)
-        if found is None or found[0] <= 0 or not math.isfinite(found[1]):
-            return None
-        middle = quantile(sketch, percent / 100)
-        half.append(math.log(max(found[1] / middle, middle / found[0])))
-    shared = 0.0
-    if paired:
-        one, other = _waves(a, percent), _waves(b, percent)
-        power = float(one @ one) * float(other @ other)
-        shared = float(one @ other) / math.sqrt(power) if power else 0.0
-    width = math.sqrt(max(0.0, half[0] ** 2 + half[1] ** 2 - 2 * shared * half[0] * half[1]))
-    return Doubt(width / 1.96)
+    if any(sketch.n < 2 * LEAST_BEYOND or not len(sketch.edges) for both in rounds for sketch in both):
+        return None
+    ratios = [quantile(a, percent / 100) / quantile(b, percent / 100) for a, b in rounds]
+    if not all(0 < found < math.inf for found in ratios):
+        return None
+    sides = [(_Above(a), _Above(b)) for a, b in rounds]
+    middle = float(np.mean(np.log(ratios)))
+
+    def reach(up: bool) -> float:
+        inside, outside, step = 0.0, math.inf, 0.02
+        while outside == math.inf and inside < FURTHEST:
+            step *= 2
+            if _unlikely(sides, middle + (step if up else -step), percent, alike, up):
+                outside = step
+            else:
+                inside = step
+        while outside - inside > 1e-4 + 0.005 * outside and math.isfinite(outside):
+            between = (inside + outside) / 2
+            if _unlikely(sides, middle + (between if up else -between), percent, alike, up):
+                outside = between
+            else:
+                inside = between
+        return outside
+
+    return Doubt(reach(False), reach(True))
 
 
-def over_rounds(logs: Sequence[float], doubts: Sequence[Doubt]) -> tuple[float, Doubt]:
-    """ln(ratio) and its doubt from several rounds', at least one, each with what is known within it.
+def _unlikely(sides: Sequence[tuple[_Above, _Above]], log: float, percent: float, alike: bool, above: bool) -> bool:
+    """Whether a ratio so large, or so small, is one at which such counts are seen in less than 2.5 of 100 cases."""
+    from scipy import special
 
-    Rounds may differ by more than their own doubt, and a few of them hardly tell by how much. So every such spread
-    counts by how well it explains the rounds: random effects, under a prior that favours no spread much larger than
-    a quarter of a round's doubt over another. Rounds that differ a lot then come to what Student's t says of them.
+    times, deviations, beyond, expected = math.exp(log), [], [0.0, 0.0], 0.0
+    for a, b in sides:
+        share = 1 - percent / 100
+        limit = _limit(a, b, times, share * (a.n + b.n))
+        over = a.at(limit), b.at(limit / times)
+        counts = [float(side.sum()) for side in over]
+        beyond = [beyond[0] + counts[0], beyond[1] + counts[1]]
+        share = sum(counts) / (a.n + b.n)
+        expected += (a.n + b.n) * share * (1 - share)
+        own = [x - count / side.n * side.arrivals for x, count, side in zip(over, counts, (a, b), strict=True)]
+        deviations += [own[0] - own[1]] if alike else own
+    inflation = _variance(deviations) / max(expected, 1e-9)
+    total = sum(beyond)
+    if alike and _allowance(WAVES * len(deviations)) * inflation < 1:
+        factor = max(LEAST_SHARED, _allowance(WAVES * len(deviations)) * inflation)
+    else:
+        factor = _allowed(_excess(inflation, WAVES * len(deviations)), total)
+    # of those beyond a limit that a share of all is beyond, fewer than their number are free to be a's or b's
+    size = total / factor / (expected / total)
+    of_a, of_b = (count / total * size for count in beyond)
+    half = sum(a.n for a, _ in sides) / sum(a.n + b.n for a, b in sides)
+    # as b is stretched, more of those beyond are b's
+    if above:
+        return bool(special.betainc(of_b, of_a + 1, 1 - half) <= LEVEL / 2) if of_b else False
+    return bool(special.betainc(of_a, of_b + 1, half) <= LEVEL / 2) if of_a else False
+
+
+def _limit(a: _Above, b: _Above, times: float, beyond: float) -> float:
+    """The latency that so many of a's, and of b's when they take so many times as long, are above."""
+    latencies = np.sort(np.concatenate([a.edges, b.edges * times]))
+    above = a.numbers(latencies) + b.numbers(latencies / times)
+    k = int(np.searchsorted(-above, -beyond))
+    if not 0 < k < len(above):
+        return float(latencies[min(k, len(above) - 1)])
+    part = (above[k - 1] - beyond) / (above[k - 1] - above[k])
+    return float(latencies[k - 1] + part * (latencies[k] - latencies[k - 1]))
+
+
+def over_rounds(logs: Sequence[float], within: Doubt) -> tuple[float, Doubt]:
+    """ln(ratio) and its doubt from several rounds', at least one, with what they know of it among themselves.
+
+    Rounds may differ by more than that, and a few of them hardly tell by how much. So every such spread counts by how
+    well it explains the rounds: random effects, under a prior that favours no spread much larger than a quarter of a
+    round's doubt over another. Rounds that differ a lot then come to what Student's t says of them.
     """
     from scipy import special
 
-    if len(logs) == 1:
-        return logs[0], doubts[0]
-    value, within = np.asarray(logs, np.float64), np.maximum([doubt.error for doubt in doubts], 1e-9) ** 2
-    scale = math.sqrt(1 / float(np.mean(1 / within)))
-    widest = max(6.0, 8 * float(np.ptp(value)) / scale)
+    count = len(logs)
+    if count == 1 or not math.isfinite(within.error):
+        return float(np.mean(logs)), within
+    scale = max(within.error, 1e-9) * math.sqrt(count)
+    widest = max(6.0, 8 * float(np.ptp(logs)) / scale)
     between = scale * np.concatenate([[0.0], np.geomspace(0.02, widest, 160)])
-    weight = 1 / (within + between[:, None] ** 2)
-    variance = 1 / weight.sum(axis=1)
-    mean = variance * (weight @ value)
-    fit = np.log(weight).sum(axis=1) - (weight * (value - mean[:, None]) ** 2).sum(axis=1) + np.log(variance)
+    variance = (scale**2 + between**2) / count
+    fit = (1 - count) * np.log(variance) - float(np.var(logs)) / variance
     # how likely each spread is, times how much of the grid it stands for
     chance = np.exp((fit - fit.max()) / 2) / (1 + between / scale / PRIOR)
     chance *= np.gradient(between)
     chance /= chance.sum()
-    centre = float(chance @ mean)
     # the half width that holds 95 % of a mixture of normal distributions, one for each spread
-    low, high = 0.0, 20 * float(np.sqrt(variance.max())) + float(np.ptp(mean))
+    low, high = 0.0, 20 * float(np.sqrt(variance.max()))
     for _ in range(50):
         reach = (low + high) / 2
-        off = (np.array([[reach], [-reach]]) + centre - mean) / np.sqrt(variance)
-        inside = float(chance @ (special.ndtr(off[0]) - special.ndtr(off[1])))
+        inside = float(chance @ special.erf(reach / np.sqrt(2 * variance)))
         low, high = (low, reach) if inside > 0.95 else (reach, high)
-    return centre, Doubt(high / 1.96)
+    return float(np.mean(logs)), within.wider(high / (1.96 * scale / math.sqrt(count)))
 
 
-def differs(a: Sketch, b: Sketch, paired: bool, percents: Sequence[float] = (50, 99)) -> tuple[float, ...] | None:
+def differs(a: Sketch, b: Sketch, alike: bool, percents: Sequence[float] = (50, 99)) -> tuple[float, ...] | None:
     """Which of these percentiles differ, by Holm's procedure; None if none can be compared."""
     found = []
     for percent in percents:
-        if doubt := ratio(a, b, percent, paired):
+        if doubt := ratio([(a, b)], percent, alike):
             change = math.log(quantile(a, percent / 100) / quantile(b, percent / 100))
             found.append((doubt.p_value(change), percent))
     found.sort()

@@ -23,6 +23,7 @@ from analysis import stats, steady, verdict, words
 from analysis.devices import Track, over
 from analysis.order import Order
 from analysis.records import LEAST_FOR_P999, LOST
+from analysis.sketch import least_for_upper
 from analysis.stats import Growth
 from analysis.tally import Key, Tally
 from analysis.timeline import Timeline
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from analysis.store import Run
 
+LONGEST_ADVICE_S = 3600.0
 STAGES = ("queue", "batch", "h2d", "compute", "d2h")
 
 
@@ -262,8 +264,8 @@ class _Log:
         remarks += dict.fromkeys(sentence for _, against in answers for sentence in against)
         if not self.bounds and n < needed:
             remarks.append(f"{n} arrivals are too few for P99; MLPerf's rule asks for {needed}")
-        elif interval is None and not overloaded:
-            remarks.append(f"P99 has no interval: {_sample(order.n_eff, n)} are too few")
+        elif not overloaded and (few := _too_few(order, n, seconds)):
+            remarks.append(few)
         if joules is not None and (others := group.beside(groups)):
             joules, net_joules, remark = _part_of(joules, net_joules, group, others)
             remarks.append(remark)
@@ -326,13 +328,14 @@ class _Log:
 
 
 def cpu_pct(run: Run, step: Mapping[str, Any]) -> float | None:
-    """The busiest load process during the step; its report belongs to the step that began last before it."""
+    """The busiest load process in it; a report that names no step belongs to the one that began last before it."""
     begins = np.sort([s["start_ns"] for s in run.manifest.scenario["steps"]])
     found = []
     for event in run.events:
         if event["event"] == "load_cpu" and event.get("pct") is not None:
             own = np.searchsorted(begins, event.get("time_ns", 0), side="right") - 1
-            if own >= 0 and begins[own] == step["start_ns"]:
+            last = own >= 0 and begins[own] == step["start_ns"]
+            if event["step"] == step["index"] if "step" in event else last:
                 found.append(float(event["pct"]))
     return max(found, default=None)
 
@@ -352,5 +355,12 @@ def _part_of(
     return joules * share, None if net_joules is None else net_joules * share, remark.replace("%", " %")
 
 
-def _sample(n_eff: float | None, n: int) -> str:
-    return f"{n} arrivals" if n_eff is None else f"{n} arrivals, worth {int(n_eff)} independent ones,"
+def _too_few(order: Order, n: int, seconds: float) -> str | None:
+    """Why P99 has no interval, or one that is open above although its arrivals did not fail, and what would help."""
+    if order.n_eff is None or order.p99_interval_ms is None:
+        return f"P99 has no interval: {n} arrivals are too few"
+    if (short := least_for_upper(99) / order.n_eff) <= 1:
+        return None
+    longer = words.duration(short * seconds)
+    said = f"P99 is not bounded from above: {n} arrivals are worth {int(order.n_eff)} independent ones"
+    return f"{said}; a window of {longer} would do" if short * seconds <= LONGEST_ADVICE_S else said

@@ -277,7 +277,7 @@ def flaws(run: Run) -> list[str]:
 
 def warnings(run: Run) -> list[str]:
     """What leaves latencies as they are, but not every figure beside them."""
-    found = []
+    found = [str(event.get("sentence")) for event in run.events if event["event"] == "workers_missing"]
     if lost := run.missing["devices"]:
         found.append(f"{lost} recorded device samples are missing from the folder")
     found += [

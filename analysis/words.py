@@ -93,10 +93,16 @@ def clock_time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def interval(low: Any, high: Any) -> str:
-    if low is None or high is None:
-        return ABSENT
-    return f"{significant(low)}–{significant(high)}"
+def interval(low: Any, high: Any, digits: int = 3) -> str:
+    """An end that is None or infinite is open.
+
+    >>> interval(1.25, 2.5), interval(1.25, None), interval(None, None)
+    ('1.25–2.5', '≥ 1.25', '–')
+    """
+    above, below = (end is not None and math.isfinite(end) for end in (low, high))
+    if above and below:
+        return f"{significant(low, digits)}–{significant(high, digits)}"
+    return f"≥ {significant(low, digits)}" if above else f"≤ {significant(high, digits)}" if below else ABSENT
 
 
 def short_names(endpoints: Sequence[str]) -> dict[str, str]:
@@ -117,19 +123,21 @@ def pair_sentence(pair: Row) -> str:
     if not ratio:
         return f"cannot be compared: {pair.get('note') or 'one of the two has no finite P99'}"
     if pair["a"] == pair["b"]:
-        between = f" ({significant(low, 2)}–{significant(high, 2)})" if low and high else ""
+        between = f" ({interval(low, high, 2)})" if low or high else ""
         return f"noise: two equal steps of {a} differ by {significant(100 * abs(ratio - 1), 2)} % at P99{between}"
     times = f"{significant(max(ratio, 1 / ratio), 2)}× {'faster' if ratio > 1 else 'slower'}"
-    if (not low or not high) and abs(math.log(ratio)) < 0.05:
+    if not low and not high and abs(math.log(ratio)) < 0.05:
         return f"{b} and {a} differ by less than 5 % at P99, but {pair.get('note') or 'there is no interval'}"
-    if not low or not high:
+    if not low and not high:
         return f"{b} seems {times} at P99 than {a}, but {pair.get('note') or 'there is no interval'}"
-    if low > 1 or high < 1:
-        ends = (low, high) if ratio > 1 else (1 / high, 1 / low)
-        return f"{b} is {times} at P99 than {a} ({significant(ends[0], 2)}–{significant(ends[1], 2)})"
+    ends = (low, high) if ratio > 1 else (1 / high if high else None, 1 / low if low else None)
+    if ends[0] and ends[0] > 1:
+        return f"{b} is {times} at P99 than {a} ({interval(*ends, 2)})"
+    if not ends[0] or not ends[1]:
+        return f"{b} seems {times} at P99 than {a}, but may not be ({interval(*ends, 2)})"
     visible = finite(pair.get("smallest_visible"))
     reach = f"; one under {significant(100 * visible, 2)} % would not have shown" if visible else ""
-    return f"no difference shown at P99 ({significant(low, 2)}–{significant(high, 2)}){reach}"
+    return f"no difference shown at P99 ({interval(low, high, 2)}){reach}"
 
 
 def flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

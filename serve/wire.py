@@ -42,6 +42,8 @@ MOST_DIMENSIONS = 32
 MOST_ELEMENTS = 1 << 40
 MOST_CHARACTERS = 256
 """Of a name, or of a request's id, which come back in answers."""
+MOST_MS = 1e9
+"""Of a duration: eleven days."""
 
 Array = npt.NDArray[Any]
 Body = bytes | bytearray | memoryview
@@ -466,6 +468,55 @@ def decode_result(body: Body, header_length: int | None) -> dict[str, Array]:
     return _decode_tensors(_list(head, "outputs"), tail)
 
 
+def result_flaw(body: bytes, content_type: str, header_length: str | None) -> str | None:
+    """Why what came with a 200 is no result; None of one. Looks at no more of it than takes some microseconds.
+
+    Of numbers in bytes all that is said of them, of short JSON all, of long JSON its two ends.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if not body:
+        return "the answer is empty"
+    if kind and not kind.endswith(_RESULT_TYPES):
+        return f"the answer is {kind[:64]}"
+    if header_length is None:
+        if len(body) > SHORT_JSON:
+            whole = body[:64].lstrip()[:1] == b"{" and body[-64:].rstrip()[-1:] == b"}" and b'"outputs"' in body
+            return None if whole else "the answer is no JSON object with outputs"
+        length = len(body)
+    elif len(header_length) > 9 or not header_length.isdigit() or int(header_length) > len(body):
+        return f"the answer's JSON is said to be '{header_length[:16]}' bytes long, but it has {len(body)}"
+    else:
+        length = int(header_length)
+        if (size := _result_size(body[:length])) is not None:
+            found = len(body) - length
+            return None if size == found else f"the answer's tensors are {size} bytes, but {found} came"
+    try:
+        decode_result(body, length)
+    except WireError as problem:
+        return f"the answer cannot be read: {problem.sentence}"
+    return None
+
+
+SHORT_JSON = 4096
+_RESULT_TYPES = ("json", "octet-stream")
+
+
+@lru_cache(REMEMBERED)
+def _result_size(header: bytes) -> int | None:
+    """How many bytes follow a result's JSON header; None where more than their number has to be looked at."""
+    try:
+        size = 0
+        for item in _list(_object(header), "outputs"):
+            name, shape, parameters = _described(item)
+            dtype, own = _dtype(item.get("datatype"), name), parameters.get("binary_data_size")
+            if dtype.kind == "O" or type(own) is not int or own != math.prod(shape) * dtype.itemsize:
+                return None
+            size += own
+        return size
+    except WireError:
+        return None
+
+
 def _encode(
     head: dict[str, Any], key: str, tensors: Mapping[str, Array], binary: Mapping[str, bool]
 ) -> tuple[bytes, dict[str, str]]:
@@ -510,9 +561,9 @@ def _object(text: bytes) -> dict[str, Any]:
     try:
         head = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_mapped)
     except (ValueError, RecursionError) as problem:
-        raise _bad(f"the request is not valid JSON: {str(problem).partition(';')[0]}") from None
+        raise _bad(f"it is not valid JSON: {str(problem).partition(';')[0]}") from None
     if not isinstance(head, dict):
-        raise _bad("the request's JSON is not an object")
+        raise _bad("its JSON is not an object")
     return head
 
 
@@ -604,8 +655,11 @@ def format_timing(stage_ms: Sequence[float], decode_ms: float | None = None) -> 
 _TIMING = ", ".join(f"{name};dur=%.4f" for name in (*STAGES, "total"))
 
 
+# What any server may send: a field that cannot be meant is no field, and never an error.
+
+
 def parse_timing(text: str) -> dict[str, float]:
-    """Milliseconds by stage; entries that are not durations are passed over, as any server may send others."""
+    """Milliseconds by stage; entries that are no durations are passed over, as any server may send others."""
     found: dict[str, float] = {}
     for entry in text.split(","):
         name, *attributes = entry.split(";")
@@ -613,7 +667,8 @@ def parse_timing(text: str) -> dict[str, float]:
             key, _, value = attribute.strip().partition("=")
             if key == "dur":
                 with contextlib.suppress(ValueError):
-                    found[name.strip()] = float(value)
+                    if 0 <= (duration := float(value)) <= MOST_MS:
+                        found[name.strip()] = duration
     return found
 
 
@@ -621,6 +676,17 @@ def parse_clock(text: str) -> tuple[int, int] | None:
     """(received, sent) in ns of the server's wall clock, or None where the header is something else."""
     received, _, sent = text.partition(",")
     try:
-        return int(received), int(sent)
+        found = int(received), int(sent)
     except ValueError:
         return None
+    return found if 0 < found[0] <= found[1] < 1 << 63 else None
+
+
+def parse_count(text: str) -> int | None:
+    """How many rows a batch had."""
+    return int(text) if len(text) <= 9 and text.isascii() and text.isdigit() and int(text) else None
+
+
+def parse_label(text: str) -> str | None:
+    """A replica's or a device's name."""
+    return text if 0 < len(text) <= MOST_CHARACTERS and text.isprintable() else None

@@ -145,7 +145,7 @@ SERVE = (
     ),
     Mutant(
         "received and sent change places", "pair", "serve/wire.py",
-        "return int(received), int(sent)", "return int(sent), int(received)",
+        "found = int(received), int(sent)", "found = int(sent), int(received)",
         ("test_serve_wire.py::test_timing_and_clock_headers",),
     ),
     Mutant(
@@ -337,7 +337,7 @@ LOADTEST = (
     ),
     Mutant(
         "the rows since the last flush are dropped", "row", "loadtest/engine/driver.py",
-        "            self._flush()\n            self._report(", "            self._report(",
+        "            self._flush()\n            begun =", "            begun =",
         ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(
@@ -381,7 +381,7 @@ LOADTEST = (
     ),
     Mutant(
         "each of several endpoints gets the whole rate", "factor", "loadtest/engine/plan.py",
-        "plan.step(name, level / len(endpoints), seed)", "plan.step(name, level, seed)",
+        "self.step(name, level / count, seed + number", "self.step(name, level, seed + number",
         ("test_loadtest_scenario.py::test_mixed_drives_both_at_once_at_half_the_rate",),
     ),
     Mutant(
@@ -419,7 +419,7 @@ LOADTEST = (
     ),
     Mutant(
         "a chunk's end is taken for a part of it", "bound", "loadtest/engine/http.py",
-        "data[end + 2 : whole - 2]", "data[end + 2 : whole]",
+        "_take(connection, data, size, pieces))", "_take(connection, data, size + 2, pieces))",
         ("test_loadtest_http.py",),
     ),
     Mutant(
@@ -495,7 +495,7 @@ LOADTEST = (
     Mutant(
         "a lost process owes arrivals of steps that had not begun", "sign", "loadtest/engine/dispatch.py",
         "elapsed - int(step.start_s * 1e9)", "elapsed + int(step.start_s * 1e9)",
-        ("test_loadtest_scenario.py::test_a_process_that_is_lost_owes_what_was_due_of_each_part",),
+        ("test_loadtest_dispatch.py::test_a_process_that_is_lost_owes_what_was_due_of_each_part",),
     ),
 )
 
@@ -559,9 +559,39 @@ ANALYSIS = (
         ("test_analysis_sketch.py::test_ranks_are_binomial_ones_of_the_effective_size",),
     ),
     Mutant(
+        "dependence seen in few clusters is believed as it is", "factor", "analysis/sketch.py",
+        "(1 + CLUSTERS * (1 + excess) / beyond)", "1",
+        ("test_analysis_sketch.py::test_a_queue_has_intervals_that_cover_open_above_where_a_window_is_short",),
+    ),
+    Mutant(
+        "endpoints at once get the same arrivals", "pair", "loadtest/engine/plan.py",
+        "seed + number, phase=number / count", "seed, phase=0.0",
+        ("test_loadtest_scenario.py::test_what_is_driven_at_once_is_independent_and_none_is_always_first",),
+    ),
+    Mutant(
+        "the start is said before all are ready", "await", "loadtest/engine/dispatch.py",
+        "            self._wait(gone.append)\n", "",
+        ("test_loadtest_dispatch.py",),
+    ),
+    Mutant(
+        "a page is a result", "sign", "serve/wire.py",
+        "if kind and not kind.endswith(_RESULT_TYPES):", "if False:",
+        ("test_loadtest_odd.py::test_each_odd_answer_has_one_row_of_the_right_status_and_delays_nobody",),
+    ),
+    Mutant(
+        "a length wins over chunks", "bound", "loadtest/engine/http.py",
+        "if _CHUNKED.search(head):  # wins", "if _CHUNKED.search(head) and not said:  # wins",
+        ("test_loadtest_odd.py::test_each_odd_answer_has_one_row_of_the_right_status_and_delays_nobody",),
+    ),
+    Mutant(
+        "one value that fits nothing costs its batch", "row", "loadtest/engine/recorder.py",
+        "except UNFIT:\n            fitting", "except ZeroDivisionError:\n            fitting",
+        ("test_loadtest_recorder.py",),
+    ),
+    Mutant(
         "the ends of an interval change places", "pair", "analysis/sketch.py",
-        "(quantile(sketch, found[0]), quantile(sketch, found[1]))",
-        "(quantile(sketch, found[1]), quantile(sketch, found[0]))",
+        "return low, None if open_ else float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail))",
+        "return float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail)), None if open_ else low",
         (
             "test_analysis_sketch.py::test_the_smallest_visible_change_is_2_8_errors",
             "test_analysis_sketch.py::test_intervals_of_independent_latencies_cover",
@@ -569,7 +599,7 @@ ANALYSIS = (
     ),
     Mutant(
         "what shared arrivals did to both adds up", "sign", "analysis/sketch.py",
-        "- 2 * shared *", "+ 2 * shared *",
+        "[own[0] - own[1]] if alike", "[own[0] + own[1]] if alike",
         ("test_analysis_sketch.py::test_what_shared_arrivals_do_to_both_cancels",),
     ),
     Mutant(
@@ -609,7 +639,7 @@ ANALYSIS = (
     ),
     Mutant(
         "a ratio is b over a", "pair", "analysis/compare.py",
-        "(math.log(one / other), sketch.ratio", "(math.log(other / one), sketch.ratio",
+        "[math.log(a / b) for a, b in values", "[math.log(b / a) for a, b in values",
         ("test_analysis_compare.py::test_the_ratio_is_a_over_b_with_eager_as_a",),
     ),
     Mutant(

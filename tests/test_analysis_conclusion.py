@@ -78,21 +78,21 @@ GOLDEN: dict[str, tuple[list[Load], dict[str, Any], str]] = {
         {"slo": SLO},
         "On one H200 (torch 2.11), m/compiled sustains between 100 and 200 requests/s at P99 ≤ 50 ms, not told "
         "apart from the rate of eager (0.5–2×); m/eager sustains between 100 and 200; both are limited by waiting "
-        "for the replica. At 200 requests/s, no difference between compiled and eager shown at P99 (0.95–1.2); one"
-        " under 15 % would not have shown.",
+        "for the replica. At 200 requests/s, no difference between compiled and eager shown at P99 (0.89–1.2); one"
+        " under 25 % would not have shown.",
     ),
     "the smallest visible change": (
         [Load("m/eager", 300), Load("m/compiled", 300)],
         {},
-        "On one H200 (torch 2.11), m/eager answered 300 requests/s with a P99 of 20.0 ms (19.1–21.3); m/compiled "
-        "answered 300 requests/s with a P99 of 19.9 ms (18.8–20.6); no objective was set. At 300 requests/s, no "
-        "difference between compiled and eager shown at P99 (0.93–1.1); one under 11 % would not have shown.",
+        "On one H200 (torch 2.11), m/eager answered 300 requests/s with a P99 of 20.0 ms (18.8–21.5); m/compiled "
+        "answered 300 requests/s with a P99 of 19.9 ms (18.6–21.3); no objective was set. At 300 requests/s, no "
+        "difference between compiled and eager shown at P99 (0.94–1.1); one under 13 % would not have shown.",
     ),
     "too few for an interval": (
-        [Load("m/eager", 15, constant(21)), Load("m/compiled", 15, FAST)],
+        [Load("m/eager", 1.5, constant(21)), Load("m/compiled", 1.5, FAST)],
         {},
-        "On one H200 (torch 2.11), m/eager answered 15 requests/s with a P99 of 21 ms; m/compiled answered 15 "
-        "requests/s with a P99 of 10 ms; no objective was set. At 15 requests/s, compiled seems 2.1× faster at P99 "
+        "On one H200 (torch 2.11), m/eager answered 1.5 requests/s with a P99 of 21 ms; m/compiled answered 1.5 "
+        "requests/s with a P99 of 10 ms; no objective was set. At 1.5 requests/s, compiled seems 2.1× faster at P99 "
         "than eager, but there are too few independent arrivals for an interval.",
     ),
     "fail": (
@@ -148,10 +148,10 @@ GOLDEN: dict[str, tuple[list[Load], dict[str, Any], str]] = {
     "less energy": (
         [Load("m/eager", 300), Load("m/compiled", 300, device="GPU-2")],
         {"devices": [Waveform(), Thrifty("GPU-2")]},
-        "On two H200s (torch 2.11), m/eager answered 300 requests/s with a P99 of 20.0 ms (19.1–21.3); m/compiled "
-        "answered 300 requests/s with a P99 of 19.9 ms (18.8–20.6), with about 50 % less energy a request than "
+        "On two H200s (torch 2.11), m/eager answered 300 requests/s with a P99 of 20.0 ms (18.8–21.5); m/compiled "
+        "answered 300 requests/s with a P99 of 19.9 ms (18.6–21.3), with about 50 % less energy a request than "
         "eager at equal load; no objective was set. At 300 requests/s, no difference between compiled and eager "
-        "shown at P99 (0.93–1.1); one under 11 % would not have shown.",
+        "shown at P99 (0.94–1.1); one under 13 % would not have shown.",
     ),
     "devices without energy": (
         BETTER,

@@ -135,18 +135,18 @@ def test_correlated_latencies_are_not_taken_for_independent_ones(tmp_path: Path,
 
 
 @counts(20, 200)
-def test_near_saturation_it_is_refused_and_says_so(tmp_path: Path, seeds: int) -> None:
-    given = wrong = 0
+def test_near_saturation_it_is_open_above_and_says_so(tmp_path: Path, seeds: int) -> None:
+    bounded = wrong = 0
     for seed in range(seeds):
         (row,) = report_of(analysis.load(_folder(tmp_path / str(seed), seed, ("m/a", _single_server(0.9)))))["steps"]
-        if row["p99_low_ms"] is None:
-            said = " ".join(row["reasons"])
-            assert "P99 has no interval" in said or "overloaded" in said
-        else:
-            given += 1
-            wrong += not row["p99_low_ms"] <= _true_p99_ms(0.9) <= row["p99_high_ms"]
-    assert given < 0.1 * seeds + SLACK[seeds]
-    assert wrong <= 0.02 * seeds
+        said = " ".join(row["reasons"])
+        if "overloaded" in said:
+            continue
+        wrong += not row["p99_low_ms"] <= _true_p99_ms(0.9) <= (row["p99_high_ms"] or math.inf)
+        bounded += row["p99_high_ms"] is not None
+        assert (row["p99_high_ms"] is None) == ("P99 is not bounded from above" in said)
+    assert bounded < 0.1 * seeds + SLACK[seeds]
+    assert wrong <= 0.05 * seeds + SLACK[seeds]
 
 
 @counts(20, 200)

@@ -118,7 +118,7 @@ def test_a_soak_runs_in_chapters_and_is_reported(tmp_path):
     # chapters follow each other within a moment, on arrivals of their own
     pauses = [b["start_ns"] - a["end_ns"] for a, b in zip(steps[::2], steps[2::2], strict=False)]
     assert all(0 < pause < 3e9 for pause in pauses)
-    assert len({step["seed"] for step in steps}) == 3
+    assert len({step["seed"] for step in steps}) == 6
     # the curve goes on over the chapters: its first half is high
     at_s = (run.requests(columns=["intended_ns"])["intended_ns"] - steps[0]["start_ns"]) / 1e9
     assert (at_s < 3).sum() > 1.4 * ((at_s >= 3.3) & (at_s < 6)).sum()

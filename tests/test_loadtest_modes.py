@@ -129,8 +129,12 @@ def test_two_workers_share_a_closed_loop(tmp_path):
     assert_ledger_closes(manifest, rows)
 
 
+@pytest.mark.long
 def test_the_knee_of_a_cliff_is_found_and_probes_beyond_it_are_cut(tmp_path):
-    """20 ms each, in order: 50/s and not one more. Constant arrivals, so that nothing is left to chance."""
+    """20 ms each, in order: 50/s and not one more. Constant arrivals, so that nothing is left to chance.
+
+    But for the machine, which must not be busy: this endpoint has no other knee than its own timing.
+    """
     words = ["--mode", "knee", "--rates", "20", "--slo", "p90<60ms", "--variants", "exact", "--arrivals", "constant"]
     words += ["--step-seconds", "9", "--settle-seconds", "0.5", "--budget-seconds", "150"]
     with exact(kind="queue", ms=20) as url:

@@ -3,7 +3,17 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS, DeviceSample, RequestRecord, read_events, segment_path
+from analysis.records import (
+    DEVICE_COLUMNS,
+    REQUEST_COLUMNS,
+    DeviceSample,
+    RequestRecord,
+    parts,
+    read_events,
+    segment_number,
+    segment_path,
+    segments,
+)  # fmt: skip
 from loadtest.engine.recorder import Batcher, Segment, pack, schema_of, unpack
 from serve import wire
 
@@ -63,3 +73,27 @@ def test_the_words_agree_with_the_columns():
     assert json.dumps(list(wire.STAGES)) == json.dumps(
         [c.removesuffix("_ms") for c in REQUEST_COLUMNS if c.endswith("_ms")][:5]
     )
+
+
+def test_a_value_that_fits_no_column_is_empty_and_counted_and_its_row_stays():
+    batches = []
+    batcher = Batcher(REQUEST_COLUMNS, batches.append)
+    rows = [row(0, batch_rows=4), row(1, batch_rows=3_000_000_000), row(2, replica="\ud800"), row(3, device=7)]
+    for one in rows:
+        batcher.append(one)
+    batcher.flush()
+    found = batches[0].to_pylist()
+    assert [one["seq"] for one in found] == [0, 1, 2, 3]
+    assert [one["batch_rows"] for one in found] == [4, None, None, None]
+    assert {one["replica"] for one in found} == {one["device"] for one in found} == {None}
+    assert batcher.bad == {"batch_rows": 1, "replica": 1, "device": 1}
+
+
+def test_segments_have_no_last_number(tmp_path):
+    for number in (9_998, 10_000, 123_456, 9_999):
+        Segment(tmp_path, "requests", REQUEST_COLUMNS, number).close()
+    (tmp_path / "requests-x.arrows").touch()
+    (tmp_path / "requests.parquet").touch()
+    found = segments(tmp_path, "requests")
+    assert [segment_number(path) for path in found] == [9_998, 9_999, 10_000, 123_456]
+    assert not parts(tmp_path, "requests")

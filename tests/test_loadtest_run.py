@@ -89,7 +89,9 @@ def schedule_of(manifest):
     return {
         (step["index"], seq): step["start_ns"] + offset
         for step in scenario["steps"]
-        for seq, offset in enumerate(pattern.offsets(step["rate"], step["seconds"], step["seed"]).tolist())
+        for seq, offset in enumerate(
+            pattern.offsets(step["rate"], step["seconds"], step["seed"], step.get("phase", 0.0)).tolist()
+        )
     }
 
 

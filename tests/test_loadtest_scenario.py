@@ -1,12 +1,11 @@
 from argparse import Namespace
 
+import numpy as np
 import pytest
 
 from analysis.records import Slo
-from loadtest.engine import dispatch
 from loadtest.engine.arrivals import Pattern
-from loadtest.engine.clock import Base
-from loadtest.engine.plan import LoadStep, blocks
+from loadtest.engine.plan import blocks
 from loadtest.engine.scenario import OPTIONS, ScenarioError, from_options, parse_rates
 
 
@@ -59,6 +58,28 @@ def test_a_ramp_drives_the_variants_one_after_the_other_on_the_same_arrivals():
 def test_mixed_drives_both_at_once_at_half_the_rate():
     found = plan(["a/x", "a/y"], rates="10,20", mode="mixed")
     assert [(step.rate, step.block) for step in found] == [(5, 0), (5, 0), (10, 1), (10, 1)]
+
+
+@pytest.mark.parametrize("arrivals", ["constant", "poisson", "gamma"])
+def test_what_is_driven_at_once_is_independent_and_none_is_always_first(arrivals):
+    one, other, third = plan(["a/x", "a/y", "a/z"], rates="300", mode="mixed", step_seconds=30.0)
+    pattern = Pattern(arrivals)
+    at = [step.offsets(pattern) for step in (one, other, third)]
+    assert not set(at[0]) & set(at[1])
+    assert [len(own) for own in at] == pytest.approx([3000] * 3, abs=250)
+    counts = [np.histogram(own, bins=300, range=(0, 30e9))[0] for own in at]
+    if arrivals == "constant":  # together as even as each
+        gaps = np.diff(np.sort(np.concatenate(at)))
+        assert np.abs(gaps - 1e9 / 300).max() <= 1
+    else:
+        assert abs(np.corrcoef(counts)[0, 1]) < 0.2
+        # how often the next arrival after one of the first is that of the second
+        order = np.argsort(np.concatenate(at), kind="stable")
+        whose = np.repeat([0, 1, 2], [len(own) for own in at])[order]
+        after = whose[1:][whose[:-1] == 0]
+        assert np.mean(after == 1) == pytest.approx(np.mean(after == 2), abs=0.06)
+    again = plan(["a/x", "a/y", "a/z"], rates="300", mode="mixed", step_seconds=30.0)
+    assert [step.seed for step in again] == [one.seed, other.seed, third.seed]
 
 
 def test_a_b_is_balanced_random_and_shows_its_noise():
@@ -173,25 +194,3 @@ def test_option_help_shows_as_written():
 def test_a_search_is_for_the_share_that_may_miss():
     objective = from_options("bert", "bert", options(mode="knee", slo="p99<50ms")).objective
     assert (objective.latency_ms, objective.target) == (50, pytest.approx(0.01))
-
-
-def test_a_process_that_is_lost_owes_what_was_due_of_each_part(monkeypatch):
-    monkeypatch.setattr(dispatch, "LOOK_S", 0.01)
-    now_ns, members, lost = [0], ["one"], []
-
-    class Crew:
-        def members(self):
-            return list(members)
-
-        def base(self, member, base):
-            return base
-
-        def give(self, member, order):
-            now_ns[0] = order.start_ns + 10 * 10**9
-            members.clear()
-
-    found = dispatch.Dispatch(Crew(), Base(0), lambda: now_ns[0], lambda *what: lost.append(what[1:]))
-    steps = [LoadStep(number, "a/x", 10.0, 8.0, 0.0, 0, 1, start_s=8.0 * number) for number in range(3)]
-    found.give(found.order(steps, ["/"] * 3, Pattern()))
-    assert lost == [(0, "one")]
-    assert found.went_down() == 80 + 20  # the first part, and two seconds of the second

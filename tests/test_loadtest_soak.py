@@ -78,8 +78,8 @@ def test_chapters_follow_each_other_until_the_time_is_over():
     assert [block[0].seconds for block in found] == [10, 10, 4]
     assert [block[0].settle_s for block in found] == [5, 0, 0]
     assert {step.rate for block in found for step in block} == {20}
-    assert len({block[0].seed for block in found}) == 3
-    assert all(a.seed == b.seed for a, b in found)
+    assert len({step.seed for block in found for step in block}) == 6  # arrivals of its own for each
+    assert [[step.phase for step in block] for block in found] == [[0, 0.5]] * 3
 
 
 def test_a_resumed_soak_has_the_chapters_that_it_would_have_had():

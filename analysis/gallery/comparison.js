@@ -6,7 +6,11 @@ const comparison = (() => {
     "rounds", "errors", "doubtful"];
 
   const asked = (level) => (level.concurrency ? `${level.concurrency} under way` : rate(level.rate));
-  const span = (level) => (level.low == null || level.high == null ? "" : ` (${significant(level.low)}–${significant(level.high)})`);
+  const span = (level) => {
+    if (level.low == null) return "";
+    const open = level.high == null || !Number.isFinite(level.high);
+    return open ? ` (≥ ${significant(level.low)})` : ` (${significant(level.low)}–${significant(level.high)})`;
+  };
   const ratio = (a, b) => (a && b != null && a !== Infinity && b !== Infinity ? `${significant(b / a)}×` : "–");
 
   const levelsOf = (run) =>

@@ -1,10 +1,10 @@
 """When arrivals are due: pure, seeded, without a clock.
 
-A schedule is a sorted array of nanoseconds from the start of a step. It depends on the pattern, the rate, the length
-and the seed alone, never on responses, so the same seed gives every endpoint the same arrivals. They are drawn at a
-rate of one and carried to time by the inverse of the cumulative rate, so that every spacing goes with every shape.
-Nothing is rescaled to end on a round number. In distributed runs a worker's share is every `count`-th arrival, so the
-shares of all workers together are exactly the schedule.
+A schedule is a sorted array of nanoseconds from the start of a step. It depends on the pattern, the rate, the length,
+the seed and the phase alone, never on responses, so the same seed gives every endpoint the same arrivals. They are
+drawn at a rate of one and carried to time by the inverse of the cumulative rate, so that every spacing goes with every
+shape. Nothing is rescaled to end on a round number. In distributed runs a worker's share is every `count`-th arrival,
+so the shares of all workers together are exactly the schedule.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Pattern:
     trace_ns: tuple[int, ...] = ()
     """Arrivals as they were recorded, from the first; rate, spacing and shape then count for nothing."""
 
-    def offsets(self, rate_rps: float, seconds: float, seed: int) -> Offsets:
-        """All arrivals of a step, in nanoseconds from its start.
+    def offsets(self, rate_rps: float, seconds: float, seed: int, phase: float = 0.0) -> Offsets:
+        """All arrivals of a step, in nanoseconds from its start; even ones begin with a part of their gap, the phase.
 
         >>> Pattern().offsets(4, 1, seed=1).tolist()
         [0, 250000000, 500000000, 750000000]
@@ -65,17 +65,18 @@ class Pattern:
             at = np.asarray(self.trace_ns, dtype=np.int64)
             return at[at < round(seconds * 1e9)]
         if self.spacing == "constant" and self.shape == "flat":  # each rounded by itself, none accumulated
-            return np.round(np.arange(np.ceil(rate_rps * seconds)) * (1e9 / rate_rps)).astype(np.int64)
+            whole = np.round((np.arange(np.ceil(rate_rps * seconds)) + phase) * (1e9 / rate_rps)).astype(np.int64)
+            return whole[whole < seconds * 1e9] if phase else whole
         times, factors = _cumulative(self.shape, seconds)
         expected = factors * rate_rps
-        events = self._events(float(expected[-1]), np.random.default_rng(seed))
+        events = self._events(float(expected[-1]), np.random.default_rng(seed), phase)
         at_s = np.interp(events, expected, times)
         return np.asarray(np.round(at_s[at_s < seconds] * 1e9), dtype=np.int64)
 
-    def _events(self, until: float, rng: np.random.Generator) -> Floats:
+    def _events(self, until: float, rng: np.random.Generator, phase: float) -> Floats:
         """Arrivals at a rate of one, to beyond `until`; their number is whatever it turns out to be."""
         if self.spacing == "constant":
-            return np.arange(math.ceil(until), dtype=np.float64)
+            return np.arange(math.ceil(until), dtype=np.float64) + phase
         gaps: dict[str, Callable[[int], Floats]] = {
             "poisson": lambda count: rng.standard_exponential(count),
             "gamma": lambda count: rng.gamma(self.burstiness, 1 / self.burstiness, count),

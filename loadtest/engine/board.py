@@ -32,6 +32,7 @@ OVER = ("complete", "aborted", "failed")
 WARNINGS = {
     "warning": "",
     "aborted": "the run was stopped",
+    "bad_fields": "",
     "device": "",
     "fault": "",
     "gap": "the soak went on; nothing was sent since it was interrupted",
@@ -39,6 +40,7 @@ WARNINGS = {
     "step_cut": "a step was cut short",
     "telemetry_back": "device samples come again",
     "telemetry_lost": "no device samples come any more",
+    "workers_missing": "",
     "worker_lost": "a load process was lost; its share of the step is counted as lost",
 }
 TOLD = ("step_start", "step_end", "knee", "self_check", *WARNINGS)

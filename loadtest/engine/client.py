@@ -29,7 +29,7 @@ OTHER_NAME = (62, 64)
 
 @dataclass(slots=True)
 class Answer:
-    """What came back: an HTTP status, or `timeout` or `connect`; monotonic send and receive times."""
+    """What came back: an HTTP status, or what else `status` of a row may be; monotonic send and receive times."""
 
     status: str
     sent_ns: int
@@ -38,6 +38,11 @@ class Answer:
     """The header as it came, lines apart by CR LF."""
     body: bytes = b""
     error: str | None = None
+
+    def outputs(self) -> dict[str, wire.Array]:
+        """Named tensors of a result; `wire.WireError` where it is none."""
+        length = self.headers().get(wire.HEADER_LENGTH, "")
+        return wire.decode_result(self.body, int(length) if length.isdigit() else None)
 
     def headers(self) -> dict[str, str]:
         """By their names in lower case."""

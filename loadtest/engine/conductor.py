@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,8 @@ class Conductor:
         self.scenario = scenario
         self.board = board
         self.folder = folder
+        self.wanted = 1
+        """Load processes that were asked for."""
         self.finished = False
         self._opened = False
         self._aborting = False
@@ -90,6 +92,10 @@ class Conductor:
                 why = answer.error or error_sentence(answer.body)
                 said = f"{info.name} does not take this scenario's request ({answer.status}): {why}"
                 raise ScenarioError(self._client.shut(answer) or said)
+            try:
+                answer.outputs()
+            except wire.WireError as problem:
+                raise ScenarioError(f"{info.name} answers {OK}, but with no result: {problem.sentence}") from None
         self._endpoints, self._payloads = found, payloads
 
     def _path(self, info: wire.EndpointInfo) -> str:
@@ -111,6 +117,8 @@ class Conductor:
             if self.scenario.mode != "offline":  # which ends with its requests
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
+        if (ready := len(self._crew.members())) < self.wanted:
+            self._event("workers_missing", sentence=f"{ready} of {self.wanted} load processes became ready")
         if self._soak:
             blocks, block_s = self._soak.blocks(LEAD_S), self._soak.planned_s(LEAD_S)
             of = self._manifest.scenario["planned_steps"] = len(block_s) * len(names)
@@ -189,14 +197,18 @@ class Conductor:
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[Outcome]:
         """Until every arrival is answered; what a search wants to know of it."""
         paths = {info.name: self._path(info) for info in self._endpoints}
-        order = self._dispatch.order(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
+        self._dispatch.prepare(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
+        due_s = [np.empty(0) if step.concurrency else step.offsets(self.scenario.pattern) / 1e9 for step in steps]
+        if self._is_ending():
+            self._dispatch.dismiss()
+            return []
+        order = self._dispatch.start()
         self._steps += [step.index for step in steps]
         if self._soak:
             self._soak.begin(order.start_ns, order.start_ns + int(steps[0].seconds * 1e9))
-        for step in steps:
+        for step, due in zip(steps, due_s, strict=True):
             start_ns = order.start_ns + int(step.start_s * 1e9)
-            due_s = step.offsets(self.scenario.pattern) / 1e9 if not step.concurrency else np.empty(0)
-            self._live[step.index] = self.board.begin(step, start_ns, due_s, keep=self.scenario.mode == "knee")
+            self._live[step.index] = self.board.begin(step, start_ns, due, keep=self.scenario.mode == "knee")
             times = {"start_ns": start_ns, "end_ns": start_ns + int(step.seconds * 1e9)}
             self._manifest.scenario["steps"].append(asdict(step) | times)
             what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
@@ -204,7 +216,7 @@ class Conductor:
             self._event("step_start", time_ns=start_ns, **what, **more)
         self._files.write()
         self._cpu_pct = 0.0
-        self._dispatch.give(order, self._watch_over)
+        self._dispatch.wait(self._watch_over)
         if self._aborting:
             return []
         outcomes = [self._finish(step, of) for step in steps]
@@ -213,6 +225,9 @@ class Conductor:
             self._soak.over()
             self._crew.forget()
         return outcomes
+
+    def _is_ending(self) -> bool:
+        return self._aborting or self._ending is not None
 
     def _watch_over(self) -> None:
         """Ends a search's probe whose answer is already clear, and a run that nobody can write down any more."""
@@ -276,7 +291,9 @@ class Conductor:
                 most = max(scenario.concurrency) if closed else 0
                 step = LoadStep(0, "null", rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
                 self._checked = []
-                self._dispatch.give(replace(self._dispatch.order([step], ["/"], pattern), check=True))
+                self._dispatch.prepare([step], ["/"], pattern, check=True)
+                self._dispatch.start()
+                self._dispatch.wait()
                 if not self._checked:
                     raise ScenarioError("no load process answered the self-check")
                 return self._checked
@@ -325,15 +342,21 @@ class Conductor:
 
     def on_done(self, member: str, index: int, content: dict[str, Any]) -> None:
         if not self.finished:
-            figures = {key: value for key, value in content.items() if key not in ("order", "due", "cpu_pct")}
-            self._event("load_cpu", worker=index, pct=content["cpu_pct"], **figures)
-            self._cpu_pct = max(self._cpu_pct, content["cpu_pct"])
+            for step, figures in content["watched"]:
+                pct = figures.pop("cpu_pct")
+                self._event("load_cpu", worker=index, step=step, pct=pct, **figures)
+                self._cpu_pct = max(self._cpu_pct, pct)
+            if content["bad"]:
+                self._event("bad_fields", worker=index, fields=content["bad"], sentence=bad_fields(content["bad"]))
             self._scheduled += content["due"]
             self._dispatch.done(member)
 
     def on_process(self, index: int, found: dict[str, Any]) -> None:
         if self._soak and not self.finished:
             self._soak.process(f"load {index}", found)
+
+    def on_prepared(self, member: str) -> None:
+        self._dispatch.done(member)
 
     def on_check(self, member: str, figures: dict[str, float]) -> None:
         self._checked.append(figures)
@@ -409,6 +432,11 @@ class Conductor:
 
     def _now(self) -> int:
         return self._base.wall_ns(time.monotonic_ns())
+
+
+def bad_fields(found: Mapping[str, int]) -> str:
+    named = ", ".join(f"{name} {count} times" for name, count in sorted(found.items()))
+    return f"answers had fields that cannot be meant, and are empty in their rows: {named}"
 
 
 def spawn(conductor: Conductor, on_end: Callable[[str | None], None]) -> gevent.Greenlet[..., None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from loadtest.engine.clock import Base
@@ -18,15 +19,19 @@ class Crew(Protocol):
     def members(self) -> list[str]:
         """Those that are ready for orders, in a fixed order."""
 
-    def give(self, member: str, order: Order) -> None: ...
+    def give(self, member: str, order: Order) -> None:
+        """To get ready for; its start is not said yet."""
+
+    def start(self, member: str, start_ns: int | None) -> None:
+        """Of what it was given; None: it is not to be begun."""
 
     def halt(self) -> None: ...
 
     def cut(self) -> None:
         """No more of the present order is sent; what is under way is answered."""
 
-    def base(self, member: str, base: Base) -> Base:
-        """The run's time base for that member's clock."""
+    def bases(self, members: Sequence[str], base: Base) -> Mapping[str, Base]:
+        """The run's time base for each member's clock."""
 
     def kill(self, member: str) -> bool:
         """At once, as SIGKILL does; whether that is possible."""

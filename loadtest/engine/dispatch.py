@@ -1,6 +1,8 @@
-"""One order at a time: each load process gets its share, until every one of them has done it or is gone.
+"""One order at a time: each load process gets its share and gets ready for it, then all get the start.
 
-What was due in the share of one that went down can't be asked of it any more, and is counted here.
+The start is chosen when nobody has anything left to do for it, however many there are and however long a schedule
+takes to make. What was due in the share of one that went down after it can't be asked of it any more, and is counted
+here.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from loadtest.engine.plan import LoadStep
 from loadtest.engine.scenario import ScenarioError
 
 LEAD_S = 0.3
-"""From giving an order to its start: the message's way to every worker, and a breath between steps."""
+"""From saying the start to it: the message's way to every worker, and a breath between steps."""
 LOOK_S = 1.0
 
 
 class Dispatch:
-    """`lost(order, index, member)` is called for each load process that went down with its share of an order."""
+    """`lost(order, index, member)` is called for each load process that went down with its share of an order.
+
+    `prepare`, then `start` and `wait`, or `dismiss`.
+    """
 
     def __init__(self, crew: Crew, base: Base, now: Callable[[], int], lost: Callable[[Order, int, str], None]) -> None:
         self.stopped_ns: int | None = None
@@ -34,33 +39,55 @@ class Dispatch:
         self._members: list[str] = []
         self._waiting: set[str] = set()
         self._all_done = Event()
+        self._started = False
         self._lost: list[tuple[Order, int]] = []
 
     @property
     def under_way(self) -> bool:
         return bool(self._waiting)
 
-    def order(self, steps: Sequence[LoadStep], paths: Sequence[str], pattern: Pattern) -> Order:
-        """For all members that there are now."""
-        self._members = self._crew.members()
-        if not self._members:
-            raise ScenarioError("no load process is left to send anything")
-        start_ns = self._now() + int(LEAD_S * 1e9)
-        return Order(steps[0].block, start_ns, self._base, 0, len(self._members), pattern, tuple(steps), tuple(paths))
+    def prepare(self, steps: Sequence[LoadStep], paths: Sequence[str], pattern: Pattern, check: bool = False) -> None:
+        """For all members that there are; returns when each of them waits for nothing but the start."""
+        self.stopped_ns, self._started = None, False
+        while True:
+            self._members = self._crew.members()
+            if not self._members:
+                raise ScenarioError("no load process is left to send anything")
+            count = len(self._members)
+            self._order = Order(steps[0].block, 0, self._base, 0, count, pattern, tuple(steps), tuple(paths), check)
+            bases = self._crew.bases(self._members, self._base)
+            self._expect_all()
+            for index, member in enumerate(self._members):
+                self._crew.give(member, replace(self._order, index=index, base=bases[member]))
+            gone: list[str] = []
+            self._wait(gone.append)
+            if not gone:
+                return
+            self.dismiss()  # the others share it anew
 
-    def give(self, order: Order, look: Callable[[], None] = lambda: None) -> None:
+    def start(self) -> Order:
+        """What all of them begin with, now that it is said when."""
+        assert self._order is not None
+        self._order = replace(self._order, start_ns=self._now() + int(LEAD_S * 1e9))
+        self._started = True
+        self._expect_all()
+        for member in self._members:
+            self._crew.start(member, self._order.start_ns)
+        return self._order
+
+    def wait(self, look: Callable[[], None] = lambda: None) -> None:
         """Returns when all members are done with it; `look` is called now and then."""
-        self._order, self.stopped_ns = order, None
-        self._waiting = set(self._members)
-        self._all_done.clear()
-        for index, member in enumerate(self._members):
-            self._crew.give(member, replace(order, index=index, base=self._crew.base(member, order.base)))
-        while not self._all_done.wait(timeout=LOOK_S):
-            for member in self._waiting - set(self._crew.members()):
-                self._lose(member)
-            look()
+        self._wait(self._lose, look)
+
+    def dismiss(self) -> None:
+        """It is not to be begun."""
+        for member in self._members:
+            self._crew.start(member, None)
+        self._waiting.clear()
+        self._all_done.set()
 
     def done(self, member: str) -> None:
+        """With getting ready, or with the order itself."""
         self._waiting.discard(member)
         if not self._waiting:
             self._all_done.set()
@@ -72,10 +99,24 @@ class Dispatch:
 
     def halt(self) -> None:
         """At once; who does not answer in time is lost."""
+        if not self._started:
+            self.dismiss()
+            return
         self._crew.halt()
         self._all_done.wait(timeout=HALT_S + 1)
         for member in list(self._waiting):
             self._lose(member)
+
+    def _expect_all(self) -> None:
+        self._waiting = set(self._members)
+        self._all_done.clear()
+
+    def _wait(self, gone: Callable[[str], None], look: Callable[[], None] = lambda: None) -> None:
+        while not self._all_done.wait(timeout=LOOK_S):
+            for member in self._waiting - set(self._crew.members()):
+                gone(member)
+                self.done(member)
+            look()
 
     def _lose(self, member: str) -> None:
         assert self._order is not None

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from analysis.records import LOST, REQUEST_COLUMNS
+from analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS
 from loadtest.engine.alarm import Alarm
 from loadtest.engine.arrivals import Arrival, Pattern, share
 from loadtest.engine.client import OK, Answer, Client, error_sentence
@@ -31,6 +33,8 @@ from serve import wire
 GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
+MOST_ERROR = 500
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Order:
 
     number: int
     start_ns: int
+    """0 until it is said."""
     base: Base
     """For the clock of the process that gets it."""
     index: int
@@ -81,26 +86,42 @@ class Driver:
         max_in_flight: int,
         report: Callable[[str, dict[str, Any]], None],
         fire: Callable[..., None],
+        check: Callable[[Answer], str | None] | None = None,
     ) -> None:
         self._client = client
         self._payloads = payloads
         self._max_in_flight = max_in_flight
         self._report = report
         self._fire = fire
+        self._check = check
         self._clock = Offset()
         self._batcher = Batcher(REQUEST_COLUMNS, lambda batch: report("rows", {"batch": batch}))
         self._in_flight = Pool()
         self._due = 0
         self._alarm = Alarm()
         self._stopping = False
+        self._walk: Iterator[Arrival] | None = None
+        """The arrivals of the order that we are ready for."""
         self._watch = Watch()
         self._idle = Event()
         self._idle.set()
 
+    def prepare(self, order: Order) -> None:
+        """All that takes time before its start: makes the schedule, and has the first arrival of our share at hand."""
+        self._stopping = False
+        shares = [
+            share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
+            for step in order.steps
+            if not step.concurrency
+        ]
+        walk = heapq.merge(*shares, key=lambda arrival: arrival.offset_ns)
+        self._walk = chain(list(islice(walk, 1)), walk)
+
     def execute(self, order: Order) -> None:
         """Runs the order to its end: every arrival of the share has become a row when this returns."""
+        if self._walk is None:
+            self.prepare(order)
         self._due = 0
-        self._stopping = False
         self._idle.clear()
         flusher = gevent.spawn(self._flush_forever)
         try:
@@ -114,7 +135,14 @@ class Driver:
             self._in_flight.kill()
             flusher.kill()
             self._flush()
-            self._report("done", {"order": order.number, "due": self._due, **self._watch.figures})
+            begun = [order.base.monotonic_ns(order.start_ns) + int(step.start_s * 1e9) for step in order.steps]
+            watched = {
+                step.index: self._watch.figures(start, start + int(step.seconds * 1e9))
+                for step, start in zip(order.steps, begun, strict=True)
+            }
+            bad, self._batcher.bad = self._batcher.bad, Counter()
+            what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad)}
+            self._report("done", {"order": order.number, **what})
             self._idle.set()
 
     def cut(self) -> None:
@@ -132,15 +160,13 @@ class Driver:
         base = order.base
         start = base.monotonic_ns(order.start_ns)
         endpoints = {step.index: (step.endpoint, path) for step, path in zip(order.steps, order.paths, strict=True)}
-        shares = [
-            share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
-            for step in order.steps
-            if not step.concurrency
-        ]
         most = max(1, self._max_in_flight // order.count)
-        for arrival in heapq.merge(*shares, key=lambda arrival: arrival.offset_ns):
+        assert self._walk is not None
+        walk, self._walk = self._walk, None
+        for arrival in walk:
             due = start + arrival.offset_ns
-            self._alarm.sleep_until(due)
+            if not self._stopping:
+                self._alarm.sleep_until(due)
             if self._stopping:
                 return
             self._due += 1
@@ -181,15 +207,16 @@ class Driver:
         except gevent.GreenletExit:
             answer = Answer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
         to_wall = base.wall_ns
-        ok = answer.status == OK
-        if not ok and answer.error is None:
+        fields = answer.headers()
+        if answer.status == OK:
+            self._examine(answer, fields)
+        elif answer.error is None:
             answer.error = error_sentence(answer.body)
-        said = answer.headers().get
-        stages = wire.parse_timing(said(wire.TIMING, ""))
-        clock = wire.parse_clock(said(wire.CLOCK_HEADER, ""))
+        ok = answer.status == OK
+        stages = self._stages(fields.get(wire.TIMING, ""))
+        clock = self._read(fields, wire.CLOCK_HEADER, wire.parse_clock)
         if clock is not None:
             self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
-        batch = said(wire.BATCH, "")
         self._batcher.append(
             (
                 worker,
@@ -206,9 +233,9 @@ class Driver:
                 pool.rows[place],
                 *map(stages.get, wire.STAGES),
                 stages.get("total"),
-                int(batch) if batch.isdigit() else None,
-                said(wire.REPLICA),
-                said(wire.DEVICE),
+                self._read(fields, wire.BATCH, wire.parse_count),
+                self._read(fields, wire.REPLICA, wire.parse_label),
+                self._read(fields, wire.DEVICE, wire.parse_label),
                 None if clock is None else (clock[1] - clock[0]) / 1e6,
             )
         )
@@ -223,6 +250,34 @@ class Driver:
             response=None,
         )
         return answer.status
+
+    def _examine(self, answer: Answer, fields: Mapping[str, str]) -> None:
+        """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
+        flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
+        if flaw is not None:
+            answer.status, answer.error = BAD_ANSWER, f"{OK}: {flaw}"
+        elif self._check is not None:
+            try:
+                wrong = self._check(answer)
+            except Exception as problem:  # the scenario's own code, about an answer that may be anything
+                wrong = f"{type(problem).__name__}: {problem}"
+            if wrong:
+                answer.status, answer.error = CHECK, f"{OK}: {wrong}"[:MOST_ERROR]
+
+    def _stages(self, said: str) -> dict[str, float]:
+        found = wire.parse_timing(said)
+        for name in (*wire.STAGES, "total") if said else ():
+            if name not in found and f"{name};dur=" in said:
+                self._batcher.bad[name] += 1
+        return found
+
+    def _read(self, fields: Mapping[str, str], name: str, parse: Callable[[str], Read | None]) -> Read | None:
+        """What a field of an answer says; one that cannot be meant is empty, and counted."""
+        if (said := fields.get(name)) is None:
+            return None
+        if (found := parse(said)) is None:
+            self._batcher.bad[name] += 1
+        return found
 
     def _drop(self, order: Order, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"

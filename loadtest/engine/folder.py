@@ -33,6 +33,7 @@ from analysis.records import (
     append_event,
     part_path,
     parts,
+    segment_number,
     segment_path,
     segments,
 )
@@ -58,8 +59,7 @@ def kind_of(status: str) -> str:
 def next_number(folder: Path, chapters: Iterable[Mapping[str, Any]]) -> int:
     """Of the segments to come: no file had it, deleted ones included; those that were sealed have to be asked for."""
     found = [path for table in COLUMNS for path in (*segments(folder, table), *parts(folder, table))]
-    numbers = [int(path.stem.rpartition("-")[2]) for path in found]
-    return 1 + max([*numbers, *(chapter["segments"][1] for chapter in chapters)], default=-1)
+    return 1 + max([*map(segment_number, found), *(chapter["segments"][1] for chapter in chapters)], default=-1)
 
 
 class RunFolder:

@@ -11,7 +11,9 @@ import re
 from socket import IPPROTO_TCP, MSG_DONTWAIT, MSG_PEEK, TCP_NODELAY
 from urllib.parse import SplitResult
 
+import gevent
 from gevent import socket
+from gevent.select import select
 
 from loadtest.engine.access import ANYBODY, Access
 
@@ -20,9 +22,12 @@ TOGETHER = 1 << 16
 """Up to this size head and body go out in one call; beyond it a copy would cost more than a second one."""
 END = b"\r\n\r\n"
 MOST_HEAD = 1 << 16
+MOST_BODY = 256 << 20
+"""What would fill the memory is no answer."""
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
+_SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 
 
@@ -51,11 +56,9 @@ class Pool:
         connection = self._take()
         try:
             if len(body) <= TOGETHER:
-                connection.sendall(head + body)
-            else:
-                connection.sendall(head)
-                connection.sendall(body)
-            status, found, whole, keep = _answer(connection)
+                head, body = head + body, b""
+            unsent = _send(connection, head, body, self._tls is not None)
+            status, found, whole, keep = _answer(connection, unsent)
         except BaseException:  # also a deadline: what comes on this connection later is nobody's
             connection.close()
             raise
@@ -99,59 +102,123 @@ def _alive(connection: socket.socket) -> bool:
     return False
 
 
-def _answer(connection: socket.socket) -> tuple[int, bytes, bytes, bool]:
-    """(status, header fields, body, whether the connection can be used again)"""
+def _send(connection: socket.socket, head: bytes, body: bytes, secure: bool) -> OSError | None:
+    """Until all is sent or the other side has answered, which it may do before it has read a large body.
+
+    It may hang up then, too. What it said can still be read, so what went wrong is handed back.
+    """
+    below = connection._sock  # type: ignore[attr-defined]  # gevent's own would wait until all is sent
+    left = memoryview(body)
+    try:
+        connection.sendall(head)
+        while left and not secure:
+            try:
+                left = left[below.send(left, MSG_DONTWAIT) :]
+            except BlockingIOError:
+                if select([connection], [connection], [])[0]:
+                    if below.recv(10, MSG_PEEK | MSG_DONTWAIT)[9:] != b"1":  # else it only says that it goes on
+                        return BadAnswerError("the other side stopped reading before all was sent")
+                    break
+        connection.sendall(left)
+    except OSError as problem:
+        return problem
+    return None
+
+
+def _answer(connection: socket.socket, unsent: OSError | None) -> tuple[int, bytes, bytes, bool]:
+    """(status, header fields, body, whether the connection can be used again)
+
+    `unsent`: why not all of the request went out; without an answer it is why there is none.
+    """
     data = b""
     while True:
         while (end := data.find(END)) < 0:
             if len(data) > MOST_HEAD:
                 raise BadAnswerError("the answer's header does not end")
-            data += _more(connection)
+            try:
+                data += _more(connection)
+            except OSError as problem:
+                raise unsent or problem from None
         head, data = data[: end + 2], data[end + 4 :]
-        if not head.startswith(b"HTTP/1.") or not head[9:12].isdigit():
+        if not head.startswith(b"HTTP/1.") or not head[9:12].isdigit() or head[9:10] == b"0":
             raise BadAnswerError("the answer is not HTTP/1.1")
         status = int(head[9:12])
         if status >= 200:
             break  # else it only says that it goes on
-    keep = head.startswith(b"HTTP/1.1") and _CLOSE.search(head) is None
+    keep = head.startswith(b"HTTP/1.1") and _CLOSE.search(head) is None and unsent is None
     if status in (204, 304):
-        return status, head, b"", keep
-    if length := _LENGTH.search(head):
-        missing = int(length[1]) - len(data)
-        if missing > 0:
-            pieces = [data]
-            while missing > 0:
-                pieces.append(_more(connection))
-                missing -= len(pieces[-1])
-            data = b"".join(pieces)
-        return status, head, data, keep and not missing
-    if _CHUNKED.search(head):
-        return status, head, _chunks(connection, data), keep
-    while piece := connection.recv(BLOCK):  # to its end
-        data += piece
-    return status, head, data, False
-
-
-def _chunks(connection: socket.socket, data: bytes) -> bytes:
+        return status, head, b"", keep and not data
+    said = _LENGTH.search(head)
     pieces: list[bytes] = []
+    if _CHUNKED.search(head):  # wins over a length, beside which it is somebody's mischief
+        rest = _chunks(connection, data, pieces)
+        keep = keep and said is None
+    elif said:
+        length = int(said[1]) if len(said[1]) < 16 else MOST_BODY + 1
+        _bounded(length)
+        rest = _take(connection, data, length, pieces)
+    else:
+        pieces, total = [data], len(data)
+        while piece := _read(connection):  # to its end
+            pieces.append(piece)
+            total += len(piece)
+            _bounded(total)
+        return status, head, b"".join(pieces), False
+    return status, head, b"".join(pieces), keep and not rest
+
+
+def _bounded(size: int) -> None:
+    if size > MOST_BODY:
+        raise BadAnswerError(f"the answer is larger than {MOST_BODY >> 20} MiB")
+
+
+def _chunks(connection: socket.socket, data: bytes, pieces: list[bytes]) -> bytes:
+    """What comes behind them."""
+    total = 0
     while True:
-        while (end := data.find(b"\r\n")) < 0:
-            data += _more(connection)
-        try:
-            size = int(data[:end].partition(b";")[0], 16)
-        except ValueError:
-            raise BadAnswerError("a chunk of the answer has no size") from None
-        whole = end + 2 + size + 2
-        while len(data) < whole:
-            data += _more(connection)
+        line, data = _line(connection, data)
+        said = line.partition(b";")[0].strip()
+        if not _SIZE.fullmatch(said):
+            raise BadAnswerError("a chunk of the answer has no size")
+        size = int(said, 16)
+        total += size
+        _bounded(total)
         if not size:
-            return b"".join(pieces)  # trailers, which nobody sends, would end the connection at its next use
-        pieces.append(data[end + 2 : whole - 2])
-        data = data[whole:]
+            while line:  # trailers
+                line, data = _line(connection, data)
+            return data
+        end, data = _line(connection, _take(connection, data, size, pieces))
+        if end:
+            raise BadAnswerError("a chunk of the answer is longer than its size")
+
+
+def _line(connection: socket.socket, data: bytes) -> tuple[bytes, bytes]:
+    """(line, what comes behind it)"""
+    while (end := data.find(b"\r\n")) < 0:
+        if len(data) > MOST_HEAD:
+            raise BadAnswerError("a line of the answer does not end")
+        data += _more(connection)
+    return data[:end], data[end + 2 :]
+
+
+def _take(connection: socket.socket, data: bytes, size: int, pieces: list[bytes]) -> bytes:
+    """So many bytes into the pieces; what comes behind them."""
+    while len(data) < size:
+        pieces.append(data)
+        size -= len(data)
+        data = _more(connection)
+    pieces.append(data[:size])
+    return data[size:]
 
 
 def _more(connection: socket.socket) -> bytes:
-    piece: bytes = connection.recv(BLOCK)
-    if not piece:
+    if not (piece := _read(connection)):
         raise BadAnswerError("the connection was closed before the answer was whole")
+    return piece
+
+
+def _read(connection: socket.socket) -> bytes:
+    piece: bytes = connection.recv(BLOCK)
+    if len(piece) == BLOCK:  # more is there already, and nobody else would have a turn until it is read
+        gevent.sleep(0)
     return piece

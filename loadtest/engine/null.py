@@ -12,7 +12,7 @@ import sys
 
 ANSWER = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\nserver-timing: total;dur=0.0\r\n"
-    b"content-length: 4\r\n\r\nnull"
+    b'content-length: 14\r\n\r\n{"outputs":[]}'
 )
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from loadtest.engine.arrivals import Offsets, Pattern, mean_arrivals
 from loadtest.engine.guided import Guess, Guide
@@ -35,10 +36,12 @@ class LoadStep:
     """The same endpoint on the same arrivals once more, for the noise between two equal steps."""
     shape: str = ""
     """How its rate changes, where that is not the run's: a chapter's piece of a curve over the whole soak."""
+    phase: float = 0.0
+    """By which part of a gap even arrivals come later, so that those of steps at once fall between each other."""
 
     def offsets(self, pattern: Pattern) -> Offsets:
         pattern = replace(pattern, shape=self.shape) if self.shape else pattern
-        return pattern.offsets(self.rate, self.seconds, self.seed)
+        return pattern.offsets(self.rate, self.seconds, self.seed, self.phase)
 
 
 Blocks = Generator[list[LoadStep], list[Outcome], None]
@@ -48,14 +51,16 @@ LEAST_CHAPTER_S = 1.0
 
 
 def blocks(scenario: Scenario, endpoints: Sequence[str]) -> list[list[LoadStep]]:
-    """The whole plan of any mode but `knee`. Steps at one rate (in `ab`, of one round) have the same seed, hence the
-    same arrivals and payloads."""
+    """The whole plan of any mode but `knee` and `soak`.
+
+    Endpoints that take turns get the same seed at one rate (in `ab`, in one round), hence the same arrivals.
+    """
     plan = _Plan(scenario)
     turns = enumerate(scenario.concurrency if scenario.mode in CLOSED else scenario.rates)
     for turn, level in turns:
         seed = scenario.seed * 1_000_003 + turn * 1_009
         if scenario.mode == "mixed":
-            plan.add(*(plan.step(name, level / len(endpoints), seed) for name in endpoints))
+            plan.at_once(endpoints, level, seed)
         elif scenario.mode == "ab":
             _rounds(plan, endpoints, level, seed)
         elif scenario.mode == "spike":
@@ -106,6 +111,7 @@ class _Plan:
         seconds: float = 0.0,
         settle_s: float | None = None,
         shape: str = "",
+        phase: float = 0.0,
     ) -> LoadStep:
         s = self.scenario
         seconds = seconds or (s.budget_s if s.mode == "offline" else s.step_seconds)
@@ -128,9 +134,22 @@ class _Plan:
             requests=s.requests if s.mode == "offline" else 0,
             twin=twin,
             shape=shape,
+            phase=phase,
         )
         self._steps += 1
         return step
+
+    def at_once(self, endpoints: Sequence[str], level: float, seed: int, **more: Any) -> None:
+        """A block of all endpoints, each at an equal share of the rate, on arrivals independent of the others'.
+
+        The same instants for all would make every endpoint's requests wait for those of the one that is named first.
+        """
+        count = len(endpoints)
+        steps = [
+            self.step(name, level / count, seed + number, phase=number / count, **more)
+            for number, name in enumerate(endpoints)
+        ]
+        self.add(*steps)
 
     def add(self, *steps: LoadStep) -> list[LoadStep]:
         self.blocks.append(list(steps))
@@ -157,8 +176,7 @@ def chapters(
         settle_s = scenario.settle_seconds if number == first else 0.0
         seconds = min(scenario.chapter_seconds, left_s)
         seed = scenario.seed * 1_000_003 + number * 1_009
-        rate = scenario.rates[0] / len(endpoints)
-        plan.add(*(plan.step(name, rate, seed, seconds=seconds, settle_s=settle_s, shape=shape) for name in endpoints))
+        plan.at_once(endpoints, scenario.rates[0], seed, seconds=seconds, settle_s=settle_s, shape=shape)
         yield plan.blocks[-1]
 
 

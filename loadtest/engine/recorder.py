@@ -11,7 +11,8 @@ tens of milliseconds; `headroom report` seals, and `analysis.compact` what a lon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class Batcher:
 
     def __init__(self, columns: Mapping[str, str], sink: Callable[[Any], None]) -> None:
         self.schema = schema_of(columns)
+        self.bad: Counter[str] = Counter()
+        """Values that fit no column, by its name: they are empty in the row."""
         self._sink = sink
         self._rows: list[tuple[Any, ...]] = []
         self._chunks: list[Any] = []
@@ -58,8 +61,27 @@ class Batcher:
             return
         columns = list(zip(*self._rows, strict=True))
         self._rows.clear()
-        arrays = [pa.array(values, type=kind.type) for values, kind in zip(columns, self.schema, strict=True)]
+        arrays = [self._array(values, kind) for values, kind in zip(columns, self.schema, strict=True)]
         self._chunks.append(pa.record_batch(arrays, schema=self.schema))
+
+    def _array(self, values: Sequence[Any], kind: Any) -> Any:
+        try:
+            return pa.array(values, type=kind.type)
+        except UNFIT:
+            fitting = [value if _fits(value, kind.type) else None for value in values]
+        self.bad[kind.name] += sum(one is not other for one, other in zip(values, fitting, strict=True))
+        return pa.array(fitting, type=kind.type)
+
+
+UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        pa.array([value], type=kind)
+    except UNFIT:
+        return False
+    return True
 
 
 def pack(batch: Any) -> bytes:

@@ -4,7 +4,8 @@ The only or the master process holds a `Conductor`; each load process holds a `D
 single process they call each other; in a distributed run they send Locust messages:
 
     worker → master   headroom_ready   this process has its payloads
-    master → worker   headroom_order   steps, start, share          (driver.Order)
+    master → worker   headroom_order   steps and a share of them    (driver.Order)
+    worker → master   headroom_prepared: ready for it; master → worker headroom_start: when, or that it is off
     worker → master   headroom_rows    record batches; headroom_clock, headroom_done, headroom_process (its memory)
     master → worker   headroom_halt    stop sending, write down what is under way; headroom_cut: wait for it
     both ways         headroom_ping    whose clock stands where
@@ -18,13 +19,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.queue import Queue
-from locust import LoadTestShape, events
+from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from analysis.records import run_folder
@@ -47,7 +50,11 @@ if TYPE_CHECKING:
 say = logging.getLogger("headroom")
 
 READY_S = 60.0
-PINGS, PING_S = 8, 0.005
+SILENT_S = 10
+"""A worker that says nothing for so long is lost. Locust gives it three seconds, which a busy machine exceeds."""
+UNTRUSTED = 3
+"""The exit code of a run that says nothing."""
+PINGS, PING_S, LEAST_PING_S = 8, 0.005, 0.001
 KEPT_S, MOST_KEPT = 60, 100
 LOG_BYTES, LOGS = 5_000_000, 2
 """Size of a soak's log, and how many older ones are kept."""
@@ -62,6 +69,7 @@ class Session:
         self.home = _host(environment)
         """The endpoint that was named when this process began: a token is for no other."""
         self.orders: Queue[Order] = Queue()
+        self.starts: Queue[int | None] = Queue()
         self.driver: Driver | None = None
         self.conductor: Conductor | None = None
         self.board = Board(Base.here())
@@ -93,6 +101,12 @@ class Session:
         else:
             self.orders.put(order)
 
+    def start(self, member: str, start_ns: int | None) -> None:
+        if self.distributed:
+            self.environment.runner.send_message("headroom_start", {"start_ns": start_ns}, member)
+        else:
+            self.starts.put(start_ns)
+
     def halt(self) -> None:
         if self.distributed:
             for member in self.members():
@@ -107,18 +121,20 @@ class Session:
         elif self.driver is not None:
             self.driver.cut()
 
-    def base(self, member: str, base: Base) -> Base:
-        """From pings that are a moment old, so that a drift between two machines does no harm."""
+    def bases(self, members: Sequence[str], base: Base) -> Mapping[str, Base]:
+        """From pings that are a moment old, so that a drift between two machines does no harm; one after the other, so
+        that no answer waits for another."""
         if not self.distributed:
-            return base
-        offset = self.offsets[member] = Offset()
-        for _ in range(PINGS):
+            return dict.fromkeys(members, base)
+        self.offsets = {member: Offset() for member in members}
+        for member in PINGS * list(members):
             self.environment.runner.send_message("headroom_ping", {"t1": time.monotonic_ns()}, member)
-            gevent.sleep(PING_S)
+            gevent.sleep(max(LEAST_PING_S, PING_S / len(members)))
         deadline = time.monotonic() + 1
-        while (least := offset.least()) is None and time.monotonic() < deadline:
+        while not all(offset.least() for offset in self.offsets.values()) and time.monotonic() < deadline:
             gevent.sleep(PING_S)
-        return base if least is None else base.for_clock(*least[:2])
+        known = {member: offset.least() for member, offset in self.offsets.items()}
+        return {member: base.for_clock(*least[:2]) if least else base for member, least in known.items()}
 
     def kill(self, member: str) -> bool:
         if self.distributed:
@@ -153,6 +169,8 @@ class Session:
             self.conductor.on_clock([tuple(window) for window in content["windows"]])
         elif kind == "process":
             self.conductor.on_process(self.ready.get(member, -1), content)
+        elif kind == "prepared":
+            self.conductor.on_prepared(member)
         elif kind == "check":
             self.conductor.on_check(member, content)
         elif kind == "done":
@@ -208,6 +226,7 @@ def work(user: EndpointUser) -> None:
         scenario.max_in_flight,
         session.report,
         user.environment.events.request.fire,
+        user.checker,
     )
     session.driver = driver
     teller: gevent.Greenlet[..., None] | None = None
@@ -221,6 +240,11 @@ def work(user: EndpointUser) -> None:
                 teller = gevent.spawn(_tell_footprint, session)
             while True:
                 order = session.orders.get()
+                driver.prepare(order)
+                session.report("prepared", {})
+                if (start_ns := session.starts.get()) is None:
+                    continue
+                order = replace(order, start_ns=start_ns)
                 if order.check:
                     figures = selfcheck.measure(order, payloads, scenario.timeout_s, scenario.max_in_flight)
                     session.report("check", figures)
@@ -260,6 +284,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         fail(str(problem))
     if isinstance(runner, WorkerRunner):
         runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
+        runner.register_message("headroom_start", lambda msg, **_: _here().starts.put(msg.data["start_ns"]))
         runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
         # a planned fault: as if the kernel had done it
         runner.register_message("headroom_kill", lambda **_: os.kill(os.getpid(), signal.SIGKILL), concurrent=True)
@@ -273,9 +298,10 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         _hear_ctrl_c()
         return
     if isinstance(runner, MasterRunner):
+        runners.HEARTBEAT_LIVENESS = SILENT_S
         if not gate.on_loopback(runner.master_bind_host):
             say.warning("whoever reaches port %s can be a worker: Locust asks for no password", runner.master_bind_port)
-        for kind in ("ready", "clock", "check", "done", "process"):
+        for kind in ("ready", "prepared", "clock", "check", "done", "process"):
             runner.register_message(
                 f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
             )
@@ -343,7 +369,7 @@ def _on_test_start(environment: Any, **_: Any) -> None:
     session = _here()
     session.ready.clear()
     session.priorities.clear()
-    session.orders = Queue()
+    session.orders, session.starts = Queue(), Queue()
     if isinstance(environment.runner, WorkerRunner):
         return
     try:
@@ -401,13 +427,15 @@ def _conduct(session: Session) -> None:
     """Waits until every load process has its payloads, then runs the plan."""
     conductor, runner = session.conductor, session.environment.runner
     assert conductor is not None
-    wanted = runner.worker_count
+    asked = session.environment.parsed_options.expect_workers if session.distributed else 1
+    conductor.wanted = max(1, asked, runner.worker_count)
     deadline = time.monotonic() + READY_S
-    while len(session.members()) < max(1, wanted) and time.monotonic() < deadline:
+    while len(session.members()) < conductor.wanted and time.monotonic() < deadline:
         gevent.sleep(0.05)
     if session.conductor is not conductor:  # stopped meanwhile
         return
     if not session.members():
+        session.environment.process_exit_code = UNTRUSTED
         _fail(session, f"no load process became ready within {READY_S:g} s")
         return
 
@@ -425,6 +453,9 @@ def _conduct(session: Session) -> None:
 def _on_test_stopping(environment: Any, **_: Any) -> None:
     session = _here()
     session.over = False
+    if session.distributed and session.board.status == "starting" and not environment.runner.worker_count:
+        say.error("no load process is left, and nothing was sent")
+        environment.process_exit_code = UNTRUSTED
     if isinstance(environment.runner, WorkerRunner):
         _halt()
     elif session.conductor is not None:

@@ -6,13 +6,14 @@ There is one such user per load process. It is no browser that clicks and waits:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from locust import User, task
 
 from loadtest.engine import session
+from loadtest.engine.client import Answer
 from loadtest.engine.driver import Payloads
 from serve.wire import Array, encode_infer
 
@@ -41,6 +42,17 @@ class EndpointUser(User):
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
         """Named input tensors of one request, drawn from `rng` alone."""
         raise NotImplementedError
+
+    def check(self, answer: Answer) -> str | None:
+        """What is wrong with a result, in a few words, or None. Called for each, beside the load: so make it short.
+
+        `answer.outputs()` are its tensors by name, `answer.body` its bytes. Who does not define it pays nothing for it.
+        """
+        return None
+
+    @property
+    def checker(self) -> Callable[[Answer], str | None] | None:
+        return None if type(self).check is EndpointUser.check else self.check
 
     def payloads(self, seed: int, rows: Sequence[int]) -> Payloads:
         """Ready bodies: the same for the same seed, on every worker and for every endpoint; each draws its rows."""

@@ -244,9 +244,10 @@ def compared(systems: dict[tuple[str, float], System], seeds: int, n: int = 20_0
                 a = window(system, n, 2 * seed, key, arrivals=2 * seed)
                 b = window(system, n, 2 * seed + 1, key, arrivals=2 * seed + (not paired))
                 for percent in (50, 99):
-                    doubt = ratio(a, b, percent, paired)
+                    doubt = ratio([(a, b)], percent, paired)
                     if doubt:
-                        called[percent].append(abs(log_ratio(a, b, percent)) > doubt.reach)
+                        off = log_ratio(a, b, percent)
+                        called[percent].append(off > doubt.down or -off > doubt.up)
                         visible += [doubt.smallest_visible] * (percent == 99)
                 called["either"].append(bool(differs(a, b, paired)))
             share = {key: float(np.mean(found)) if found else math.nan for key, found in called.items()}
@@ -275,7 +276,7 @@ def changed(seeds: int, n: int = 20_000, by: float = 1.05) -> dict[str, float]:
     found = []
     for seed in range(seeds):
         a = window(system, n, 2 * seed, arrivals=2 * seed)
-        found.append(differs(window(slower, n, 2 * seed + 1, arrivals=2 * seed + 1), a, paired=False) or ())
+        found.append(differs(window(slower, n, 2 * seed + 1, arrivals=2 * seed + 1), a, alike=False) or ())
     share = {f"p{percent}": float(np.mean([percent in called for called in found])) for percent in (50, 99)}
     share["either"] = float(np.mean([bool(called) for called in found]))
     print(f"\n{by - 1:.0%} slower, lognormal 0.5, {n} a side: seen in {share['either']:.1%} of runs")
@@ -291,12 +292,12 @@ def rounds(seeds: int) -> list[dict[str, float]]:
             rng = np.random.default_rng([count, int(10 * between)])
             wrong, width = 0, []
             for _ in range(10 * seeds):
-                # what is known of a round's doubt is itself uncertain, as from 30 waves
-                doubts = [Doubt(0.01 * math.sqrt(x / 30 * 1.085)) for x in rng.chisquare(30, count)]
+                # what is known of the doubt is itself uncertain, as from 30 waves
+                within = Doubt.of(0.01 * math.sqrt(rng.chisquare(30) / 30 * 1.085 / count))
                 logs = 0.01 * rng.normal(0, math.hypot(1, between), count)
-                value, doubt = over_rounds(list(logs), doubts)
-                wrong += abs(value) > doubt.reach
-                width.append(doubt.reach / (1.96 * 0.01 * math.hypot(1, between) / math.sqrt(count)))
+                value, doubt = over_rounds(list(logs), within)
+                wrong += abs(value) > doubt.up
+                width.append(doubt.up / (1.96 * 0.01 * math.hypot(1, between) / math.sqrt(count)))
             row = {"rounds": count, "between": between, "called": wrong / 10 / seeds, "width": float(np.mean(width))}
             print(f"{count:>6} {between:7.1f} {row['called']:7.1%}  {row['width']:.2f}")
             rows.append(row)

@@ -1,0 +1,28 @@
+"""What a load process did is told of each step's own time."""
+
+import time
+
+import gevent
+
+from loadtest.engine.watch import Watch
+
+
+def busy(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_cpu_and_lateness_are_those_of_the_time_that_is_asked_for():
+    watch = Watch()
+    with watch.looking():
+        begun = time.monotonic_ns()
+        gevent.sleep(0.3)
+        middle = time.monotonic_ns()
+        busy(0.3)
+        gevent.sleep(0.03)  # it hears of it
+        end = time.monotonic_ns()
+    quiet, spike, whole = watch.figures(begun, middle), watch.figures(middle, end), watch.figures(begun, end)
+    assert quiet["cpu_pct"] < whole["cpu_pct"] < spike["cpu_pct"]
+    assert spike["lag_max_ms"] == whole["lag_max_ms"] > 100 > quiet["lag_max_ms"]
+    assert watch.figures(end, end + 10**9)["cpu_pct"] <= 100
