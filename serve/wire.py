@@ -319,13 +319,16 @@ def decode_infer(body: Body, header_length: int | None) -> InferRequest:
     return InferRequest(_id(head), inputs, wanted, binary_default)
 
 
+_Placed = tuple[str, np.dtype[Any], tuple[int, ...], int, int]
+"""A tensor of numbers in the bytes behind a header: (name, element type, shape, elements, first byte)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """What a request's JSON header says of the bytes behind it, when all of them are numbers."""
 
     id: str
-    tensors: tuple[tuple[str, np.dtype[Any], tuple[int, ...], int, int], ...]
-    """(name, element type, shape, elements, first byte)"""
+    tensors: tuple[_Placed, ...]
     size: int
     outputs: dict[str, bool] | None
     binary_default: bool
@@ -343,22 +346,30 @@ def _layout(header: bytes) -> _Layout | None:
     try:
         head = _object(header)
         wanted, binary_default = _wanted(head)
-        tensors: list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]] = []
-        at = 0
-        for item in _list(head, "inputs"):
-            name, shape, parameters = _described(item)
-            dtype, size = _dtype(item.get("datatype"), name), parameters.get("binary_data_size")
-            count = math.prod(shape)
-            if dtype.kind == "O" or type(size) is not int or size != count * dtype.itemsize:
-                return None
-            tensors.append((name, dtype, shape, count, at))
-            at += size
+        found = _numbers(_list(head, "inputs"))
+        if found is None:
+            return None
+        tensors, size = found
         _check_rows({name: shape for name, _, shape, _, _ in tensors})
         if len({name for name, *_ in tensors}) < len(tensors):
             return None
-        return _Layout(_id(head), tuple(tensors), at, wanted, binary_default)
+        return _Layout(_id(head), tensors, size, wanted, binary_default)
     except WireError:
         return None
+
+
+def _numbers(items: list[Mapping[str, Any]]) -> tuple[tuple[_Placed, ...], int] | None:
+    """Where each tensor lies in the bytes after the header, and their length; None: one is not numbers in bytes."""
+    placed: list[_Placed] = []
+    at = 0
+    for item in items:
+        name, shape, parameters = _described(item)
+        dtype, size, count = _dtype(item.get("datatype"), name), parameters.get("binary_data_size"), math.prod(shape)
+        if dtype.kind == "O" or type(size) is not int or size != count * dtype.itemsize:
+            return None
+        placed.append((name, dtype, shape, count, at))
+        at += size
+    return tuple(placed), at
 
 
 def _id(head: Mapping[str, Any]) -> str:
@@ -505,16 +516,10 @@ _RESULT_TYPES = ("json", "octet-stream")
 def _result_size(header: bytes) -> int | None:
     """How many bytes follow a result's JSON header; None where more than their number has to be looked at."""
     try:
-        size = 0
-        for item in _list(_object(header), "outputs"):
-            name, shape, parameters = _described(item)
-            dtype, own = _dtype(item.get("datatype"), name), parameters.get("binary_data_size")
-            if dtype.kind == "O" or type(own) is not int or own != math.prod(shape) * dtype.itemsize:
-                return None
-            size += own
-        return size
+        found = _numbers(_list(_object(header), "outputs"))
     except WireError:
         return None
+    return found[1] if found else None
 
 
 def _encode(
