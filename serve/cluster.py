@@ -15,6 +15,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from serve import health, ingress, wire
 from serve.app import FALLBACK, QUIET, application, applications
 from serve.compiler import send_logs_to
@@ -120,8 +122,31 @@ def _http_options(options: ServeOptions, fast: bool) -> dict[str, Any]:
 
 
 def _start_cluster(options: ServeOptions, scratch: str, http_options: dict[str, Any]) -> None:
-    import ray
     from ray import serve
+
+    before = set(psutil.Process().children())
+    try:
+        _start_ray(scratch)
+    except Exception as problem:
+        # half a minute is Ray's own limit for a node; on a busy machine the second one starts faster
+        if "timed out" not in str(problem):
+            raise
+        for left in set(psutil.Process().children()) - before:
+            left.kill()
+        _start_ray(scratch)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    try:
+        serve.start(http_options=http_options, logging_config=QUIET)
+    except TimeoutError:  # a minute was too little for a proxy, which goes on starting: a busy machine
+        serve.start()
+    targets = [
+        serve.RunTarget(application(options, part), name, route, QUIET) for name, route, part in applications(options)
+    ]
+    serve.run_many(targets, wait_for_applications_running=False)
+
+
+def _start_ray(scratch: str) -> None:
+    import ray
 
     ray.init(
         address="local",
@@ -132,15 +157,6 @@ def _start_cluster(options: ServeOptions, scratch: str, http_options: dict[str, 
         logging_level=logging.ERROR,
         log_to_driver=False,
     )
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    try:
-        serve.start(http_options=http_options, logging_config=QUIET)
-    except TimeoutError:  # a minute was too little for a proxy, which goes on starting: a busy machine
-        serve.start()
-    targets = [
-        serve.RunTarget(application(options, part), name, route, QUIET) for name, route, part in applications(options)
-    ]
-    serve.run_many(targets, wait_for_applications_running=False)
 
 
 def _wait_until_ready(server: Server, options: ServeOptions, say: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -164,6 +165,31 @@ def test_a_proxy_that_takes_longer_than_ray_waits_for_it_is_waited_for(monkeypat
     cluster._start_cluster(ServeOptions(("null",), ("eager",)), "", {"port": 1})
     # the second finds the one that is there, which has had its options
     assert starts == [{"http_options", "logging_config"}, set(), {"targets"}]
+
+
+def test_a_node_that_starts_too_slowly_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+
+    def init(**how: Any) -> None:
+        children.append(subprocess.Popen(["sleep", "600"]))
+        if len(children) == 1:
+            raise Exception("The current node timed out during startup.")  # Ray has no type for it
+
+    ray, served = ModuleType("ray"), ModuleType("ray.serve")
+    served.__dict__.update(start=lambda **_: None, run_many=lambda targets, **_: None)
+    ray.__dict__.update(init=init, serve=served)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(cluster, "applications", lambda options: [])
+    before = subprocess.Popen(["sleep", "600"])
+    try:
+        cluster._start_cluster(ServeOptions(("null",), ("eager",)), "", {"port": 1})
+        slow, second = children
+        assert slow.wait(PATIENCE_S) == -signal.SIGKILL
+        assert second.poll() is before.poll() is None
+    finally:
+        for process in (before, *children):
+            process.kill()
+            process.wait()
 
 
 def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
