@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from endpoint import endpoint
@@ -290,6 +291,16 @@ def test_bad_input_is_one_sentence_before_any_load(tmp_path, words, sentence):
     assert len(lines) == 1
     assert sentence in lines[0]
     assert not (tmp_path / "it").exists()
+
+
+def test_bad_input_leaves_no_load_process_looking_for_its_master(tmp_path):
+    port = str(free_port())
+    distributed = ["--processes", "2", "--master-bind-port", port, "--master-port", port]
+    with endpoint() as url:
+        process = start(tmp_path, "--headless", "--host", url, "--variants", "fast", *distributed)
+        assert process.wait(timeout=PATIENCE_S) == 2
+    left = [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in (one.info["cmdline"] or ())]
+    assert left == []
 
 
 def listens(port):

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
+import psutil
 from gevent.queue import Queue
 from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
@@ -212,6 +213,9 @@ def fail(sentence: str) -> None:
     """Bad input: one sentence, exit code 2, before any load."""
     print(f"headroom: {sentence}", file=sys.stderr)
     sys.stderr.flush()
+    # of `--processes`: Locust takes those that still look for their master for ended, and they look for five minutes
+    for process in psutil.Process().children():
+        process.kill()
     raise SystemExit(2)
 
 
