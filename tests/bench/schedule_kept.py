@@ -84,7 +84,8 @@ async def null(scope: Any, receive: Any, send: Any) -> None:
     path = scope["path"]
     model = b'{"name": "null", "versions": ["exact"]}'
     known = {"/v2": b'{"name": "null"}', "/v2/models/null": model, "/v2/models/null/versions/exact": model}
-    status = 200 if path in known or path.endswith(("/infer", "/ready")) else 404
+    known[PATH] = b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [0]}]}'
+    status = 200 if path in known or path.endswith("/ready") else 404
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": known.get(path, b"{}")})
 
