@@ -112,12 +112,16 @@ def worth(arrivals: Floats, beyond: Floats) -> float:
     return max(1.0, n / _allowed(excess, n * min(share, 1 - share)))
 
 
-def _variance(deviations: Sequence[Floats]) -> float:
+def _variance(deviations: Sequence[Floats], waves: int = WAVES) -> float:
     """Of the sum of deviations from what was expected, each by slice: the equal-weighted cosine estimator."""
-    return sum(2 * float(np.mean(np.square(_COSINES @ one))) for one in deviations)
+    return sum(2 * float(np.mean(np.square(_cosines(waves) @ one))) for one in deviations)
 
 
-_COSINES = np.cos(np.outer(np.arange(1, WAVES + 1), (np.arange(SLICES) + 0.5) * math.pi / SLICES))
+@cache
+def _cosines(waves: int) -> Floats:
+    time = (np.arange(SLICES) + 0.5) * math.pi / SLICES
+    found: Floats = np.cos(np.outer(np.arange(1, waves + 1), time))
+    return found
 
 
 def _excess(inflation: float, waves: int) -> float:
@@ -267,6 +271,11 @@ FURTHEST = math.log(100)
 """A ratio that is not told from one a hundred times as large is open on that side."""
 LEAST_SHARED = 0.1
 """What two windows have in common cancels, but for so much of the variance of independent arrivals."""
+SHARED_WAVES = 30
+"""Cosines that have to show it: eight would do so by chance in three of ten cases."""
+AT_SAMPLES = 0.45
+"""How much a variance at the ratio of the samples counts, beside that at the ratio in question: with 0.5 one of 15
+intervals of two alike on one busy device misses 1, with 0.4 half of them are open."""
 
 
 def ratio(rounds: Sequence[tuple[Sketch, Sketch]], percent: float, alike: bool) -> Doubt | None:
@@ -275,7 +284,8 @@ def ratio(rounds: Sequence[tuple[Sketch, Sketch]], percent: float, alike: bool) 
     The interval holds each ratio at which b's latencies, that many times as long, would be beyond the percentile of
     both together about as often as a's: as often as chance, at the effective number of those beyond, may bring about.
     Where both were driven `alike`, on the same arrivals or at the same time, what these did to both cancels in the
-    difference, whose variance is taken as it is.
+    difference, whose variance is taken as it is. At a ratio that is wrong it cancels no more, so the variance at the
+    ratio of the samples counts as well.
     """
     if any(sketch.n < 2 * LEAST_BEYOND or not len(sketch.edges) for both in rounds for sketch in both):
         return None
@@ -284,18 +294,19 @@ def ratio(rounds: Sequence[tuple[Sketch, Sketch]], percent: float, alike: bool) 
         return None
     sides = [(_Above(a), _Above(b)) for a, b in rounds]
     middle = float(np.mean(np.log(ratios)))
+    *_, factor = _beyond_both(sides, middle, percent, alike)
 
     def reach(up: bool) -> float:
         inside, outside, step = 0.0, math.inf, 0.02
         while outside == math.inf and inside < FURTHEST:
             step *= 2
-            if _unlikely(sides, middle + (step if up else -step), percent, alike, up):
+            if _unlikely(sides, middle + (step if up else -step), percent, alike, factor, up):
                 outside = step
             else:
                 inside = step
         while outside - inside > 1e-4 + 0.005 * outside and math.isfinite(outside):
             between = (inside + outside) / 2
-            if _unlikely(sides, middle + (between if up else -between), percent, alike, up):
+            if _unlikely(sides, middle + (between if up else -between), percent, alike, factor, up):
                 outside = between
             else:
                 inside = between
@@ -304,35 +315,45 @@ def ratio(rounds: Sequence[tuple[Sketch, Sketch]], percent: float, alike: bool) 
     return Doubt(reach(False), reach(True))
 
 
-def _unlikely(sides: Sequence[tuple[_Above, _Above]], log: float, percent: float, alike: bool, above: bool) -> bool:
-    """Whether a ratio so large, or so small, is one at which such counts are seen in less than 2.5 of 100 cases."""
+Sides = Sequence[tuple[_Above, _Above]]
+
+
+def _unlikely(sides: Sides, log: float, percent: float, alike: bool, factor: float, above: bool) -> bool:
+    """Whether a ratio so large, or so small, is one at which such counts are seen in less than 2.5 of 100 cases.
+
+    `factor` is that of the ratio of the samples.
+    """
     from scipy import special
 
-    times, deviations, beyond, expected = math.exp(log), [], [0.0, 0.0], 0.0
-    for a, b in sides:
-        share = 1 - percent / 100
-        limit = _limit(a, b, times, share * (a.n + b.n))
-        over = a.at(limit), b.at(limit / times)
-        counts = [float(side.sum()) for side in over]
-        beyond = [beyond[0] + counts[0], beyond[1] + counts[1]]
-        share = sum(counts) / (a.n + b.n)
-        expected += (a.n + b.n) * share * (1 - share)
-        own = [x - count / side.n * side.arrivals for x, count, side in zip(over, counts, (a, b), strict=True)]
-        deviations += [own[0] - own[1]] if alike else own
-    inflation = _variance(deviations) / max(expected, 1e-9)
-    total = sum(beyond)
-    if alike and _allowance(WAVES * len(deviations)) * inflation < 1:
-        factor = max(LEAST_SHARED, _allowance(WAVES * len(deviations)) * inflation)
-    else:
-        factor = _allowed(_excess(inflation, WAVES * len(deviations)), total)
+    *counts, share, here = _beyond_both(sides, log, percent, alike)
     # of those beyond a limit that a share of all is beyond, fewer than their number are free to be a's or b's
-    size = total / factor / (expected / total)
-    of_a, of_b = (count / total * size for count in beyond)
+    of_a, of_b = (count / (1 - share) / factor**AT_SAMPLES / here ** (1 - AT_SAMPLES) for count in counts)
     half = sum(a.n for a, _ in sides) / sum(a.n + b.n for a, b in sides)
     # as b is stretched, more of those beyond are b's
     if above:
         return bool(special.betainc(of_b, of_a + 1, 1 - half) <= LEVEL / 2) if of_b else False
     return bool(special.betainc(of_a, of_b + 1, half) <= LEVEL / 2) if of_a else False
+
+
+def _beyond_both(sides: Sides, log: float, percent: float, alike: bool) -> tuple[float, float, float, float]:
+    """At a ratio: how many of a's and of b's are beyond, what share of all, and by what their variance is larger."""
+    times, deviations, beyond, independent = math.exp(log), [], [0.0, 0.0], 0.0
+    for a, b in sides:
+        limit = _limit(a, b, times, (1 - percent / 100) * (a.n + b.n))
+        over = a.at(limit), b.at(limit / times)
+        counts = [float(side.sum()) for side in over]
+        beyond = [beyond[0] + counts[0], beyond[1] + counts[1]]
+        independent += sum(counts) * (1 - sum(counts) / (a.n + b.n))
+        own = [x - count / side.n * side.arrivals for x, count, side in zip(over, counts, (a, b), strict=True)]
+        deviations += [own[0] - own[1]] if alike else own
+    total, independent, windows = sum(beyond), max(independent, 1e-9), len(deviations)
+    few, many = (_variance(deviations, waves) / independent for waves in (WAVES, SHARED_WAVES))
+    shared = many * _allowance(SHARED_WAVES * windows)
+    if alike and shared < 1 and few * _allowance(WAVES * windows) < 1:
+        factor = max(LEAST_SHARED, shared)
+    else:
+        factor = _allowed(_excess(few, WAVES * windows), total)
+    return beyond[0], beyond[1], 1 - independent / total, factor
 
 
 def _limit(a: _Above, b: _Above, times: float, beyond: float) -> float:

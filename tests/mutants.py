@@ -603,6 +603,16 @@ ANALYSIS = (
         ("test_analysis_sketch.py::test_what_shared_arrivals_do_to_both_cancels",),
     ),
     Mutant(
+        "what is shared by chance is believed", "bound", "analysis/sketch.py",
+        "SHARED_WAVES = 30", "SHARED_WAVES = 8",
+        ("test_analysis_sketch.py::test_by_chance_alone_little_seems_shared",),
+    ),
+    Mutant(
+        "a variance is taken at the ratio that is asked about alone", "factor", "analysis/sketch.py",
+        "AT_SAMPLES = 0.45", "AT_SAMPLES = 0.0",
+        ("test_analysis_sketch.py::test_two_at_once_that_do_not_differ_have_a_ratio_of_1",),
+    ),
+    Mutant(
         "many comparisons are each made at the level of one", "factor", "analysis/sketch.py",
         "LEVEL / (of - k)", "LEVEL",
         ("test_analysis_sketch.py::test_the_same_twice_is_seldom_called_different",),

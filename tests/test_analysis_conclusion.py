@@ -79,7 +79,7 @@ GOLDEN: dict[str, tuple[list[Load], dict[str, Any], str]] = {
         "On one H200 (torch 2.11), m/compiled sustains between 100 and 200 requests/s at P99 ≤ 50 ms, not told "
         "apart from the rate of eager (0.5–2×); m/eager sustains between 100 and 200; both are limited by waiting "
         "for the replica. At 200 requests/s, no difference between compiled and eager shown at P99 (0.89–1.2); one"
-        " under 25 % would not have shown.",
+        " under 24 % would not have shown.",
     ),
     "the smallest visible change": (
         [Load("m/eager", 300), Load("m/compiled", 300)],

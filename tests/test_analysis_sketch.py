@@ -315,6 +315,43 @@ def test_what_shared_arrivals_do_to_both_cancels() -> None:
     assert np.median(narrower) < 0.5
 
 
+def test_by_chance_alone_little_seems_shared() -> None:
+    """One side has more beyond where the other has fewer, in a wave that the slowest eight cannot see."""
+    slices = np.repeat(np.arange(SLICES), 100)
+    beyond = np.round(50 + 10 * np.cos(15 * math.pi * (np.arange(SLICES) + 0.5) / SLICES)).astype(int)
+    rng = np.random.default_rng(1)
+    a, b = (
+        Sketch.of(slices, 1 + np.concatenate([[*rng.uniform(0, 1, 100 - k), *rng.uniform(1, 2, k)] for k in more]))
+        for more in (beyond, 100 - beyond)
+    )
+    alike, apart = ratio([(a, b)], 50, alike=True), ratio([(a, b)], 50, alike=False)
+    assert alike
+    assert apart
+    assert alike.error > 0.8 * apart.error
+
+
+@counts(40, 200)
+def test_two_at_once_that_do_not_differ_have_a_ratio_of_1(seeds: int) -> None:
+    """On one device at a load of 0.8: what is beyond P99 comes in a few clusters, which both sides have."""
+    wrong, closed = {50: 0, 99: 0}, 0
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 3])
+        came, mine = _arrivals(rng, 20_000) / 0.8, rng.random(20_000) < 0.5
+        latency = _lindley(came, rng.exponential(size=20_000))
+        a, b = (
+            Sketch.of(np.minimum((SLICES * came[of] / came[-1]).astype(int), SLICES - 1), latency[of])
+            for of in (mine, ~mine)
+        )
+        for percent in (50, 99):
+            doubt = ratio([(a, b)], percent, alike=True)
+            assert doubt
+            off = math.log(quantile(a, percent / 100) / quantile(b, percent / 100))
+            wrong[percent] += off > doubt.down or -off > doubt.up
+        closed += math.isfinite(doubt.down + doubt.up)
+    assert all(count <= at_most(0.06, seeds) for count in wrong.values()), wrong
+    assert closed >= at_least(0.95, seeds)
+
+
 def _lindley(came: np.ndarray, served: np.ndarray) -> np.ndarray:
     work = np.cumsum(served)
     return np.maximum.accumulate(came - (work - served)) + work - came

@@ -18,7 +18,7 @@ TABLE = {
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
     "serve.app": (("serve",), ("ray", "uvicorn", "yaml")),  # the others come with ray
-    "serve.cluster": (("serve",), ("ray",)),
+    "serve.cluster": (("serve",), ("ray", "psutil")),  # the processes of a node that did not start
     "serve.nodes": (("serve",), ("ray",)),
     "serve.guard": (("serve",), ("starlette",)),  # comes with ray
     "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
@@ -31,6 +31,10 @@ TABLE = {
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.soak": (("loadtest.bert",), ("locust",)),
     "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
+    "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
+        ("loadtest.engine", "serve.wire", "analysis.records"),
+        ("locust", "gevent", "numpy", "psutil"),
+    ),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
     "loadtest.engine.web": (("loadtest.engine",), ("flask", "gevent")),
     "loadtest.engine.gate": (("loadtest.engine",), ("flask",)),

@@ -19,6 +19,7 @@ import analysis
 from analysis.compare import fault, pairs
 from analysis.records import read_events
 from analysis.summary import report_of
+from loadtest.engine.dispatch import LEAD_S
 from serve.ingress import free_port
 
 pytestmark = pytest.mark.live
@@ -202,6 +203,7 @@ def test_a_load_process_says_what_kept_it_from_its_schedule(tmp_path):
     (load,) = events(tmp_path / "it", "load_cpu")
     assert load["lag_max_ms"] >= load["lag_p99_ms"] >= 0
     assert load["gc_pauses"] >= 0
+    assert 0 < load["lead_ms"] <= LEAD_S * 1000  # its start was known before it came
     (end,) = events(tmp_path / "it", "step_end")
     assert end["statuses"]["200"] > 0
     assert end["late_max_ms"] >= end["late_p99_ms"] >= end["late_p50_ms"]

@@ -1,7 +1,10 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
+from waiting import PATIENCE_S
 
 from analysis.records import (
     DEVICE_COLUMNS,
@@ -14,6 +17,7 @@ from analysis.records import (
     segment_path,
     segments,
 )  # fmt: skip
+from loadtest.engine import recorder
 from loadtest.engine.recorder import Batcher, Segment, pack, schema_of, unpack
 from serve import wire
 
@@ -97,3 +101,18 @@ def test_segments_have_no_last_number(tmp_path):
     found = segments(tmp_path, "requests")
     assert [segment_number(path) for path in found] == [9_998, 9_999, 10_000, 123_456]
     assert not parts(tmp_path, "requests")
+
+
+def test_what_takes_time_only_once_is_over_before_processes_are_forked():
+    said = "import sys, loadtest.engine.driver; assert 'pandas' in sys.modules  # by Arrow's first conversion"
+    subprocess.run([sys.executable, "-c", said], check=True, timeout=PATIENCE_S)
+
+
+def test_a_batcher_has_done_all_of_it_once_and_keeps_no_row_of_that(monkeypatch):
+    kept, packed = [], []
+    monkeypatch.setattr(recorder, "pack", lambda batch: packed.append(batch.num_rows))
+    batcher = Batcher(REQUEST_COLUMNS, kept.append)
+    batcher.flush()
+    assert packed == [1]
+    assert not kept
+    assert not batcher.bad

@@ -344,7 +344,7 @@ class Conductor:
         if not self.finished:
             for step, figures in content["watched"]:
                 pct = figures.pop("cpu_pct")
-                self._event("load_cpu", worker=index, step=step, pct=pct, **figures)
+                self._event("load_cpu", worker=index, step=step, pct=pct, lead_ms=content["lead_ms"], **figures)
                 self._cpu_pct = max(self._cpu_pct, pct)
             if content["bad"]:
                 self._event("bad_fields", worker=index, fields=content["bad"], sentence=bad_fields(content["bad"]))

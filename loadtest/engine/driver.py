@@ -122,6 +122,7 @@ class Driver:
         if self._walk is None:
             self.prepare(order)
         self._due = 0
+        lead_ms = (order.base.monotonic_ns(order.start_ns) - time.monotonic_ns()) / 1e6
         self._idle.clear()
         flusher = gevent.spawn(self._flush_forever)
         try:
@@ -141,7 +142,7 @@ class Driver:
                 for step, start in zip(order.steps, begun, strict=True)
             }
             bad, self._batcher.bad = self._batcher.bad, Counter()
-            what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad)}
+            what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad), "lead_ms": lead_ms}
             self._report("done", {"order": order.number, **what})
             self._idle.set()
 

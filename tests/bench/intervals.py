@@ -1,18 +1,19 @@
 """How often the intervals of analysis/sketch.py hold the truth, and how often two equal systems are called different.
 
 Latencies are drawn from systems whose true percentiles are known, by formula or from one very long simulation: values
-independent of each other, an autoregressive series, and queues at five loads that start in steady state. Every seed is
-one window with Poisson arrivals, cut into equal slices of time.
+independent of each other, an autoregressive series, pauses at random and at regular times, a slow wander, and queues at
+seven loads that start in steady state. Every seed is one window with Poisson arrivals, cut into equal slices of time.
 
-Prints per system, load and size: of the intervals that were given, how many hold the true percentile; how many were
-refused; how many of all windows got a wrong one; the effective size; the width. A row with `<` covers less than 91 of
-100 where one in ten windows or more has an interval. Then how often two runs of one system are called different, by
-independent and by shared arrivals, in one and over rounds, and how often a true change is. The last line is JSON.
+Prints per system, load and size: how many intervals hold the true percentile; how many have no upper end, which counts
+as held; how many windows have none; the effective size; the width of those with both ends, as a factor. A row with `<`
+covers less than 91 of 100. Then how often two runs of one system are called different, by independent and by shared
+arrivals, at the same time on one device, in one and over rounds, and how often a true change is. The last line is JSON.
 
-    python tests/bench/intervals.py                     50 seeds, some five minutes
-    python tests/bench/intervals.py --seeds 200         twenty minutes
+    python tests/bench/intervals.py                     50 seeds, some seven minutes
+    python tests/bench/intervals.py --seeds 200         half an hour
     python tests/bench/intervals.py --seeds 200 --percent 50
     python tests/bench/intervals.py --seeds 10 --systems M/M/1,autoregressive
+    python tests/bench/intervals.py --seeds 1000 --only together
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import math
 import sys
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +48,12 @@ from analysis.sketch import (  # noqa: E402
     quantile,
     ratio,
 )
+from loadtest.engine import plan  # noqa: E402
+from loadtest.engine.arrivals import Pattern  # noqa: E402
+from loadtest.engine.scenario import Scenario  # noqa: E402
 
-SIZES = (2_000, 5_000, 20_000, 100_000)
-LOADS = (0.3, 0.6, 0.8, 0.9, 0.95)
+SIZES = (1_000, 2_000, 6_000, 18_000, 100_000)
+LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 Rng = np.random.Generator
 Draw = Callable[[Rng, int], Floats]
 System = Callable[[Rng, Rng, int], tuple[Floats, Floats]]
@@ -130,6 +135,42 @@ def stalling(apart: int) -> System:
     return system
 
 
+def hiccups(every: int) -> System:
+    """At regular times all wait: three of a hundred, until the pause is over; else lognormal."""
+
+    def system(arrivals: Rng, rest: Rng, n: int) -> tuple[Floats, Floats]:
+        came = np.cumsum(arrivals.exponential(size=n))
+        into = (came + every * rest.random()) % every
+        return came, np.exp(0.3 * rest.normal(size=n)) + np.maximum(0, 0.03 * every - into)
+
+    return system
+
+
+def wander(size: float, share: float, tail: bool = False) -> System:
+    """A slow factor on all latencies, whose time constant is this share of the window.
+
+    With a `tail` of its own: two of a hundred are four times as long, and know nothing of the wander.
+    """
+
+    def system(arrivals: Rng, rest: Rng, n: int) -> tuple[Floats, Floats]:
+        came = np.cumsum(arrivals.exponential(size=n))
+        values = np.exp((0.1 if tail else 0.3) * rest.normal(size=n) + size * slow(rest, n, share * n))
+        if tail:
+            values = np.where(rest.random(n) < 0.02, 4 * np.exp(0.3 * rest.normal(size=n)), values)
+        return came, values
+
+    return system
+
+
+def slow(rng: Rng, n: int, constant: float) -> Floats:
+    """An autoregressive series of unit variance whose memory lasts so many values."""
+    keeps = math.exp(-1 / constant)
+    new = math.sqrt(1 - keeps**2) * rng.normal(size=n)
+    new[0] = rng.normal()
+    series: Floats = signal.lfilter([1], [1, -keeps], new)
+    return series
+
+
 def bursty(load: float) -> System:
     """M/M/1 with 2.3 times the rate in every other phase, of 200 arrivals on average."""
 
@@ -160,8 +201,15 @@ def systems() -> dict[tuple[str, float], System]:
         ("autoregressive 0.5", 0.0): independent(autoregressive(0.5)),
         ("autoregressive 0.9", 0.0): independent(autoregressive(0.9)),
     }
-    for apart in (500, 2_000):
+    for apart in (200, 500, 2_000):
         found[f"stalls, one in {apart}", 0.0] = stalling(apart)
+    for every in (100, 300, 1_000):
+        found[f"hiccups, every {every}", 0.0] = hiccups(every)
+    for size in (0.1, 0.3):
+        for share in (0.003, 0.01, 0.03):
+            found[f"wander {size}, {share:.1%}", 0.0] = wander(size, share)
+    for share in (0.01, 0.1):
+        found[f"wander below P98, {share:.0%}", 0.0] = wander(0.3, share, tail=True)
     for load in LOADS:
         found["M/M/1", load] = queue(load, lambda rng, n: rng.exponential(size=n))
         found["M/D/1", load] = queue(load, lambda rng, n: np.ones(n))
@@ -179,9 +227,11 @@ def truth(name: str, load: float, system: System, percent: float) -> float:
     if name.startswith("auto"):
         return math.exp(0.5 * float(special.ndtri(percent / 100)))
     rngs = np.random.default_rng(12345).spawn(2)
-    return float(
-        np.quantile(system(rngs[0], rngs[1], 20_000_000 if name != "batching" else 8_000_000)[1], percent / 100)
-    )
+    if name.startswith("wander"):  # its slow factor lasts a share of a window: as many windows as it takes
+        values = np.concatenate([system(rngs[0], rngs[1], 2_000)[1] for _ in range(5_000)])
+    else:
+        values = system(rngs[0], rngs[1], 20_000_000 if name != "batching" else 8_000_000)[1]
+    return float(np.quantile(values, percent / 100))
 
 
 def sketch(came: Floats, values: Floats) -> Sketch:
@@ -195,78 +245,123 @@ def window(system: System, n: int, *seed: int, arrivals: int = 0) -> Sketch:
 
 
 def covered(systems: dict[tuple[str, float], System], seeds: int, percent: float) -> list[dict[str, float | str]]:
-    print(f"{'system':<25} {'load':>4} {'n':>7} {'covers':>7}  {'refused':>7} {'wrong':>6} {'n_eff/n':>8} {'width':>7}")
+    print(f"{'system':<25} {'load':>4} {'n':>7} {'covers':>7}  {'open':>6} {'none':>6} {'n_eff/n':>8} {'width':>7}")
     rows: list[dict[str, float | str]] = []
     for (name, load), system in systems.items():
         goal = truth(name, load, system, percent)
         for n in SIZES:
-            hits, widths, sizes = [], [], []
-            for seed in range(seeds):
-                one = window(system, n, seed, n, zlib.crc32(f"{name} {load}".encode()), arrivals=seed)
-                sizes.append((effective_size(one, percent) or math.nan) / n)
-                found = interval(one, percent)
-                if found:
-                    hits.append(found[0] <= goal <= found[1])
-                    widths.append((found[1] - found[0]) / goal if math.isfinite(found[1]) else math.nan)
-            share = float(np.mean(hits)) if hits else math.nan
+            key = zlib.crc32(f"{name} {load}".encode())
+            windows = [window(system, n, seed, n, key, arrivals=seed) for seed in range(seeds)]
+            found = [one for one in (interval(window, percent) for window in windows) if one]
+            closed = [high / low for low, high in found if low > 0 and math.isfinite(high)]
             row = {
-                "system": name, "load": load, "n": n, "covers": share, "refused": 1 - len(hits) / seeds,
-                "wrong": hits.count(False) / seeds, "n_eff_share": float(np.mean(sizes)),
-                "width": float(np.nanmean(widths)) if np.isfinite(widths).any() else math.nan,
+                "system": name, "load": load, "n": n, "covers": mean(low <= goal <= high for low, high in found),
+                "open": mean(high == math.inf for _, high in found), "none": 1 - len(found) / seeds,
+                "n_eff_share": mean((effective_size(window, percent) or math.nan) / n for window in windows),
+                "width": float(np.median(closed)) if closed else math.nan,
             }  # fmt: skip
-            low = "<" if share < 0.91 and len(hits) >= seeds / 10 else " "
             print(
-                f"{name:<25} {load or '':>4} {n:>7} {share:7.1%}{low} {row['refused']:>7.1%} {row['wrong']:>6.1%} "
-                f"{row['n_eff_share']:8.4f} {row['width']:7.1%}",
+                f"{name:<25} {load or '':>4} {n:>7} {row['covers']:7.1%}{'<' if row['covers'] < 0.91 else ' '} "
+                f"{row['open']:>6.1%} {row['none']:>6.1%} {row['n_eff_share']:8.4f} {row['width']:7.2f}",
                 flush=True,
             )
             rows.append(row)
     return rows
 
 
-def compared(systems: dict[tuple[str, float], System], seeds: int, n: int = 20_000) -> list[dict[str, float | str]]:
+def mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return float(np.mean(found)) if found else math.nan
+
+
+class Compared:
+    """What is said of pairs of windows that don't differ."""
+
+    def __init__(self) -> None:
+        self.called: dict[float | str, list[bool]] = {50: [], 99: [], "either": []}
+        self.doubts: list[Doubt | None] = []
+
+    def add(self, a: Sketch, b: Sketch, alike: bool) -> None:
+        for percent in (50, 99):
+            doubt = ratio([(a, b)], percent, alike)
+            if doubt:
+                off = math.log(quantile(a, percent / 100) / quantile(b, percent / 100))
+                self.called[percent].append(off > doubt.down or -off > doubt.up)
+        self.doubts.append(doubt)
+        self.called["either"].append(bool(differs(a, b, alike)))
+
+    def row(self) -> dict[str, float]:
+        given = [doubt for doubt in self.doubts if doubt]
+        closed = [(doubt.down + doubt.up) / 2 for doubt in given if math.isfinite(doubt.down + doubt.up)]
+        return {
+            **{f"p{key}" if key != "either" else key: mean(found) for key, found in self.called.items()},
+            "open": mean(not math.isfinite(doubt.down + doubt.up) for doubt in given),
+            "none": 1 - len(given) / len(self.doubts),
+            "width": float(np.median(closed)) if closed else math.nan,
+        }
+
+    TITLE = f"{'P50':>6} {'P99':>6} {'either':>6} {'open':>6} {'none':>6} {'width':>6}"
+
+    @staticmethod
+    def line(row: Mapping[str, float]) -> str:
+        shares = " ".join(f"{row[key]:6.1%}" for key in ("p50", "p99", "either", "open", "none"))
+        return f"{shares} ±{row['width']:5.1%}"
+
+
+def compared(systems: dict[tuple[str, float], System], seeds: int, n: int = 18_000) -> list[dict[str, float | str]]:
     """Two runs of one system: how often are they called different?"""
-    print(
-        f"\n{'the same twice':<25} {'load':>4} {'arrivals':>9} {'P50':>6} {'P99':>6} "
-        f"{'either':>6} {'no P99':>6} {'sees':>6}"
-    )
+    print(f"\n{'the same twice':<25} {'load':>4} {'arrivals':>9} {Compared.TITLE}")
     rows: list[dict[str, float | str]] = []
     for (name, load), system in systems.items():
-        if load > 0.6:
-            continue
         for paired in (False, True):
-            if paired and name in ("M/D/1", "batching"):
-                continue  # nothing but the arrivals is random: the two are one
-            called: dict[float | str, list[bool]] = {50: [], 99: [], "either": []}
-            visible = []
+            if load > 0.8 or (paired and name in ("M/D/1", "batching")):
+                continue  # in the latter nothing but the arrivals is random: the two are one
+            found = Compared()
             for seed in range(seeds):
                 key = zlib.crc32(f"{name} {load}".encode())
                 a = window(system, n, 2 * seed, key, arrivals=2 * seed)
                 b = window(system, n, 2 * seed + 1, key, arrivals=2 * seed + (not paired))
-                for percent in (50, 99):
-                    doubt = ratio([(a, b)], percent, paired)
-                    if doubt:
-                        off = log_ratio(a, b, percent)
-                        called[percent].append(off > doubt.down or -off > doubt.up)
-                        visible += [doubt.smallest_visible] * (percent == 99)
-                called["either"].append(bool(differs(a, b, paired)))
-            share = {key: float(np.mean(found)) if found else math.nan for key, found in called.items()}
-            row = {
-                "system": name, "load": load, "arrivals": "the same" if paired else "others", "p50": share[50],
-                "p99": share[99], "either": share["either"], "refused": 1 - len(called[99]) / seeds,
-                "smallest_visible": float(np.mean(visible)) if visible else math.nan,
-            }  # fmt: skip
+                found.add(a, b, paired)
+            row = found.row()
             print(
-                f"{name:<25} {load or '':>4} {row['arrivals']:>9} {row['p50']:6.1%} {row['p99']:6.1%} "
-                f"{row['either']:6.1%} {row['refused']:6.1%} {row['smallest_visible']:6.1%}",
+                f"{name:<25} {load or '':>4} {'the same' if paired else 'others':>9} {Compared.line(row)}",
                 flush=True,
             )
-            rows.append(row)
+            rows.append({"system": name, "load": load, "arrivals": "the same" if paired else "others", **row})
     return rows
 
 
-def log_ratio(a: Sketch, b: Sketch, percent: float) -> float:
-    return math.log(quantile(a, percent / 100) / quantile(b, percent / 100))
+def together(seeds: int) -> list[dict[str, float | str]]:
+    """Two variants that do not differ, driven at the same time by the plan's own arrivals, first come, first served."""
+    print(f"\n{'two at once on one device':<25} {'load':>4} {'n':>6} {Compared.TITLE}")
+    rows: list[dict[str, float | str]] = []
+    services: dict[str, Draw] = {
+        "constant": lambda rng, n: np.ones(n),
+        "exponential": lambda rng, n: rng.exponential(size=n),
+        "lognormal 1": lognormal(1.0, mean=1),
+    }
+    for (name, service), load, rate in product(services.items(), (0.3, 0.6, 0.8), (200.0, 600.0)):
+        found = Compared()
+        for seed in range(seeds):
+            scenario = Scenario(
+                "two", "m", (), mode="mixed", rates=(rate,), pattern=Pattern("poisson"), step_seconds=30, seed=seed
+            )
+            (block,) = plan.blocks(scenario, ["m/a", "m/b"])
+            came = [step.offsets(scenario.pattern) / 1e9 for step in block]
+            at = np.concatenate(came)
+            order = np.argsort(at, kind="stable")
+            work = np.cumsum(served := service(np.random.default_rng([4, seed]), len(at)) * load / rate)
+            latency = np.empty(len(at))
+            latency[order] = np.maximum.accumulate(at[order] - (work - served)) + work - at[order]
+            a, b = (
+                Sketch.of((SLICES * mine / 30).astype(np.int64), np.round(taken, 9))
+                for mine, taken in zip(came, np.split(latency, [len(came[0])]), strict=True)
+            )
+            found.add(a, b, alike=True)
+        row, n = found.row(), round(rate * 15)
+        print(f"{name:<25} {load:>4} {n:>6} {Compared.line(row)}", flush=True)
+        rows.append({"service": name, "load": load, "n": n, **row})
+    return rows
 
 
 def changed(seeds: int, n: int = 20_000, by: float = 1.05) -> dict[str, float]:
@@ -304,11 +399,15 @@ def rounds(seeds: int) -> list[dict[str, float]]:
     return rows
 
 
+PARTS = ("covered", "compared", "together", "changed", "rounds")
+
+
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--seeds", type=int, default=50)
     found.add_argument("--percent", type=float, default=99)
     found.add_argument("--systems", default="", help="parts of their names; empty: all")
+    found.add_argument("--only", choices=PARTS, help="one part")
     return found
 
 
@@ -319,15 +418,15 @@ def main() -> None:
         for name, system in systems().items()
         if any(part in name[0] for part in options.systems.split(","))
     }
-    last_line(
-        "intervals",
-        seeds=options.seeds,
-        percent=options.percent,
-        covered=covered(some, options.seeds, options.percent),
-        compared=compared(some, options.seeds),
-        changed=changed(options.seeds),
-        rounds=rounds(options.seeds),
-    )
+    parts: dict[str, Callable[[], object]] = {
+        "covered": lambda: covered(some, options.seeds, options.percent),
+        "compared": lambda: compared(some, options.seeds),
+        "together": lambda: together(options.seeds),
+        "changed": lambda: changed(options.seeds),
+        "rounds": lambda: rounds(options.seeds),
+    }
+    found = {name: part() for name, part in parts.items() if options.only in (None, name)}
+    last_line("intervals", seeds=options.seeds, percent=options.percent, **found)
 
 
 if __name__ == "__main__":

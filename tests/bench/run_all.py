@@ -65,6 +65,7 @@ class Bench:
 BENCHES = {
     "batcher": Bench("", 280, "--models sleep --seconds 0.5", 12),
     "engine_cost": Bench("", 60, "--requests 2000", 8),
+    "estimators": Bench("--seeds 6", 66, "--seeds 3 --systems exponential", 4),
     "fuzz": Bench(
         "--requests 20000 --seconds 10",
         300,
@@ -74,10 +75,11 @@ BENCHES = {
     "guided_knee": Bench("--seeds 6", 220, "--seeds 1 --cases M/D/1", 15),
     "held": Bench("--requests 24000 --rounds 8", 240, None, why="a slope takes eight rounds"),
     "history": Bench("--runs 1000,5000", 200, "--runs 100", 8),
-    "intervals": Bench("--seeds 30", 210, "--seeds 10 --systems M/M/1,exponential", 9),
+    "intervals": Bench("--seeds 20", 170, "--seeds 5 --systems M/M/1,exponential", 8),
     "killed": Bench("--kills 12", 155, "--kills 1", 13),
     "knee": Bench("--step-seconds 20", 400, None, why="a search takes minutes"),
     "loadgen": Bench("", 145, "--seconds 2 --rounds 2", 14),
+    "orders": Bench("", 70, "--workers 2 --blocks 1", 10),
     "pages": Bench("--rounds 3", 200, "--rows 1e4 --rounds 2", 18),
     "prediction": Bench("--rounds 3 --cnn-rounds 3", 625, None, why="a model takes minutes to be fitted"),
     "request_path": Bench(
