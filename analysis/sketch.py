@@ -149,10 +149,14 @@ def effective_size(sketch: Sketch, percent: float) -> float | None:
     n = sketch.n
     if n < 2 * LEAST_BEYOND:
         return None
-    percent = min(percent, 100 * (1 - LEAST_BEYOND / n))
+    return worth(*beyond(sketch, min(percent, 100 * (1 - LEAST_BEYOND / n))))
+
+
+def beyond(sketch: Sketch, percent: float) -> tuple[Floats, Floats]:
+    """All arrivals, and those beyond the edge that is nearest to this percentile, by slice."""
     below = np.cumsum(sketch.counts.sum(axis=0))[:-1]
-    k = int(np.argmin(np.abs(below - percent / 100 * n))) if len(below) else -1
-    return worth(sketch.counts.sum(axis=1), sketch.counts[:, k + 1 :].sum(axis=1))
+    k = int(np.argmin(np.abs(below - percent / 100 * sketch.n))) if len(below) else -1
+    return sketch.counts.sum(axis=1).astype(float), sketch.counts[:, k + 1 :].sum(axis=1).astype(float)
 
 
 def bounds(percent: float, n_eff: float | None, confidence: float = 0.95) -> tuple[float, float | None] | None:

@@ -35,10 +35,10 @@ from bench.intervals import SIZES, systems, truth, window  # noqa: E402
 from analysis.sketch import (  # noqa: E402
     SLICES,
     Floats,
-    Sketch,
     _allowed,
     _excess,
     _variance,
+    beyond,
     bounds,
     quantile,
     worth,
@@ -97,18 +97,12 @@ WAYS: dict[str, Way] = {
 }
 
 
-def size(way: Way, clusters: bool, arrivals: Floats, beyond: Floats) -> float:
-    n, over = float(arrivals.sum()), float(beyond.sum())
+def size(way: Way, clusters: bool, arrivals: Floats, late: Floats) -> float:
+    n, over = float(arrivals.sum()), float(late.sum())
     share = over / n
-    inflation, freedom = way(beyond - share * arrivals, n * share * (1 - share))
+    inflation, freedom = way(late - share * arrivals, n * share * (1 - share))
     excess = _excess(inflation, freedom)
     return n / (_allowed(excess, over) if clusters else 1 + excess)
-
-
-def beyond(sketch: Sketch, percent: float) -> tuple[Floats, Floats]:
-    below = np.cumsum(sketch.counts.sum(axis=0))[:-1]
-    k = int(np.argmin(np.abs(below - percent / 100 * sketch.n)))
-    return sketch.counts.sum(axis=1).astype(float), sketch.counts[:, k + 1 :].sum(axis=1).astype(float)
 
 
 def kind(name: str) -> str:
