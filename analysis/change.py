@@ -8,14 +8,27 @@ The intervals speak of these two runs; what differs from day to day they cannot 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.capacity import Capacity, capacities
-from analysis.compare import Level, Ratio, Rounds, at, fault, level_of, pairs, percentile_ratio, plain_ratio, twins
-from analysis.records import LEAST_FOR_P999
+from analysis.compare import (
+    TOO_FEW,
+    Level,
+    Ratio,
+    Rounds,
+    at,
+    fault,
+    lateness,
+    level_of,
+    pairs,
+    percentile_ratio,
+    plain_ratio,
+    twins,
+    usable,
+)
+from analysis.records import LEAST_FOR_P999, Threshold
 from analysis.sketch import holm
 from analysis.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
 from analysis.words import load, significant
@@ -26,7 +39,7 @@ if TYPE_CHECKING:
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 METRICS = (*PERCENTILES, "joules", "capacity")
-_GATE = re.compile(rf"^\s*({'|'.join(METRICS)})\s*([<>])\s*(-?\d+(?:\.\d+)?)\s*%\s*$")
+ONE_ROUND = "one round shows no interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +90,10 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        match = _GATE.match(text)
-        if match is None:
+        known = Threshold.parse(text)
+        if known is None or known.figure not in METRICS or known.unit != "%":
             raise ValueError(f"'{text}' is no gate: write for instance p99>5% or capacity<-5% ({', '.join(METRICS)})")
-        gate = cls(match[1], match[2] == ">", 1 + float(match[3]) / 100)
+        gate = cls(known.figure, not known.below, 1 + known.value / 100)
         if gate.limit <= 0 or gate.above != (gate.limit >= 1):
             raise ValueError(f"'{text}' would fail where nothing changed: a rise is written >5%, a fall <-5%")
         return gate
@@ -93,21 +106,29 @@ class Gate:
         where = f"{change.metric} of {change.endpoint} at {change.at}"
         if change.worse:
             return False, f"{where}: {change.note}"
-        if change.ratio is None or change.low is change.high is None:
+        if change.low is change.high is None:
             return None, f"{where} cannot be compared: {change.note or 'there is no interval'}"
         # a fall is the rise of the inverse
         low, high = change.ends
-        if self.above:
-            value, near, far, limit = change.ratio, low, high, self.limit
+        near, far, limit = (low, high, self.limit) if self.above else (1 / high, _inverse(low), 1 / self.limit)
+        if low and math.isfinite(high):
+            between = f"{percent(low)} to {percent(high)}"
         else:
-            value, near, far, limit = 1 / change.ratio, 1 / high, 1 / low if low else math.inf, 1 / self.limit
-        between = " to ".join("any" if end in (0, math.inf) else percent(end) for end in (low, high))
+            between = f"{percent(low)} or more" if low else f"{percent(high)} or less"
+        if change.ratio is None:  # a bound may decide all the same
+            said = f"{where} changed by {between}"
+            return (False, said) if near > limit else (True, "") if far <= limit else (None, f"{said}: {change.note}")
+        value = change.ratio if self.above else 1 / change.ratio
         said = f"{where} changed by {percent(change.ratio)} ({between})"
         if value > limit and near > 1 and change.beyond_noise:
             return False, said
         if far <= limit or (value <= limit and (change.smallest_visible or math.inf) <= limit - 1):
             return True, ""
         return None, f"{said}, too little known to say whether {self}"
+
+
+def _inverse(end: float) -> float:
+    return 1 / end if end else math.inf
 
 
 def percent(ratio: float) -> str:
@@ -162,9 +183,9 @@ def inside(run: Run) -> list[Change]:
             if value:
                 ratio, least, most = (None if end is None else 1 / end for end in (value, high, low))
                 visible = pair.smallest_visible if metric == "p99" else None
-                note = None if low or high else pair.note or "one round shows no interval"
-                row = Change(run.manifest.id, what, where, metric, None, None, ratio, least, most, visible, note=note)
-                found.append(replace(row, rounds=pair.rounds, differs=None if note else pair.differs))
+                unsure = None if low or high else pair.note or ONE_ROUND
+                row = Change(run.manifest.id, what, where, metric, None, None, ratio, least, most, visible, note=unsure)
+                found.append(replace(row, rounds=pair.rounds, differs=None if unsure else pair.differs))
     return found
 
 
@@ -189,13 +210,26 @@ def judge(gates: Sequence[Gate], found: Sequence[Change], runs: Sequence[Run]) -
     """Fail where a gate is broken; inconclusive where one cannot be judged, or a run proves nothing; else pass."""
     flawed = [f"{run.manifest.id}: {flaw}" for run in runs for flaw in flaws(run)]
     answers = [gate.judge(one) for gate in gates for one in found if one.metric == gate.metric or one.worse]
-    missing = [
-        f"no {gate.metric} could be compared" for gate in gates if not any(c.metric == gate.metric for c in found)
-    ]
+    missing = [sentence for gate in gates for sentence in _missing(gate, found)]
     broken = [said for kept, said in answers if kept is False]
     open_ = [said for kept, said in answers if kept is None] + missing
     verdict = INCONCLUSIVE if flawed else FAIL if broken else INCONCLUSIVE if open_ else PASS
     return Judged(verdict, tuple(dict.fromkeys([*flawed, *broken, *open_])), tuple(found))
+
+
+def _missing(gate: Gate, found: Sequence[Change]) -> Iterator[str]:
+    """Loads at which there is nothing that the gate could be held against."""
+    if not any(one.metric == gate.metric for one in found):
+        yield f"no {gate.metric} could be compared"
+    elif gate.metric != "capacity":
+        loads: dict[tuple[str, str, str], list[Change]] = {}
+        for one in found:
+            if one.metric != "capacity":
+                loads.setdefault((one.run, one.endpoint, one.at), []).append(one)
+        for (_, endpoint, at_), rows in loads.items():
+            if not any(one.metric == gate.metric or one.worse for one in rows):
+                why = next((one.note for one in rows if one.ratio is None and one.note), "there are too few arrivals")
+                yield f"{gate.metric} of {endpoint} at {at_} cannot be compared: {why}"
 
 
 def _shared(base: Run, new: Run) -> list[tuple[str, Level]]:
@@ -217,29 +251,34 @@ def _at_level(
     run: str, endpoint: str, base: list[MeasuredStep], new: list[MeasuredStep], noise: float | None
 ) -> Iterator[Change]:
     rounds: Rounds = list(zip(new, base, strict=False))
-    usable = [both for both in rounds if not any(map(fault, both))]
+    comparable = usable(rounds)
     where = load(base[0].rate, base[0].concurrency)
-    if not usable:
-        broke = all(fault(old) is None for _, old in rounds) and all(step.overloaded for step, _ in rounds)
+    if not comparable:
+        broke = all(fault(old) is None for _, old in rounds) and all(
+            step.overloaded and step.summary.trusted for step, _ in rounds
+        )
         why = f"{endpoint} is overloaded now" if broke else _why(rounds)
         yield Change(run, endpoint, where, "p99", None, None, note=why, worse=broke)
         return
+    late = lateness(comparable)
     for metric, percentile in PERCENTILES.items():
-        if metric == "p999" and not all(step.summary.n >= LEAST_FOR_P999 for both in usable for step in both):
+        if metric == "p999" and not all(step.summary.n >= LEAST_FOR_P999 for both in comparable for step in both):
             continue
-        old, now = (_mean([step.order.latency_ms.get(percentile) for step in side]) for side in _sides(usable))
+        old, now = (_mean([step.order.latency_ms.get(percentile) for step in side]) for side in _sides(comparable))
         if old is None or now is None:
             continue
         if math.isfinite(old) and math.isinf(now):
-            note = "so many arrivals fail now that it is infinite"
-            yield Change(run, endpoint, where, metric, old, None, note=note, worse=True, rounds=len(usable))
+            many = "so many arrivals fail now that it is infinite"
+            yield Change(run, endpoint, where, metric, old, None, note=many, worse=True, rounds=len(comparable))
         elif math.isfinite(old):
-            ratio = percentile_ratio(usable, percentile)
-            yield _change(run, endpoint, where, metric, old, now, ratio, len(usable), noise)
-    old, now = (_mean([step.summary.joules_per_request for step in side]) for side in _sides(usable))
+            ratio = percentile_ratio(comparable, percentile)
+            note = TOO_FEW if ratio.low is ratio.high is None else late
+            yield _change(run, endpoint, where, metric, old, now, ratio, len(comparable), noise, note)
+    old, now = (_mean([step.summary.joules_per_request for step in side]) for side in _sides(comparable))
     if old is not None and now is not None:
-        ratio = plain_ratio((a.summary.joules_per_request, b.summary.joules_per_request) for a, b in usable)
-        yield _change(run, endpoint, where, "joules", old, now, ratio, len(usable), None)
+        ratio = plain_ratio((a.summary.joules_per_request, b.summary.joules_per_request) for a, b in comparable)
+        note = ONE_ROUND if ratio.low is ratio.high is None else None
+        yield _change(run, endpoint, where, "joules", old, now, ratio, len(comparable), None, note)
 
 
 def _sides(rounds: Rounds) -> tuple[list[MeasuredStep], list[MeasuredStep]]:
@@ -249,10 +288,8 @@ def _sides(rounds: Rounds) -> tuple[list[MeasuredStep], list[MeasuredStep]]:
 
 def _change(
     run: str, endpoint: str, where: str, metric: str, old: float, now: float, ratio: Ratio, rounds: int,
-    noise: float | None,
+    noise: float | None, note: str | None,
 ) -> Change:  # fmt: skip
-    few = "one round shows no interval" if metric == "joules" else "there are too few independent arrivals"
-    note = few if ratio.low is ratio.high is None else None
     return Change(
         run, endpoint, where, metric, old, now, ratio.value, ratio.low, ratio.high, ratio.smallest_visible, noise,
         rounds, note, p_value=ratio.p_value,

@@ -4,7 +4,9 @@ Every ratio is a ÷ b: above 1 means that b is faster. Inside a run a is `eager`
 that the manifest names first. The interval of one round is that of the two percentiles (`sketch`), what the same
 arrivals did to both cancelled; of several rounds it is put together with what rounds differ by. An end that the sample
 cannot carry is None. `differs` asks P50 and P99 together, and is wrong in one of twenty cases where nothing differs.
-A step that is overloaded or cannot be trusted has no percentile to compare, and its pair says so in `note`.
+A step that is overloaded or cannot be trusted has no percentile to compare, and its pair says so in `note`. Where the
+load generator was late, and no round without that is left, the interval is wider: to what latencies counted from the
+sending would say.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ import numpy as np
 
 from analysis import sketch
 from analysis.sketch import LEVEL, Doubt, holm
+from analysis.words import significant
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep
     from analysis.store import Run
 
 Rounds = list[tuple["MeasuredStep", "MeasuredStep"]]
+TOO_FEW = "there are too few independent arrivals for an interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +42,14 @@ class Ratio:
     p_value: float | None = None
 
     @classmethod
-    def of(cls, log: float, doubt: Doubt) -> Ratio:
-        """An end that is open is None."""
-        low, high = (math.exp(by) if math.isfinite(by) else None for by in (log - doubt.down, log + doubt.up))
-        visible = doubt.smallest_visible
-        seen = visible if math.isfinite(visible) else None
-        return cls(math.exp(log), low, high, seen, None if low is high is None else doubt.p_value(log))
+    def of(cls, log: float, doubt: Doubt, less: float = 0.0, more: float = 0.0) -> Ratio:
+        """An end that is open is None. The true logarithm may be so much less, or more, for a reason besides chance."""
+        least, most = log - less, log + more
+        low, high = (math.exp(by) if math.isfinite(by) else None for by in (least - doubt.down, most + doubt.up))
+        visible = math.expm1(math.log1p(doubt.smallest_visible) + max(less, more))
+        nearest = max(least, min(0.0, most))
+        p_value = None if low is high is None else doubt.p_value(nearest)
+        return cls(math.exp(log), low, high, visible if math.isfinite(visible) else None, p_value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Pair:
     """The smallest relative change of P99 that this comparison would have shown (0.05: five percent)."""
     rounds: int
     note: str | None = None
-    """Why a ratio or its interval is missing."""
+    """Why a ratio or its interval is missing, or what makes the interval wide."""
     concurrency: int = 0
     """Of a closed loop, which has no rate."""
     p50_low: float | None = None
@@ -129,14 +135,16 @@ def at(steps: Iterable[MeasuredStep], level: Level) -> list[MeasuredStep]:
 
 def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
     concurrency, rate = level
-    usable = [both for both in rounds if not any(fault(step) for step in both)]
-    if not usable:
+    comparable = usable(rounds)
+    if not comparable:
         faults = [(step.summary.endpoint, fault(step)) for both in rounds for step in both]
         note = "; ".join(dict.fromkeys(f"{endpoint} {why}" for endpoint, why in faults if why))
         return Pair(a, b, rate, None, None, None, None, None, len(rounds), note, concurrency)
-    p50, p99 = (percentile_ratio(usable, percent) for percent in (50.0, 99.0))
-    joules = plain_ratio((one.summary.joules_per_request, other.summary.joules_per_request) for one, other in usable)
-    unsure = None if p99.low or p99.high else "there are too few independent arrivals for an interval"
+    p50, p99 = (percentile_ratio(comparable, percent) for percent in (50.0, 99.0))
+    joules = plain_ratio(
+        (one.summary.joules_per_request, other.summary.joules_per_request) for one, other in comparable
+    )
+    unsure = lateness(comparable) if p99.low or p99.high else TOO_FEW
     return Pair(
         a=a,
         b=b,
@@ -146,7 +154,7 @@ def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
         ratio_low=p99.low,
         ratio_high=p99.high,
         smallest_visible=p99.smallest_visible,
-        rounds=len(usable),
+        rounds=len(comparable),
         note=unsure if p99.value else "so many arrivals failed that P99 is infinite",
         concurrency=concurrency,
         p50_low=p50.low,
@@ -167,7 +175,24 @@ def percentile_ratio(rounds: Rounds, percent: float) -> Ratio:
     within = sketch.ratio([(a.order.sketch, b.order.sketch) for a, b in rounds], percent, all(starmap(_alike, rounds)))
     if within is None or within.error == math.inf:
         return plain_ratio(values)
-    return Ratio.of(*sketch.over_rounds(logs, within))
+    later = [sum(_later(step, percent) for step in side) / len(rounds) for side in zip(*rounds, strict=True)]
+    return Ratio.of(*sketch.over_rounds(logs, within), *later)
+
+
+def _later(step: MeasuredStep, percent: float) -> float:
+    """By how much of its logarithm a late load generator has made a percentile larger, at most.
+
+    Latencies that count from the sending leave the lateness out; and what was sent in a heap took longer for that.
+    """
+    latency, service = step.order.latency_ms[percent], step.order.service_all_ms.get(percent)
+    return max(0.0, math.log(latency / service)) if step.showed.late and service else 0.0
+
+
+def lateness(rounds: Rounds) -> str | None:
+    """What makes the intervals wide."""
+    late = [step.order.late_ms.get(99.0, 0.0) for both in rounds for step in both if step.showed.late]
+    said = f"the load generator was late (P99 {significant(max(late), 2)} ms)" if late else None
+    return said and f"{said}, which the interval allows for"
 
 
 def _alike(one: MeasuredStep, other: MeasuredStep) -> bool:
@@ -197,10 +222,16 @@ def any_differs(ratios: Sequence[Ratio]) -> bool | None:
     return holm(found, of=len(found)) > 0 if found else None
 
 
+def usable(rounds: Rounds) -> Rounds:
+    """Those that can be compared; with a late load generator only where there are no others."""
+    found = [both for both in rounds if not any(map(fault, both))]
+    return [both for both in found if not any(step.showed.late for step in both)] or found
+
+
 def fault(step: MeasuredStep) -> str | None:
     """Why a step's percentiles cannot be compared."""
     if not step.summary.n:
         return "has no arrivals"
-    if not step.summary.trusted:
+    if step.showed.doubts or (step.showed.late and not step.order.service_all_ms):
         return "cannot be trusted"
     return "was overloaded" if step.overloaded else None

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.words import interval, significant
+from analysis.words import VERDICTS, interval, significant
 
 if TYPE_CHECKING:
     from analysis.change import Change
@@ -82,8 +82,8 @@ def report(found: Mapping[str, Any], path: Path) -> None:
     out.print(table)
     out.print()
     out.print(found["conclusion"], markup=False, soft_wrap=True)
-    word = {"pass": "[green]pass[/green]", "fail": "[red]fail[/red]", "inconclusive": "[yellow]cannot say[/yellow]"}
-    out.print(f"verdict: {word[found['verdict']]}")
+    colour = {"pass": "green", "fail": "red", "inconclusive": "yellow"}.get(found["verdict"], "default")
+    out.print(f"verdict: [{colour}]{VERDICTS[found['verdict']]}[/]")
     for reason in found["reasons"]:
         out.print(f"  {reason}", markup=False)
     out.print(f"report: {path.resolve()}", markup=False)
@@ -102,12 +102,12 @@ def changes(found: Sequence[Change], sentences: Sequence[str], *, several: bool)
         return "–" if value is None else f"{significant(100 * value, 2)} %"
 
     for one in found:
-        word = {True: "[bold]differs[/bold]", False: "no difference shown", None: one.note or ""}[one.differs]
+        word = {True: "[bold]differs[/bold]", False: "no difference shown", None: ""}[one.differs]
         table.add_row(
             *([one.run] if several else []), one.endpoint, one.at, one.metric,
             *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
             share(one.smallest_visible), share(one.noise),
-            one.note if one.worse else word,
+            one.note if one.worse else "; ".join(filter(None, [word, one.note])),
         )  # fmt: skip
     out.print(table)
     for sentence in sentences:

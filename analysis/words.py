@@ -15,7 +15,7 @@ from typing import Any
 ABSENT = "–"
 Row = Mapping[str, Any]
 
-VERDICTS = {"pass": "pass", "fail": "fail", "inconclusive": "cannot say"}
+VERDICTS = {"pass": "pass", "fail": "fail", "inconclusive": "cannot say", "measured": "measured"}
 
 
 def finite(value: Any) -> float | None:
@@ -39,7 +39,7 @@ def significant(value: Any, digits: int = 3) -> str:
     number = finite(value)
     if number is None:
         return ABSENT
-    if number == 0:
+    if abs(number) < 1e-12:  # or what rounding left of nothing
         return "0"
     number = float(f"{number:.12g}")  # 44.95 must not be 44.9 for what adding up did to its last bit
     digits -= digits > 2 and abs(number) < 0.1
@@ -130,14 +130,15 @@ def pair_sentence(pair: Row) -> str:
         return f"{b} and {a} differ by less than 5 % at P99, but {pair.get('note') or 'there is no interval'}"
     if not low and not high:
         return f"{b} seems {times} at P99 than {a}, but {pair.get('note') or 'there is no interval'}"
+    why = f"; {pair['note']}" if pair.get("note") else ""
     ends = (low, high) if ratio > 1 else (1 / high if high else None, 1 / low if low else None)
     if ends[0] and ends[0] > 1:
-        return f"{b} is {times} at P99 than {a} ({interval(*ends, 2)})"
+        return f"{b} is {times} at P99 than {a} ({interval(*ends, 2)}){why}"
     if not ends[0] or not ends[1]:
-        return f"{b} seems {times} at P99 than {a}, but may not be ({interval(*ends, 2)})"
+        return f"{b} seems {times} at P99 than {a}, but may not be ({interval(*ends, 2)}){why}"
     visible = finite(pair.get("smallest_visible"))
     reach = f"; one under {significant(100 * visible, 2)} % would not have shown" if visible else ""
-    return f"no difference shown at P99 ({interval(low, high, 2)}){reach}"
+    return f"no difference shown at P99 ({interval(low, high, 2)}){reach}{why}"
 
 
 def flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
