@@ -7,18 +7,24 @@ here: rows of the report, capacities and comparisons are of whole steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis import stats, verdict, words
+from analysis.evidence import counts
 from analysis.excerpt import Excerpt, read
 from analysis.faults import LOAD_KILLED
+from analysis.judge import Window, all_of, doubts, lateness, queue_filled
+from analysis.judge import answers as judged
 from analysis.layout import NEVER
 from analysis.records import REQUESTS
+from analysis.sketch import SLICES, Sketch
 from analysis.steps import cpu_pct
 from analysis.struck import Spans, injected, inside, lost_s, spans
 
@@ -44,59 +50,63 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     seconds = (window[1] - window[0]) / 1e9 - gone_s
     if not len(rows) or seconds <= 0:
         return None
-    counts, latency_ms = rows.totals(), np.where(rows.ok, rows.latency_ms, np.inf)
-    growth = stats.queue_growth(_in_flight(step, taken), seconds, len(rows))
-    overloaded = verdict.is_overloaded(growth, (counts["timed_out"] + counts["dropped"]) / len(rows))
-    doubts = _doubts(run, step, plan, rows, 0.0 if overloaded else counts["dropped"] / len(rows))
-    sample, achieved_rps = _sample(run, latency_ms, rows.errors, overloaded), counts["ok"] / seconds
-    at_rate = not verdict.is_rising(run)
-    answers = [verdict.meets(slo, sample, achieved_rps, step.rate, at_rate=at_rate) for slo in run.manifest.slos]
-    against = [sentence for _, sentences in answers for sentence in sentences] or ["the queue grew"] * overloaded
-    met = tuple(answer for answer, _ in answers)
+    totals, latency_ms = rows.totals(), np.where(rows.ok, rows.latency_ms, np.inf)
+    untouched = _untouched(step, taken)
+    growth = stats.queue_growth(
+        step.tally.in_flight()[step.tally.grid.before :][untouched],
+        step.tally.arrived[step.tally.grid.before :][untouched],
+        seconds,
+    )
+    given_up = (totals["timed_out"] + totals["dropped"]) / len(rows)
+    later_ms = float(rows.latency_ms[rows.ok].mean()) if rows.ok.any() else math.inf
+    overloaded = growth.rising or queue_filled(given_up, step.tally.early_ms(), later_ms)
+    overload = "the queue grew" if overloaded else ""
+    why = _doubts(run, step, plan, len(rows), 0 if overloaded else totals["dropped"])
+    slos, slices = run.manifest.slos, (rows.intended_ns - window[0]) // step.tally.grid.slice_ns
+    sketch = Sketch.of(slices, latency_ms, [slo.latency_ms for slo in slos if slo.latency_ms])
+    late = _late(step, rows)
+    windows = tuple(Window(counts(slo, sketch, seconds, rows.burst), overload, late, why) for slo in slos)
+    answers = [answer for slo, one in zip(slos, windows, strict=True) for answer in judged(slo, [one])]
+    against = dict.fromkeys(answer.sentence for answer in answers if answer.kept is not True)
     said = f" ({words.significant(gone_s)} s of planned faults left out)"
     summary = replace(
         row,
         n=len(rows),
-        ok=counts["ok"],
+        ok=totals["ok"],
         errors=rows.errors,
-        dropped=counts["dropped"],
+        dropped=totals["dropped"],
         offered_rps=len(rows) / seconds,
-        achieved_rps=achieved_rps,
+        achieved_rps=totals["ok"] / seconds,
         p99_ms=stats.percentile(latency_ms, 99),
         p99_low_ms=None,
         p99_high_ms=None,
-        slo=verdict.all_of(met) if met else None,
-        trusted=not doubts,
+        slo=all_of(answer.kept for answer in answers) if answers else None,
+        trusted=not (why or late),
         steady=None,
-        reasons=tuple(f"{sentence}{said}" for sentence in dict.fromkeys([*doubts, *against])),
+        reasons=tuple(f"{sentence}{said}" for sentence in dict.fromkeys([*filter(None, [late]), *why, *against])),
     )
-    return replace(step, summary=summary, growth=growth, overloaded=overloaded, met=met)
+    return replace(step, summary=summary, growth=growth, overloaded=overloaded, windows=windows)
 
 
-def _doubts(run: Run, step: MeasuredStep, plan: Mapping[str, Any], rows: Excerpt, unsent: float) -> list[str]:
-    late_ms = (rows.sent_ns - rows.intended_ns)[rows.sent_ns != NEVER] / 1e6
-    limit_ms = step.order.late_limit_ms
-    p99_ms = stats.percentile(late_ms, 99) if len(late_ms) else 0.0
-    found = verdict.doubts(p99_ms, int((late_ms > limit_ms).sum()), limit_ms, unsent, cpu_pct(run, plan))
+def _late(step: MeasuredStep, rows: Excerpt) -> str:
+    late_ms, limit_ms = (rows.sent_ns - rows.intended_ns)[rows.sent_ns != NEVER] / 1e6, step.order.late_limit_ms
+    return lateness(stats.percentile(late_ms, 99), int((late_ms > limit_ms).sum()), limit_ms)
+
+
+def _doubts(run: Run, step: MeasuredStep, plan: Mapping[str, Any], n: int, dropped: int) -> tuple[str, ...]:
+    found = doubts(dropped, n, None, cpu_pct(run, plan))
     check, offered_rps = run.manifest.extra.get("self_check"), step.summary.offered_rps or 0.0
     found += verdict.beyond(check, offered_rps, bool(step.concurrency))
     if _crew_shrank(run, step.summary.index):
         found.append("a load process was lost, and its share of the arrivals with it")
-    return found
+    return tuple(found)
 
 
-def _in_flight(step: MeasuredStep, taken: Spans) -> stats.Floats:
+def _untouched(step: MeasuredStep, taken: Spans) -> npt.NDArray[np.bool_]:
+    """The slices of its window whose middle lies in none of these."""
     grid = step.tally.grid
-    level = step.tally.in_flight()[grid.before :]
-    middles = grid.start_ns + np.arange(len(level), dtype=np.int64) * grid.slice_ns + grid.slice_ns // 2
-    return level[~inside(middles, taken)]
-
-
-def _sample(run: Run, latency_ms: stats.Floats, failed: int, overloaded: bool) -> verdict.Sample:
-    bounds = [(slo.percentile, slo.latency_ms) for slo in run.manifest.slos if slo.percentile and slo.latency_ms]
-    percentiles = {percent: stats.percentile(latency_ms, percent) for percent, _ in bounds}
-    over = {bound: int((latency_ms > bound[1]).sum()) for bound in bounds}
-    return verdict.Sample(len(latency_ms), failed, percentiles, over, overloaded)
+    middles = grid.start_ns + np.arange(SLICES, dtype=np.int64) * grid.slice_ns + grid.slice_ns // 2
+    return ~inside(middles, taken)
 
 
 def _crew_shrank(run: Run, index: int) -> bool:

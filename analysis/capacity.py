@@ -1,8 +1,7 @@
 """The highest rate that keeps an objective, from steps at rising rates: rows of `capacity`.
 
-`low_rps` is the highest rate that met the objective below every rate that missed it, `high_rps` the lowest
-that missed it: the limit lies between them, and it is `resolved` when both exist. A step that cannot be
-trusted or cannot say stands for neither. `max_rps` is what was achieved at `low_rps`. Where the load
+`low_rps` is the highest rate that is sustained (`judge`), `high_rps` the lowest that misses the objective: the limit
+lies between them, and it is `resolved` when both exist. `max_rps` is what was achieved at `low_rps`. Where the load
 generator gave up first the row says "client-limited", and never that this was the endpoint's most.
 """
 
@@ -12,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.records import LOST
-from analysis.store import is_success
-from analysis.verdict import all_of, is_rising
+from analysis.judge import sustained
+from analysis.records import LOST, Slo, is_success
+from analysis.verdict import at_rates, by_endpoint, is_rising
 from analysis.words import significant
 
 if TYPE_CHECKING:
@@ -50,56 +49,56 @@ def capacities(run: Run) -> list[Capacity]:
     """One row per endpoint and objective; none where rates did not rise."""
     if not is_rising(run):
         return []
-    if found := [_found(run, event) for event in run.events if event["event"] == "knee"]:
-        return found
-    by_endpoint: dict[str, list[MeasuredStep]] = {}
-    for step in run.measured:
-        by_endpoint.setdefault(step.summary.endpoint, []).append(step)
+    if any(event["event"] == "knee" for event in run.events):
+        return [row for event in run.events if event["event"] == "knee" for row in _found(run, event)]
     return [
-        _capacity(run, endpoint, steps, number, str(slo))
-        for endpoint, steps in by_endpoint.items()
+        _capacity(run, endpoint, sorted(steps, key=lambda step: step.rate), number, slo)
+        for endpoint, steps in by_endpoint(run.measured).items()
         for number, slo in enumerate(run.manifest.slos)
     ]
 
 
-def _found(run: Run, knee: Mapping[str, Any]) -> Capacity:
-    """What a search has found; it tried rates until it was sure, or says why it could not be."""
-    steps = [step for step in run.measured if step.summary.endpoint == knee["endpoint"] and step.summary.trusted]
+def _found(run: Run, knee: Mapping[str, Any]) -> list[Capacity]:
+    """What a search has found; it tried rates until it was sure, or says why it could not be.
+
+    Its interval is that of the knee. What was tried may keep the objective surely only below that.
+    """
+    mine = [step for step in run.measured if step.summary.endpoint == knee["endpoint"]]
+    steps = [step for step in mine if step.summary.trusted]
     low, high, reason = knee.get("low_rps"), knee.get("high_rps"), knee.get("reason")
-    below = [step for step in steps if high and step.rate <= high and not step.overloaded]
-    above = [step for step in steps if low and step.rate >= low]
-    nearest = max(below, key=lambda step: step.rate, default=None)
-    beyond = max(above, key=lambda step: step.rate, default=None)
+    beyond = max((step for step in steps if low and step.rate >= low), key=lambda step: step.rate, default=None)
     limit = _limit(run, min(steps, key=lambda step: step.rate), beyond) if beyond and len(steps) > 1 else None
-    slo = next((str(slo) for slo in run.manifest.slos if slo.latency_ms is not None), "")
-    return Capacity(
-        endpoint=str(knee["endpoint"]),
-        slo=slo,
-        max_rps=nearest.summary.achieved_rps if nearest and low else None,
-        low_rps=low,
-        high_rps=high,
-        limited_by=f"unresolved: {reason}" if reason else limit,
-        resolved=not reason and low is not None and high is not None,
-    )
+    rows = [(number, slo) for number, slo in enumerate(run.manifest.slos) if slo.latency_ms is not None][:1]
+    found = []
+    for number, slo in rows:
+        kept = sustained(at_rates(mine, number, slo)).low
+        at = [step.summary.achieved_rps or 0.0 for step in mine if kept and step.rate == kept.rate]
+        found.append(
+            Capacity(
+                endpoint=str(knee["endpoint"]),
+                slo=str(slo),
+                max_rps=sum(at) / len(at) if at else None,
+                low_rps=low,
+                high_rps=high,
+                limited_by=f"unresolved: {reason}" if reason else limit,
+                resolved=not reason and low is not None and high is not None,
+            )
+        )
+    return found
 
 
-def _capacity(run: Run, endpoint: str, steps: list[MeasuredStep], number: int, slo: str) -> Capacity:
-    by_rate: dict[float, list[MeasuredStep]] = {}
-    for step in sorted(steps, key=lambda step: step.rate):
-        by_rate.setdefault(step.rate, []).append(step)
-    answers = {
-        rate: all_of(step.met[number] if step.summary.trusted else None for step in at) for rate, at in by_rate.items()
-    }
-    high = next((rate for rate, answer in answers.items() if answer is False), None)
-    low = max((rate for rate, answer in answers.items() if answer and (high is None or rate < high)), default=None)
-    achieved = [] if low is None else [step.summary.achieved_rps or 0.0 for step in by_rate[low]]
+def _capacity(run: Run, endpoint: str, steps: list[MeasuredStep], number: int, slo: Slo) -> Capacity:
+    found = sustained(at_rates(steps, number, slo))
+    low, high = (None if at is None else at.rate for at in (found.low, found.high))
+    at_low = [step for step in steps if step.rate == low]
     if high is not None:
-        limit = _limit(run, by_rate[low][0] if low is not None else None, by_rate[high][0])
+        limit = _limit(run, at_low[0] if at_low else None, next(step for step in steps if step.rate == high))
     else:
-        limit = _open_end(low, [step for rate, at in by_rate.items() if low is None or rate > low for step in at])
+        limit = _open_end(low, [step for step in steps if low is None or step.rate > low])
+    achieved = [step.summary.achieved_rps or 0.0 for step in at_low]
     return Capacity(
         endpoint=endpoint,
-        slo=slo,
+        slo=str(slo),
         max_rps=sum(achieved) / len(achieved) if achieved else None,
         low_rps=low,
         high_rps=high,

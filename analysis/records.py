@@ -155,9 +155,47 @@ class DeviceSample:
     net_out_bps: float | None = None
 
 
+# ---- what became of an arrival
+
+KINDS = ("ok", "failed", "timed_out", "dropped", "lost")
+_SUCCESS = re.compile(r"2\d\d")
+_KIND = {"timeout": "timed_out", "dropped": "dropped", LOST: "lost"}
+
+
+def is_success(status: str) -> bool:
+    """The one definition: any 2xx. What is answered so and is no answer has a status of its own (`bad_answer`)."""
+    return _SUCCESS.fullmatch(status) is not None
+
+
+def kind_of(status: str) -> str:
+    """Under which of `KINDS`, the run's totals, an arrival counts."""
+    return "ok" if is_success(status) else _KIND.get(status, "failed")
+
+
 # ---- objectives
 
-_TERM = re.compile(r"^\s*(p\d{1,2}(?:\.\d+)?|errors|goodput|rate)\s*(<=?|>=?)\s*(\d+(?:\.\d+)?)\s*(ms|s|%|)\s*$")
+_THRESHOLD = re.compile(r"([a-z]\w*(?:\.\d+)?)\s*(<=?|>=?)\s*([+-]?\d+(?:\.\d+)?)\s*(%\s*/\s*h|%|ms|s|)")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A figure that is to be below or above a value, as all options write one: `p99<50ms`, `errors>5%`, `p99>5%`."""
+
+    figure: str
+    below: bool
+    value: float
+    unit: str
+    """%, %/h, ms, s, or nothing."""
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold | None:
+        """None where it is none.
+
+        >>> Threshold.parse("p99.9 <= 1.5 s")
+        Threshold(figure='p99.9', below=True, value=1.5, unit='s')
+        """
+        match = _THRESHOLD.fullmatch(text.strip())
+        return match and cls(match[1], match[2][0] == "<", float(match[3]), "".join(match[4].split()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,25 +217,26 @@ class Slo:
     def parse(cls, text: str) -> Slo:
         found: dict[str, float] = {}
         for term in text.split(","):
-            match = _TERM.match(term)
-            if match is None:
+            known = Threshold.parse(term)
+            word, value = (known.figure, known.value) if known else ("", 0.0)
+            percent = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", word)
+            if known is None or not (percent or word in ("errors", "goodput", "rate")) or value < 0:
                 raise ValueError(
                     f"SLO term '{term.strip()}' is not understood; write for instance p99<50ms, errors<0.1%, "
                     "goodput>95% or rate>=200"
                 )
-            word, sign, number, unit = match[1], match[2][0], float(match[3]), match[4]
-            if word.startswith("p") and sign == "<" and unit in ("ms", "s"):
+            if percent and known.below and known.unit in ("ms", "s"):
                 if "latency_ms" in found:
                     raise ValueError(f"SLO '{text}' sets two latencies; give one percentile")
-                found |= {"percentile": float(word[1:]), "latency_ms": number * (1000.0 if unit == "s" else 1.0)}
-                if not 0 < found["percentile"] < 100 or number <= 0:
+                found |= {"percentile": float(percent[1]), "latency_ms": value * (1000.0 if known.unit == "s" else 1.0)}
+                if not 0 < found["percentile"] < 100 or value <= 0:
                     raise ValueError(f"SLO term '{term.strip()}' needs a percentile in (0, 100) and a positive latency")
-            elif word == "errors" and sign == "<" and unit == "%":
-                found["max_error_rate"] = number / 100
-            elif word == "goodput" and sign == ">" and unit == "%":
-                found["min_goodput"] = number / 100
-            elif word == "rate" and sign == ">" and unit == "":
-                found["min_rate_rps"] = number
+            elif word == "errors" and known.below and known.unit == "%":
+                found["max_error_rate"] = value / 100
+            elif word == "goodput" and not known.below and known.unit == "%":
+                found["min_goodput"] = value / 100
+            elif word == "rate" and not known.below and known.unit == "":
+                found["min_rate_rps"] = value
             else:
                 raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
         if "min_goodput" in found and "latency_ms" not in found:

@@ -19,9 +19,8 @@ from analysis import struck, verdict, words
 from analysis.capacity import Capacity
 from analysis.compare import Pair
 from analysis.conclusion import on_one_machine, three
-from analysis.records import LATE_MS, LEAST_FOR_P999, LOST, MOST_CPU_PCT
+from analysis.records import LATE_MS, LEAST_FOR_P999, LOST, MOST_CPU_PCT, is_success
 from analysis.sketch import least_for_upper
-from analysis.store import is_success
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep

@@ -50,13 +50,14 @@ class Sketch:
     counts: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, slices: npt.NDArray[np.integer], values: Floats) -> Sketch:
-        """Edges are order statistics; a repeated value has a bin to itself."""
+    def of(cls, slices: npt.NDArray[np.integer], values: Floats, limits: Sequence[float] = ()) -> Sketch:
+        """Edges are order statistics, and what is to be counted exactly; a repeated value has a bin to itself."""
         n, found = len(values), np.sort(values)
+        longest = found[np.isfinite(found)][-1:]
         found = found[np.unique(np.ceil(probabilities(n) * (n - 1)).astype(np.int64))] if n else found
         found = found[np.isfinite(found)]
-        repeated = found[1:][found[1:] == found[:-1]]
-        sketch = cls.empty(np.unique(np.concatenate([found, np.nextafter(repeated, -math.inf)])))
+        repeated = np.nextafter(found[1:][found[1:] == found[:-1]], -math.inf)
+        sketch = cls.empty(np.unique(np.concatenate([found, repeated, longest, [*map(to_ns, limits)]])))
         sketch.add(slices, values)
         return sketch
 
@@ -77,6 +78,17 @@ class Sketch:
     @property
     def n(self) -> int:
         return int(self.counts.sum())
+
+    def beyond(self, limit: float) -> npt.NDArray[np.int64]:
+        """Values above a limit that has an edge, by slice; above an infinite one are failures."""
+        k = len(self.edges) - 1 if math.isinf(limit) else int(np.searchsorted(self.edges, to_ns(limit)))
+        found: npt.NDArray[np.int64] = self.counts[:, k + 1 :].sum(axis=1)
+        return found
+
+
+def to_ns(latency_ms: float) -> float:
+    """As exactly as latencies are recorded, so that equal ones are equal."""
+    return round(latency_ms * 1e6) / 1e6
 
 
 def quantile(sketch: Sketch, probability: float) -> float:
@@ -105,21 +117,30 @@ def worth(arrivals: Floats, beyond: Floats) -> float:
     are beyond the limit, the likelier that is; so what dependence there is counts for more where they are few.
     """
     n, over = float(arrivals.sum()), float(beyond.sum())
-    share = over / n
-    if not 0 < share < 1:
-        return n
-    excess = _excess(_variance([beyond - share * arrivals]) / (n * share * (1 - share)), WAVES)
-    return max(1.0, n / _allowed(excess, n * min(share, 1 - share)))
+    return max(1.0, n / dependence(inflation(arrivals, beyond), min(over, n - over))) if 0 < over < n else n
+
+
+def inflation(arrivals: Floats, beyond: Floats) -> float:
+    """The variance of the number beyond, over that of independent arrivals, as the slowest waves show it."""
+    n, over = float(arrivals.sum()), float(beyond.sum())
+    if not 0 < over < n:
+        return 1.0
+    return _variance([beyond - over / n * arrivals]) / (over * (1 - over / n))
+
+
+def dependence(found: float, beyond: float, windows: int = 1) -> float:
+    """What such an inflation is to be taken for, that so many windows showed with so many beyond the limit."""
+    return _allowed(_excess(found, WAVES * windows), beyond)
 
 
 def _variance(deviations: Sequence[Floats], waves: int = WAVES) -> float:
     """Of the sum of deviations from what was expected, each by slice: the equal-weighted cosine estimator."""
-    return sum(2 * float(np.mean(np.square(_cosines(waves) @ one))) for one in deviations)
+    return sum(2 * float(np.mean(np.square(_cosines(waves, len(one)) @ one))) for one in deviations)
 
 
 @cache
-def _cosines(waves: int) -> Floats:
-    time = (np.arange(SLICES) + 0.5) * math.pi / SLICES
+def _cosines(waves: int, slices: int) -> Floats:
+    time = (np.arange(slices) + 0.5) * math.pi / slices
     found: Floats = np.cos(np.outer(np.arange(1, waves + 1), time))
     return found
 

@@ -111,15 +111,18 @@ class Growth:
     p_value: float
 
 
-def queue_growth(in_flight: Floats, seconds: float, arrivals: int) -> Growth:
-    """Whether the in-flight count, a mean for each equal part of the window, rises without bound.
+def queue_growth(in_flight: Floats, arrived: Floats, seconds: float) -> Growth:
+    """Whether the in-flight count, a mean for each equal part of the window, rises by more than the arrivals explain.
 
-    Means of ten segments, Mann-Kendall p < 0.01. The rise must also come to half a percent of the arrivals: a queue
-    may creep by a fraction of a request without being overloaded.
+    Per arrival, as a rate that rises has more under way. Means of ten segments, Mann-Kendall p < 0.01. The rise must
+    also come to half a percent of the arrivals: a queue may creep by a fraction of a request without being overloaded.
     """
+    arrivals = float(arrived.sum())
     if seconds <= 0 or not arrivals or len(in_flight) < 10:
         return Growth(False, 0.0, 1.0)
-    means = segments(in_flight, 10)
+    means, due = segments(in_flight, 10), segments(arrived, 10)
+    if due.all():
+        means = means / due * due.mean()
     _, p_value = mann_kendall(means)
     per_s = slope(means, seconds / 10)
     return Growth(p_value < 0.01 and per_s * seconds > max(1.0, 0.005 * arrivals), per_s, p_value)

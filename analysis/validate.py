@@ -286,7 +286,10 @@ def _judged(inside: Sequence[Predicted], tried: bool, limit_ms: float | None) ->
     if limit_ms is None:
         row, error = max(known, key=lambda pair: pair[0].rate / pair[0].replicas)
     else:
-        row, error = min(known, key=lambda pair: abs(math.log(pair[0].measured.p99_ms / limit_ms)))
+        row = min(inside, key=lambda row: abs(math.log(row.measured.p99_ms / limit_ms)))
+        if row.rate_error is None:
+            return None, "refused", f"at {row.rate:.4g}/s, nearest to the objective, the model has no P99 like that"
+        error = row.rate_error
     size = abs(error)
     gate = "good" if size <= GOOD else "fair" if size <= GATE else "refused"
     said = f"at {row.rate:.4g}/s, fitted without that rate, the model is off by {size:.1%} of the rate".replace(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from click.testing import CliRunner
 from folders import Load, Waveform, constant, lognormal, make_run, queue
 
 import analysis
-from analysis.change import Change, Gate, changes
+from analysis.change import Change, Gate, changes, judge
 from headroom import main
 
 SLO = ["p99<60ms,errors<1%"]
@@ -180,3 +181,23 @@ def test_one_run_alone_compares_its_variants(base: Path) -> None:
     first = next(row for row in rows if row[4] == "p50")
     assert float(first[7]) == pytest.approx(0.6, rel=0.05)
     assert "differs" in first
+
+
+def test_a_gate_cannot_pass_over_a_load_that_could_not_be_compared(base: Path, tmp_path: Path) -> None:
+    late = [replace(step, dropped=0.04) if step.rate == 400 else step for step in _steps(1)]
+    new = analysis.load(make_run(tmp_path / "new", late, poisson=True, seed=9).folder)
+    found = changes(analysis.load(base), new)
+    for figure in ("p50", "p99"):
+        told = judge([Gate.parse(f"{figure}>50%")], found, [new])
+        assert told.verdict == "inconclusive"
+        assert "at 400/s cannot be compared: new: cannot be trusted" in " ".join(told.sentences)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"), [(None, 0.5, False), (None, 0.97, None), (0.97, None, True), (1.2, None, True)]
+)
+def test_a_bound_decides_a_gate_where_it_can(low: float | None, high: float | None, kept: bool | None) -> None:
+    change = Change("new", "m/a", "p99<50ms", "capacity", None, 100.0, low=low, high=high, note="no limit was found")
+    answer, said = Gate.parse("capacity<-5%").judge(change)
+    assert answer is kept
+    assert kept is not False or said == "capacity of m/a at p99<50ms changed by −50 % or less"

@@ -121,8 +121,8 @@ def _growth(sent_s: Floats, done_s: Floats, start_s: float, end_s: float) -> Gro
         return np.array([np.maximum(edge - instants, 0).sum() for edge in edges])
 
     in_flight = np.diff(passed(sent_s) - passed(done_s[np.isfinite(done_s)])) / (edges[1] - edges[0])
-    arrivals = int(((sent_s >= start_s) & (sent_s < end_s)).sum())
-    return queue_growth(in_flight, end_s - start_s, arrivals)
+    arrived = np.histogram(sent_s, edges)[0].astype(float)
+    return queue_growth(in_flight, arrived, end_s - start_s)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,15 @@ def test_overload_is_found_and_load_is_not_mistaken_for_it(load: float, least: f
 @pytest.mark.parametrize(("s", "rising"), [(25, False), (27, True)])
 def test_the_queue_rises_where_mann_kendall_is_surer_than_one_percent(s: int, rising: bool) -> None:
     # as many requests as the permutation says are in flight during each of ten seconds: P is 0.014 or 0.0083
-    sent_s = np.concatenate([np.full(10 * (level + 1), float(k)) for k, level in enumerate(_sequence(10, s))])
-    assert _growth(sent_s, sent_s + 1.0, 0.0, 10.0).rising == rising
+    in_flight = np.repeat([10.0 * (level + 1) for level in _sequence(10, s)], 20)
+    assert queue_growth(in_flight, np.full(200, 5.0), 10.0).rising == rising
+
+
+@pytest.mark.parametrize("held_s", [0.02, 0.3])
+def test_a_rate_that_rises_has_more_under_way_and_no_queue(held_s: float) -> None:
+    sent_s = 30 * np.sqrt(np.arange(0, 1, 1 / 6000))  # from nothing to 400/s
+    assert not _growth(sent_s, sent_s + held_s, 5.0, 30.0).rising
+    assert _growth(sent_s, sent_s + held_s + sent_s / 10, 5.0, 30.0).rising
 
 
 def test_growth_is_what_arrives_but_is_not_served() -> None:
