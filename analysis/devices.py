@@ -31,6 +31,8 @@ THROTTLES = {
 }  # fmt: skip
 """NVML's reasons that lower clocks against the will of the load."""
 THROTTLED = sum(THROTTLES)
+MOST_HOLE = 0.02
+"""Share of a window that may be without samples, for its energy to be told from power."""
 IDLE_MOVED = 0.1
 """Share by which idle power after the load may differ from that before it, without being said."""
 
@@ -71,12 +73,21 @@ class Track:
             return used * (end_ns - start_ns) / float(edges[1] - edges[0])
         power = self._known("power_w")
         edges = None if power is None else self._covered(power[0], start_ns, end_ns)
-        if power is None or edges is None:
+        if power is None or edges is None or self.hole_s(start_ns, end_ns) > MOST_HOLE * (end_ns - start_ns) / 1e9:
             return None
         inside = (power[0] > edges[0]) & (power[0] < edges[1])
         at = np.concatenate([edges[:1], power[0][inside], edges[1:]])
         mean_w = np.trapezoid(np.interp(at, *power), at) / (at[-1] - at[0])
         return float(mean_w) * (end_ns - start_ns) / 1e9
+
+    def hole_s(self, start_ns: int, end_ns: int) -> float:
+        """Time of a window that has no power sample within two periods; 0 where a counter bridges it."""
+        if self.counter is not None:
+            return 0.0
+        at = self.time_ns[~np.isnan(self.state["power_w"])]
+        at = np.concatenate([[start_ns], at[(at > start_ns) & (at < end_ns)], [end_ns]])
+        gaps = np.diff(at)
+        return float(gaps[gaps > 2 * (self.period_ns or 0)].sum()) / 1e9
 
     @cached_property
     def counter(self) -> tuple[Floats, Floats] | None:

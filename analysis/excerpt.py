@@ -5,6 +5,7 @@ Reads only the parts of the table that lie in that time. A time that did not com
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.layout import NEVER
-from analysis.records import LOST
+from analysis.records import KINDS, is_success, kind_of
 from analysis.scan import Chunk
 from analysis.stats import percentile
-from analysis.store import is_success
 
 if TYPE_CHECKING:
     from analysis.tables import Stored
@@ -68,6 +68,12 @@ class Excerpt:
     def errors(self) -> int:
         return int(len(self) - self.ok.sum())
 
+    def burst(self) -> float:
+        """How many failures came in a row, in the mean."""
+        failed = ~self.ok
+        begins = failed & ~np.concatenate([[False], failed[:-1]])
+        return float(failed.sum() / max(1, begins.sum()))
+
     def statuses(self) -> dict[str, int]:
         """Of what was no success, the most frequent first."""
         names, counts = np.unique(self.status[~self.ok].astype(str), return_counts=True)
@@ -82,9 +88,10 @@ class Excerpt:
 
     def totals(self) -> dict[str, int]:
         """In the words of the run's own."""
-        known = {"timed_out": "timeout", "dropped": "dropped", "lost": LOST}
-        counts = {key: int((self.status == word).sum()) for key, word in known.items()}
-        return counts | {"ok": int(self.ok.sum()), "failed": self.errors - sum(counts.values())}
+        counts = Counter(map(kind_of, self.status[~self.ok].astype(str)))
+        # one that says 2xx and was not answered, or with an error, has failed
+        failed = counts["failed"] + counts["ok"]
+        return {kind: counts[kind] for kind in KINDS} | {"ok": int(self.ok.sum()), "failed": failed}
 
     def counted(self, closed: set[int]) -> tuple[int, int, int]:
         """(scheduled, without a row, in more than one): arrivals of a step are numbered as they are due, none skipped.

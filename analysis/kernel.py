@@ -23,16 +23,16 @@ def _array(kind: Any, dimensions: int = 1, readonly: bool = True) -> Any:
 _int, _long, _float, _flag = (_array(kind) for kind in (types.int32, types.int64, types.float64, types.boolean))
 _figures: Any = types.UniTuple  # untyped
 _ROWS = (_int, _int, _long, _long, _long, _int, _int, _int, _figures(_float, len(FIGURES)), _float)
-_MEANING = (_flag, _flag, _array(types.int32, 2), types.int64, _array(types.int64, 2), types.int64, _long)
+_MEANING = (_flag, _flag, _array(types.int32, 2), types.int64, _array(types.int64, 2), types.int64)
 _LINE = (types.int64, types.int64)
 _DEVICES = (_long, _long, _long, _long, _array(types.int64, 2), _array(types.float64, 2))
 _SUMS = tuple(
     _array(kind, dimensions, readonly=False)
     for kind, dimensions in [
-        (types.int64, 3), (types.int64, 2), (types.int64, 2), (types.int64, 2), (types.float64, 3), (types.float64, 3),
+        (types.int64, 3), (types.int64, 2), (types.int64, 2), (types.float64, 3), (types.float64, 3),
         (types.float64, 3), (types.int32, 2), (types.int32, 2),
         (types.float64, 2), (types.boolean, 2), (types.int64, 1), (types.int64, 2),
-        (types.int64, 1), (types.int64, 1), (types.int64, 1), (types.int64, 1),
+        (types.int64, 1), (types.int64, 1), (types.int64, 1), (types.int64, 1), (types.int64, 1),
     ]
 )  # fmt: skip
 
@@ -56,17 +56,17 @@ def gather(
     # what they mean: which status is a success and which error none; the group of a step and an endpoint (−1: none) and
     # each group's window: start, end, start of the first slice, length of a slice, slices before the window; its
     # rows of the time line: where they begin, the first slice, how many
-    good: Any, clean: Any, table: Any, lowest: int, grids: Any, window: int, limits_ns: Any,
+    good: Any, clean: Any, table: Any, lowest: int, grids: Any, window: int,
     # the run's time line
     zero_ns: int, line_ns: int,
     # devices: the track of each, where a track's samples are, where to start looking, its period and clock error
     track_of: Any, starts: Any, looking: Any, times: Any, reach: Any, state: Any,
-    # sums by group: statuses (whole, inside), counts, figures that are missing, over the limits, by slice, by latency,
+    # sums by group: statuses (whole, inside), counts, figures that are missing, by slice, by latency,
     # by rows of the batch, by time and latency, answered by time, states seen, devices used; joins
-    statuses: Any, counts: Any, missing: Any, over: Any, by_slice: Any, by_latency: Any, by_batch: Any,
+    statuses: Any, counts: Any, missing: Any, by_slice: Any, by_latency: Any, by_batch: Any,
     by_time: Any, answered_by_time: Any, seen: Any, used: Any, joins: Any,
     # where the kept figures of each group end, and these
-    kept: Any, packed: Any, service: Any, late: Any, late_outside: Any,
+    kept: Any, packed: Any, service: Any, late: Any, late_outside: Any, done_after: Any,
 ) -> None:  # fmt: skip
     g, of_step, of_endpoint = np.int32(-1), np.int32(-1), np.int32(-2)
     for i in range(step.shape[0]):  # room for each group
@@ -106,6 +106,11 @@ def gather(
             b = min(max(b, 0), BINS - 1)
             at_line = int((done_ns - zero_ns) * per_line)
             answered_by_time[g, min(max(at_line, 0), answered_by_time.shape[1] - 1)] += 1
+            if done_ns >= end:
+                done_after[kept[g, 4]] = done_ns
+                kept[g, 4] += 1
+            elif done_ns >= start:
+                counts[g, 4] += 1
         at_line = int((begun - zero_ns) * per_line) - grids[g, 6]
         by_time[grids[g, 5] + min(max(at_line, 0), grids[g, 7] - 1), b] += 1
 
@@ -147,8 +152,6 @@ def gather(
             if was_sent:
                 late[kept[g, 2]] = late_ns
                 kept[g, 2] += 1
-            for limit in range(limits_ns.shape[0]):
-                over[g, limit] += (not ok) or done_ns - begun > limits_ns[limit]
         if within and ok:
             by_latency[g, b, 0] += 1
             by_latency[g, b, 1] += latency_ms

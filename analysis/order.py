@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.judge import late_limit_ms
 from analysis.layout import FAILED, SLICE_BITS
 from analysis.passes import pieces, tally
-from analysis.records import LATE_MS, LATE_SHARE
+from analysis.records import LATE_MS
 from analysis.scan import Floats, Ints
-from analysis.sketch import Sketch, effective_size, interval, probabilities, ranks
+from analysis.sketch import Sketch, effective_size, interval, probabilities, ranks, to_ns
 from analysis.stats import rank
 from analysis.tally import Key, Tallies, Tally
 
@@ -63,36 +64,34 @@ class Order:
 def gather(run: Run) -> tuple[Tallies, dict[Key, Order]]:
     """The tallies of a run and the order of each; a step's values are let go of when it has no more rows."""
     percents = sorted({*PERCENTS, *(slo.percentile for slo in run.manifest.slos if slo.percentile)})
+    limits = [slo.latency_ms for slo in run.manifest.slos if slo.latency_ms]
     found: dict[Key, Order] = {}
 
     def closed(key: Key, whole: Tally) -> None:
         if whole.kept:
-            found[key] = _kept(whole, percents)
+            found[key] = _kept(whole, percents, limits)
             whole.let_go()
 
     tallies = tally(run, closed)
     if rest := [key for key in tallies.groups if key not in found]:
-        found |= _passed(run, tallies, rest, percents)
+        found |= _passed(run, tallies, rest, percents, limits)
     return tallies, found
-
-
-def late_limit_ms(service_ms: Mapping[float, float]) -> float:
-    """How late the generator may send before it distorts what it measures."""
-    return max(LATE_MS, LATE_SHARE * service_ms.get(50.0, 0.0))
 
 
 def _ms(ns: float) -> float:
     return math.inf if ns >= FAILED else ns / 1e6
 
 
-def _kept(tally: Tally, percents: Sequence[float]) -> Order:
+def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> Order:
     packed = _whole(tally.packed)
     packed.sort()
     latency = packed >> SLICE_BITS
     service, late = _whole(tally.service), _whole(tally.late)
     late_whole = np.concatenate([late, *tally.late_outside])
     places = np.unique(np.ceil(probabilities(max(1, tally.n)) * (tally.n - 1)).astype(np.int64))[: tally.n]
-    edges = _edges(latency[places])
+    # what is beyond an objective, or failed, can be counted exactly
+    exact = [latency[tally.ok - 1 : tally.ok], [round(limit * 1e6) for limit in limits]]
+    edges = np.unique(np.concatenate([_edges(latency[places]), *exact]).astype(np.int64))
     held = np.searchsorted(latency, edges, side="right")
     bins = np.repeat(np.arange(len(edges) + 1), np.diff(held, prepend=0, append=tally.n))
     sketch = Sketch.empty(edges / 1e6)
@@ -113,14 +112,14 @@ def _kept(tally: Tally, percents: Sequence[float]) -> Order:
         return found
 
     times = picked(service, (50.0, 99.0), len(service))
-    limit = late_limit_ms(times)
+    limit = late_limit_ms(limits, times.get(50.0, 0.0))
     n_eff = effective_size(sketch, 99)
     ends = ranks(tally.n, 99, n_eff)
     return Order(
         {percent: _ms(latency[rank(tally.n, percent)]) for percent in percents} if tally.n else {},
         {percent: _ms(latency[rank(tally.ok, percent)]) for percent in percents} if tally.ok else {},
         times,
-        picked(service, (99.0,), tally.n) if len(service) == tally.ok else {},
+        picked(service, percents, tally.n) if len(service) == tally.ok else {},
         picked(late, (99.0,), len(late)),
         picked(late_whole, LATE, len(late_whole)),
         int(np.count_nonzero(late > limit * 1e6)),
@@ -192,7 +191,9 @@ class Select:
         return int(values[order][np.searchsorted(held, wanted - before, side="right")])
 
 
-def _passed(run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float]) -> dict[Key, Order]:
+def _passed(
+    run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float], limits: Sequence[float]
+) -> dict[Key, Order]:
     names = ("latency", "service", "late", "late_whole")
     selects = {key: {name: Select() for name in names} for key in keys}
 
@@ -212,9 +213,10 @@ def _passed(run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[
         asked = {"latency": percents, "service": (50.0, 99.0), "late": (99.0,), "late_whole": LATE}
         for name, wanted in asked.items():
             places_of[key, name] = {percent: rank(mine[name].n, percent) for percent in wanted if mine[name].n}
-        places_of[key, "ok"] = {percent: rank(whole.ok, percent) for percent in percents if whole.ok}
+        places_of[key, "ok"] = {percent: rank(whole.ok, percent) for percent in (*percents, 100.0) if whole.ok}
         # where failures push it beyond the last success it is infinite
-        places_of[key, "service_all"] = {99.0: rank(whole.n, 99.0)} if mine["service"].n == whole.ok else {}
+        sent = percents if mine["service"].n == whole.ok else ()
+        places_of[key, "service_all"] = {percent: rank(whole.n, percent) for percent in sent}
         within = [place for place in places_of[key, "service_all"].values() if place < whole.ok]
         mine["service"].want([*places_of[key, "service"].values(), *within])
         for name in ("late", "late_whole"):
@@ -239,20 +241,22 @@ def _passed(run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[
             for name in (*names, "ok", "service_all")
         }
         exact = [value for value in found[key]["latency"].values() if math.isfinite(value)]
+        # what is beyond an objective, or failed, can be counted exactly
+        exact += [*map(to_ns, limits), *filter(None, [found[key]["ok"].pop(100.0, None)])]
         finite = edges[key][edges[key] < FAILED / 1e6]
         edges[key] = np.unique([*finite, *exact])
     sketches = {key: Sketch.empty(edges[key]) for key in keys}
-    limits = {key: late_limit_ms(found[key]["service"]) for key in keys}
+    late_limits = {key: late_limit_ms(limits, found[key]["service"].get(50.0, 0.0)) for key in keys}
     late = dict.fromkeys(keys, 0)
     for key, piece in pieces(run, keys):
         packed = _whole(piece.packed)
         latency = packed >> SLICE_BITS
         sketches[key].add(packed & ((1 << SLICE_BITS) - 1), np.where(latency < FAILED, latency / 1e6, math.inf))
-        late[key] += int(np.count_nonzero(_whole(piece.late) > limits[key] * 1e6))
+        late[key] += int(np.count_nonzero(_whole(piece.late) > late_limits[key] * 1e6))
     return {
         key: Order(
             found[key]["latency"], found[key]["ok"], found[key]["service"], found[key]["service_all"],
-            found[key]["late"], found[key]["late_whole"], late[key], limits[key], sketches[key],
+            found[key]["late"], found[key]["late_whole"], late[key], late_limits[key], sketches[key],
             effective_size(sketches[key], 99), interval(sketches[key], 99),
         )
         for key in keys

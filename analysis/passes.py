@@ -6,7 +6,6 @@ were given twice, rows of no step, requests that have a sample of their device.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ import numpy as np
 
 from analysis.devices import THROTTLED
 from analysis.layout import BINS, BY_BATCH, FIGURES, MOST_ROWS, NEVER, PARTS
-from analysis.records import REQUESTS
+from analysis.records import REQUESTS, is_success
 from analysis.scan import Chunk, Floats, Ints, scan
 from analysis.sketch import SLICES
-from analysis.store import is_success
 from analysis.tally import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
 from analysis.timeline import Timeline
 
@@ -47,6 +45,7 @@ def tally(run: Run, closed: Callable[[Key, Tally], None]) -> Tallies:
             setattr(whole, name, getattr(whole, name) + getattr(part.own, name))
         ends = [end for end in (whole.first_ns, part.own.first_ns) if end is not None]
         whole.first_ns = min(ends, default=None)
+        whole.carried += part.own.carried
         whole.last_ns = max((end for end in (whole.last_ns, part.own.last_ns) if end is not None), default=None)
         numbers.add(part.step, part.seq)
         for key, found in part.own.groups.items():
@@ -125,10 +124,9 @@ class _Plan:
         steps = run.manifest.scenario["steps"]
         self.planned = {int(step["index"]): str(step["endpoint"]) for step in steps}
         self.grids = {int(step["index"]): Grid.of(step, run.ended_ns) for step in steps}
+        self.windows = {name: self._windows(name) for name in set(self.planned.values())}
         self.line = Timeline.of(run)
         self.spans = {int(step["index"]): self.line.span(step) for step in steps}
-        limits = [slo.latency_ms for slo in run.manifest.slos if slo.percentile and slo.latency_ms]
-        self.limits = _fixed([math.floor(limit * 1e6) for limit in limits], np.int64)
         tracks = [track for track in run.tracks.values() if track.period_ns is not None]
         self.track = {track.device: number for number, track in enumerate(tracks)}
         self.times = _fixed(np.concatenate([np.zeros(0, np.int64), *(track.time_ns for track in tracks)]), np.int64)
@@ -136,6 +134,12 @@ class _Plan:
         self.reach = _fixed([(track.period_ns, track.error_ns or 0) for track in tracks], np.int64).reshape(-1, 2)
         states = [np.zeros((0, 2 * len(SEEN))), *map(_state, tracks)]
         self.state = _fixed(np.concatenate(states), np.float64)
+
+    def _windows(self, endpoint: str) -> tuple[Sequence[int], Ints, Ints]:
+        """Numbers, starts and ends of an endpoint's steps, in order."""
+        mine = sorted((self.grids[step].start_ns, step) for step, name in self.planned.items() if name == endpoint)
+        ends = np.array([self.grids[step].end_ns for _, step in mine])
+        return [step for _, step in mine], np.array([start for start, _ in mine]), ends
 
     def gather(self, chunk: Chunk) -> _Part:
         from analysis import kernel  # takes a third of a second: not for who only reads rows
@@ -164,16 +168,15 @@ class _Plan:
         grids = [self.grids[key[0]] for key in keys]
         groups, slices = len(keys), max((grid.before + SLICES + 1 for grid in grids), default=1)
         statuses = np.zeros((groups, 2, len(words) + 1), dtype=np.int64)
-        counts, missing = np.zeros((groups, 4), dtype=np.int64), np.zeros((groups, len(PARTS)), dtype=np.int64)
-        over = np.zeros((groups, len(self.limits)), dtype=np.int64)
+        counts, missing = np.zeros((groups, 5), dtype=np.int64), np.zeros((groups, len(PARTS)), dtype=np.int64)
         by_slice, by_latency = np.zeros((groups, slices, BY_SLICE)), np.zeros((groups, BINS, 1 + len(PARTS)))
         spans = [self.spans[key[0]] for key in keys]
         rows_of = np.cumsum([0, *(count for _, count in spans)]).tolist()
         by_batch, by_time = np.zeros((groups, MOST_ROWS + 1, BY_BATCH)), np.zeros((rows_of[-1], BINS + 1), np.int32)
         answered_by_time = np.zeros((groups, self.line.slices), np.int32)
         seen, used = np.zeros((groups, 2 * len(SEEN))), np.zeros((groups, len(devices) + 1), dtype=np.bool_)
-        joins, kept = np.zeros(2, dtype=np.int64), np.zeros((groups, 4), dtype=np.int64)
-        packed, service, late, outside = (np.empty(n, dtype=np.int64) for _ in range(4))
+        joins, kept = np.zeros(2, dtype=np.int64), np.zeros((groups, 5), dtype=np.int64)
+        *singles, done_after = (np.empty(n, dtype=np.int64) for _ in range(5))
         track_of = _fixed([*(self.track.get(name, -1) for name in devices), -1], np.int64)
         looking = [
             start + max(0, int(np.searchsorted(self.times[start:end], intended[0])) - 2)
@@ -191,11 +194,11 @@ class _Plan:
             *(_fixed(at, np.int64) for at in (intended, sent, done)),
             *(_fixed(codes, np.int32) for codes in (status, error, device)),
             figures, _number(chunk, "rows"),
-            good, clean, table, lowest, windows, SLICES, self.limits,
+            good, clean, table, lowest, windows, SLICES,
             self.line.zero_ns, self.line.slice_ns,
             track_of, self.starts, _fixed(looking, np.int64), self.times, self.reach, self.state,
-            statuses, counts, missing, over, by_slice, by_latency, by_batch, by_time, answered_by_time, seen, used,
-            joins, kept, packed, service, late, outside,
+            statuses, counts, missing, by_slice, by_latency, by_batch, by_time, answered_by_time, seen, used,
+            joins, kept, *singles, done_after,
         )  # fmt: skip
         own.joined, own.near_boundary = joins.tolist()
         for part_number, values in enumerate(figures, start=len(PARTS) - len(FIGURES)):
@@ -206,16 +209,27 @@ class _Plan:
         for g, (key, grid) in enumerate(zip(keys, grids, strict=True)):
             if rows[g]:
                 whole, inside = (Counter(dict(_words(each, words))) for each in statuses[g])
-                each = zip((packed, service, late, outside), kept[g].tolist(), strict=True)
-                held: Any = [[values[begins[g] : end]] if end > begins[g] else [] for values, end in each]
+                *ends, last = kept[g].tolist()
+                each = zip(singles, ends, strict=True)
+                held: Any = [[found[begins[g] : end]] if end > begins[g] else [] for found, end in each]
                 own.groups[key] = Tally(
                     grid, whole, inside, {name for name, was in zip(devices, used[g, 1:], strict=True) if was},
-                    counts[g], missing[g], over[g], by_slice[g, : grid.before + SLICES + 1], by_latency[g],
+                    counts[g], missing[g], by_slice[g, : grid.before + SLICES + 1], by_latency[g],
                     by_batch[g], by_time[rows_of[g] : rows_of[g + 1]], spans[g][0], answered_by_time[g], seen[g],
                     *held,
                 )  # fmt: skip
+                own.carried += self._carried(key[1], done_after[begins[g] : last])
         own.strangers = n - int(rows.sum())
         return part
+
+    def _carried(self, endpoint: str, done_ns: Ints) -> Counter[Key]:
+        """In whose windows answers came that were due in an earlier step."""
+        steps, starts, ends = self.windows.get(endpoint, ((), (), ()))
+        if not len(done_ns) or not len(steps):
+            return Counter()
+        at = np.searchsorted(starts, done_ns, side="right") - 1
+        counts = np.bincount(at[(at >= 0) & (done_ns < ends[at])], minlength=len(steps)).tolist()
+        return Counter({(step, endpoint): count for step, count in zip(steps, counts, strict=True) if count})
 
     def _table(self, steps: Sequence[int], names: Sequence[str]) -> tuple[Any, list[Key]]:
         """The number of each step's and endpoint's group (a row without endpoint is its step's), and the groups."""

@@ -1,11 +1,11 @@
 """One row per step and endpoint: `StepSummary`, the columns of `run.steps` and `steps.csv`.
 
-A step's window is [start + settle, end) by intended time; `offered_rps` is its arrivals ÷ its length,
-`achieved_rps` its successes ÷ its length, `goodput_rps` the successes within the latency of the objective
-with the highest percentile ÷ its length. `mean_ms` and the stages are means of successes. `late` counts
-arrivals sent more than `order.late_limit_ms` after their time: 1 ms, or 5 % of the window's P50 service time.
-`early_stop_n` is how many arrivals MLPerf's rule asks for: for the objective's percentile, given those over
-its latency where the sample meets it, else for P99 with none. What is unknown is None (NaN in frames), never 0.
+A step's window is [start + settle, end) by intended time; `offered_rps` is its arrivals ÷ its length, `achieved_rps`
+the successes that were answered in it ÷ its length, `goodput_rps` its arrivals that succeeded within the latency of
+the objective with the highest percentile ÷ its length. `mean_ms` and the stages are means of successes. `late` counts
+arrivals sent more than `order.late_limit_ms` after their time.
+`early_stop_n` is how many arrivals MLPerf's rule asks for: for the objective's percentile, given those over its
+latency where the sample meets it, else for P99 with none. What is unknown is None (NaN in frames), never 0.
 
 Owns the arithmetic; rows are gathered in `tally` and put in order in `order`, whether the step was steady is said by
 `steady`, and the rules (trusted? objective met?) are in `verdict`.
@@ -13,21 +13,27 @@ Owns the arithmetic; rows are gathered in `tally` and put in order in `order`, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis import stats, steady, verdict, words
-from analysis.devices import Track, over
+from analysis.devices import MOST_HOLE, Track, over
+from analysis.evidence import counts
+from analysis.excerpt import read
+from analysis.judge import SPARE, Count, Window, all_of, lateness, queue_filled, terms
+from analysis.judge import answers as judged
+from analysis.judge import doubts as doubts_of
 from analysis.order import Order
-from analysis.records import LEAST_FOR_P999, LOST
+from analysis.records import LEAST_FOR_P999, LOST, REQUESTS
 from analysis.sketch import least_for_upper
 from analysis.stats import Growth
 from analysis.tally import Key, Tally
 from analysis.timeline import Timeline
-from analysis.verdict import Sample
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,8 +127,11 @@ class MeasuredStep:
     order: Order
     growth: Growth
     overloaded: bool
-    met: tuple[bool | None, ...]
-    """The answer to each objective of the manifest."""
+    showed: Window
+    """What stands in the way of its figures; without counts."""
+    windows: tuple[Window, ...]
+    """The same for each objective, with its counts."""
+    """What the judge needs to know of it, for each objective of the manifest."""
 
     @property
     def start_ns(self) -> int:
@@ -165,6 +174,8 @@ class _Group:
     endpoint: str
     tally: Tally
     tracks: list[Track]
+    unsampled: str
+    """Why its energy is not known, where some of it was sampled."""
 
     @property
     def key(self) -> Key:
@@ -188,8 +199,6 @@ class _Log:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.slos = run.manifest.slos
-        self.bounds = [(s.percentile, s.latency_ms) for s in self.slos if s.percentile and s.latency_ms]
-        self.rising = verdict.is_rising(run)
         self.idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
         self.retired = {step for e in run.events if e["event"] == "retired" for step in e.get("steps") or ()}
         self.short = {step for e in run.events if e["event"] == "worker_lost" for step in e.get("steps") or ()}
@@ -202,24 +211,41 @@ class _Log:
                 continue
             planned = str(step["endpoint"])
             for endpoint in tallies or [planned]:
-                tally = tallies.get(endpoint) or Tally.empty(step, self.run.ended_ns, len(self.bounds), line)
-                found.append(_Group(step, endpoint, tally, self._tracks(endpoint, tally)))
+                tally = tallies.get(endpoint) or Tally.empty(step, self.run.ended_ns, line)
+                found.append(self._group(step, endpoint, tally))
         return found
 
-    def _tracks(self, endpoint: str, tally: Tally) -> list[Track]:
-        """The devices that the answers name, else the one that the manifest names for the endpoint."""
-        named = tally.devices
-        if not named:
-            entries = self.run.manifest.endpoints
-            named = {str(e.get("device")) for e in entries if f"{e.get('model')}/{e.get('variant')}" == endpoint}
-        return [track for name, track in self.run.tracks.items() if name in named]
+    def _burst(self, group: _Group) -> float:
+        """How many failures came in a row, in the mean."""
+        span = group.tally.grid.start_ns, group.tally.grid.end_ns
+        rows = self.run._reading(REQUESTS, partial(read, endpoint=group.endpoint, steps=[group.step], span=span))
+        return rows.burst()
+
+    def _group(self, step: Mapping[str, Any], endpoint: str, tally: Tally) -> _Group:
+        """With the devices that the answers name, else the one that the manifest names for the endpoint."""
+        entries = self.run.manifest.endpoints
+        named = tally.devices or {
+            str(e.get("device")) for e in entries if f"{e.get('model')}/{e.get('variant')}" == endpoint
+        }
+        tracks = [track for name, track in self.run.tracks.items() if name in named]
+        silent = sorted(named - {track.device for track in tracks})
+        why = ""
+        if tracks and silent:
+            why = f"{' and '.join(silent)} answered, too, and has no samples: the energy of this step is not known"
+        for track in tracks:
+            hole_s = track.hole_s(tally.grid.start_ns, tally.grid.end_ns)
+            if hole_s > MOST_HOLE * tally.grid.seconds:
+                seconds = words.significant(hole_s, 2)
+                why = f"{track.device} has no samples for {seconds} s of this step: its energy is not known"
+        return _Group(step, endpoint, tally, tracks, why)
 
     def measure(self, group: _Group, groups: Sequence[_Group]) -> MeasuredStep:
         step, tally, rate = group.step, group.tally, float(group.step["rate"])
         order = self.run.orders.get(group.key) or Order.empty()
         closed, twin = int(step.get("concurrency") or 0), bool(step.get("twin"))
         begin, block = int(step["start_ns"]), int(step.get("block") or 0)
-        start, end, seconds = tally.grid.start_ns, tally.grid.end_ns, tally.grid.seconds
+        grid = tally.grid
+        start, end, seconds = grid.start_ns, grid.end_ns, grid.seconds
         remarks = []
         if end < int(step["end_ns"]):
             into = (end - begin) / 1e9
@@ -227,67 +253,71 @@ class _Log:
         if not tally.n:
             remarks.append("no arrivals were recorded in its window")
             row = StepSummary(step["index"], group.endpoint, block, reasons=tuple(remarks))
-            still, unknown = Growth(False, 0.0, 1.0), (None,) * len(self.slos)
-            return MeasuredStep(row, rate, closed, twin, tally, order, still, False, unknown)
+            nothing = tuple(Window(counts=tuple(Count(0, 0) for _ in terms(slo))) for slo in self.slos)
+            flat = Growth(False, 0.0, 1.0)
+            return MeasuredStep(row, rate, closed, twin, tally, order, flat, False, Window(()), nothing)
 
         n, successes, dropped = tally.n, tally.ok, tally.inside["dropped"]
+        done = tally.done + self.run.tallies.carried[group.key]
         rate = rate or n / seconds
-        in_flight = tally.in_flight()[tally.grid.before :]
-        growth = stats.queue_growth(in_flight, seconds, n)
+        growth = stats.queue_growth(tally.in_flight()[grid.before :], tally.arrived[grid.before :], seconds)
         given_up = (tally.inside["timeout"] + dropped) / n
-        overloaded = verdict.is_overloaded(growth, given_up)
-        unsent = 0.0 if overloaded else dropped / n
-        late_ms = order.late_ms.get(99.0)
-        doubts = verdict.doubts(late_ms or 0.0, order.late, order.late_limit_ms, unsent, cpu_pct(self.run, step))
+        overloaded = growth.rising or queue_filled(given_up, tally.early_ms(), tally.mean("latency_ms") or math.inf)
+        late_ms = order.late_ms.get(99.0) or 0.0
+        would_do = n / seconds * (order.ok_ms.get(99.0) or 0.0) / 1e3 * SPARE
+        doubts = doubts_of(0 if overloaded else dropped, n, would_do, cpu_pct(self.run, step))
         doubts += verdict.beyond(self.run.manifest.extra.get("self_check"), n / seconds, bool(closed))
         if step["index"] in self.short:
             doubts.append("a load process was lost, and its share of the arrivals with it")
-        sample = Sample(
-            n, n - successes, order.latency_ms, dict(zip(self.bounds, tally.over.tolist(), strict=True)), overloaded
-        )
-        answers = [verdict.meets(slo, sample, successes / seconds, rate, at_rate=not self.rising) for slo in self.slos]
-        interval = None if overloaded else order.p99_interval_ms
-        needed = max((sample.needed(*bound) for bound in self.bounds), default=stats.early_stop_n(99))
+        late = lateness(late_ms, order.late, order.late_limit_ms)
         device: dict[str, Any] = asdict(over(group.tracks, start, end, self.idle))
-        joules, net_joules = device.pop("joules"), device.pop("net_joules")
-        by = device.pop("throttled_by")
+        joules, net_joules, by = (device.pop(name) for name in ("joules", "net_joules", "throttled_by"))
         state = steady.steadiness(tally, growth)
+        overload = _overload(growth, given_up) if overloaded else ""
+        unsteady = "" if overloaded else state.sentence(tally) or ""
+        if unsteady:
+            why = steady.causes(self.run, group.endpoint, (begin, end), by is not None, bool(doubts or late))
+            unsteady = f"not steady: {unsteady}{why}"
+        showed = Window((), overload, late, tuple(doubts), None if overloaded else state.flatters, unsteady)
+        windows = tuple(
+            replace(showed, counts=counts(slo, order.sketch, seconds, partial(self._burst, group))) for slo in self.slos
+        )
+        answers = [answer for slo, window in zip(self.slos, windows, strict=True) for answer in judged(slo, [window])]
+        interval = None if overloaded else order.p99_interval_ms
+        limits = [(slo.percentile, slo.latency_ms) for slo in self.slos if slo.percentile and slo.latency_ms]
+        beyond = {limit: int(order.sketch.beyond(limit[1]).sum()) for limit in limits}
+        needed = max((_needed(limit[0], n, beyond[limit]) for limit in limits), default=stats.early_stop_n(99))
 
         if closed:
             remarks.append("closed loop: the endpoint set the rate, and latency counts from when a request was sent")
         if overloaded:
-            grew, limits = f"the queue grew by {growth.per_s:.3g} requests/s", "were dropped or ran into the time limit"
-            how = grew if growth.rising else f"{given_up:.1%} of the arrivals {limits}"
-            remarks.append(f"overloaded: {how}, so no P99 describes this step")
+            remarks.append(f"overloaded: {overload}, so no P99 describes this step")
         if lost := tally.inside[LOST]:
             remarks.append(f"{lost} arrivals were lost before their answer came, and count as failed")
-        remarks += dict.fromkeys(sentence for _, against in answers for sentence in against)
-        if not self.bounds and n < needed:
+        remarks += dict.fromkeys(answer.sentence for answer in answers if answer.kept is not True)
+        if not limits and n < needed:
             remarks.append(f"{n} arrivals are too few for P99; MLPerf's rule asks for {needed}")
         elif not overloaded and (few := _too_few(order, n, seconds)):
             remarks.append(few)
+        if group.unsampled:
+            joules = net_joules = device["power_w"] = None
+            remarks.append(group.unsampled)
         if joules is not None and (others := group.beside(groups)):
             joules, net_joules, remark = _part_of(joules, net_joules, group, others)
             remarks.append(remark)
         if by:
             remarks.append(f"its device's clocks were held down: {by} of the time")
-        if not overloaded and (unsteady := state.sentence(tally)):
-            why = steady.causes(self.run, group.endpoint, (begin, end), by is not None, bool(doubts))
-            # first where it is why an objective has no answer
-            remarks.insert(0 if state.flatters is not None else len(remarks), f"not steady: {unsteady}{why}")
+        if unsteady:
+            remarks.append(unsteady)
 
-        met = tuple(
-            answer if overloaded or slo.latency_ms is None else state.holds(answer)
-            for slo, (answer, _) in zip(self.slos, answers, strict=True)
-        )
         # of the objective with the highest percentile: the others' limits are lower
-        goodput = (n - sample.over[max(self.bounds)]) / seconds if self.bounds else None
+        goodput = (n - beyond[max(limits)]) / seconds if limits else None
         row = StepSummary(
             index=step["index"],
             endpoint=group.endpoint,
             block=block,
             offered_rps=n / seconds,
-            achieved_rps=successes / seconds,
+            achieved_rps=done / seconds,
             goodput_rps=goodput,
             n=n,
             ok=successes,
@@ -304,16 +334,16 @@ class _Log:
             p99_high_ms=interval[1] if interval else None,
             ok_p99_ms=order.ok_ms.get(99.0),
             service_p99_ms=order.service_all_ms.get(99.0),
-            late_p99_ms=late_ms,
+            late_p99_ms=order.late_ms.get(99.0),
             n_eff=order.n_eff,
             early_stop_n=needed,
             batch_rows_mean=tally.mean("batch_rows"),
             joules=joules,
-            joules_per_request=joules / successes if joules is not None and successes else None,
-            net_joules_per_request=net_joules / successes if net_joules is not None and successes else None,
-            slo=verdict.all_of(met) if met else None,
-            trusted=not doubts,
-            reasons=(*doubts, *remarks),
+            joules_per_request=joules / done if joules is not None and done else None,
+            net_joules_per_request=net_joules / done if net_joules is not None and done else None,
+            slo=all_of(answer.kept for answer in answers) if answers else None,
+            trusted=not (doubts or late),
+            reasons=(*filter(None, [late]), *doubts, *remarks),
             settled_s=state.settled_s,
             steady=False if overloaded else state.steady,
             drift_pct=None if overloaded else state.drift_pct,
@@ -324,7 +354,18 @@ class _Log:
             seen_throttled_pct=tally.saw("throttled_pct"),
             **device | {f"{stage}_mean_ms": tally.mean(f"{stage}_ms") for stage in STAGES},
         )
-        return MeasuredStep(row, rate, closed, twin, tally, order, growth, overloaded, met)
+        return MeasuredStep(row, rate, closed, twin, tally, order, growth, overloaded, showed, windows)
+
+
+def _overload(growth: Growth, given_up: float) -> str:
+    if growth.rising:
+        return f"the queue grew by {growth.per_s:.3g} requests/s"
+    return f"{given_up:.1%} of the arrivals were dropped or ran into the time limit once the queue had grown so far"
+
+
+def _needed(percent: float, n: int, beyond: int) -> int:
+    """MLPerf's rule for an objective: given those beyond it where the sample keeps it, else none."""
+    return stats.early_stop_n(percent, beyond if beyond <= n * (1 - percent / 100) else 0)
 
 
 def cpu_pct(run: Run, step: Mapping[str, Any]) -> float | None:
@@ -345,6 +386,9 @@ def _part_of(
 ) -> tuple[float | None, float | None, str]:
     """Energy of a device that served several endpoints at once, by the time for which it computed for each."""
     names = ", ".join(other.endpoint for other in others)
+    own_devices = {track.device for track in group.tracks}
+    if any({track.device for track in other.tracks} != own_devices for other in others):
+        return None, None, f"it shares only some of its devices with {names}, so its energy cannot be told apart"
     window = group.tally.grid.start_ns, group.tally.grid.end_ns
     spent = [each.tally.computed_ms(*window) for each in (group, *others)]
     own, all_of_them = spent[0], sum(spent)

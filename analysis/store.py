@@ -24,12 +24,14 @@ import pyarrow.compute as pc
 from analysis.compact import compact
 from analysis.records import (
     DEVICES,
-    LOST,
+    KINDS,
     REQUESTS,
     RESERVE,
     Manifest,
     RunError,
     append_event,
+    is_success,
+    kind_of,
     part_path,
     read_events,
     sealed_path,
@@ -277,10 +279,6 @@ def _succeeded(frame: pd.DataFrame) -> Any:
     return (clean & frame["status"].isin(good) & frame["done_ns"].notna()).to_numpy(dtype=bool)
 
 
-def is_success(status: str) -> bool:
-    return re.fullmatch(r"2\d\d", status) is not None
-
-
 # ---- runs that did not end by themselves
 
 
@@ -303,12 +301,10 @@ def _close_killed(manifest: Manifest, events: Sequence[Mapping[str, Any]], table
         manifest.extra.pop(key, None)
     manifest.finished_ns = _last_ns(tables, [event["time_ns"] for event in events if "time_ns" in event]) or 0
     stored = tables[REQUESTS]
-    totals = {"ok": 0, "failed": 0, "timed_out": 0, "dropped": 0, "lost": _missing(events, REQUESTS, stored)}
+    totals = dict.fromkeys(KINDS, 0) | {"lost": _missing(events, REQUESTS, stored)}
     for part in stored.parts:
         for pair in pc.value_counts(stored.read(part, ["status"])["status"].cast(pa.string())).to_pylist():
-            word = pair["values"] or ""
-            kind = "ok" if is_success(word) else "failed"
-            totals[{"timeout": "timed_out", "dropped": "dropped", LOST: "lost"}.get(word, kind)] += pair["counts"]
+            totals[kind_of(pair["values"] or "")] += pair["counts"]
     for kind, count in _retired(events, stored).items():
         totals[kind] += count
     manifest.totals = {"scheduled": sum(totals.values())} | totals

@@ -8,6 +8,7 @@ Owns what is known of a step; what the figures mean is said in `steps`, `ledger`
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")
 MOST_KEPT = 20_000_000
 """Latencies of one step that are kept in memory; those of more are found by further passes."""
 
+FIRST = 20
+"""Successes that tell how long an answer took before anything waited."""
 BY_SLICE = 8
 """Sums of each slice: arrivals, successes, their latency, sent (count, when), done (count, when), time computed."""
 
@@ -75,8 +78,6 @@ class Tally:
     counts: Ints
     missing: Ints
     """Successes of the window without each of `PARTS`."""
-    over: Ints
-    """Arrivals of the window over the latency of each objective."""
     by_slice: Floats
     by_latency: Floats
     by_batch: Floats
@@ -99,14 +100,14 @@ class Tally:
     """These four hold every row."""
 
     @classmethod
-    def empty(cls, step: Mapping[str, Any], stop_ns: int | None, limits: int, line: Timeline) -> Tally:
+    def empty(cls, step: Mapping[str, Any], stop_ns: int | None, line: Timeline) -> Tally:
         """Of a step that had no arrivals."""
         grid = Grid.of(step, stop_ns)
-        counts, missing, over = (np.zeros(size, dtype=np.int64) for size in (4, len(PARTS), limits))
+        counts, missing = (np.zeros(size, dtype=np.int64) for size in (5, len(PARTS)))
         by_slice, by_latency = np.zeros((grid.before + SLICES + 1, BY_SLICE)), np.zeros((BINS, 1 + len(PARTS)))
         first, slices = line.span(step)
         return cls(
-            grid, Counter(), Counter(), set(), counts, missing, over, by_slice, by_latency,
+            grid, Counter(), Counter(), set(), counts, missing, by_slice, by_latency,
             np.zeros((MOST_ROWS + 1, BY_BATCH)), np.zeros((slices, BINS + 1), dtype=np.int32), first,
             np.zeros(line.slices, dtype=np.int32), np.zeros(2 * len(SEEN)), [], [], [], [],
         )  # fmt: skip
@@ -116,7 +117,7 @@ class Tally:
         self.inside += other.inside
         self.devices |= other.devices
         for name in (
-            "counts", "missing", "over", "by_slice", "by_latency", "by_batch", "by_time", "answered_by_time", "seen",
+            "counts", "missing", "by_slice", "by_latency", "by_batch", "by_time", "answered_by_time", "seen",
         ):  # fmt: skip
             mine = getattr(self, name)
             mine += getattr(other, name)
@@ -152,6 +153,11 @@ class Tally:
         """Successes of the window."""
         return int(self.counts[3])
 
+    @property
+    def done(self) -> int:
+        """Successes of the whole step that were answered in the window."""
+        return int(self.counts[4])
+
     def known(self, part: str) -> int:
         """Successes of the window that have this part."""
         return self.ok - int(self.missing[PARTS.index(part)])
@@ -165,6 +171,12 @@ class Tally:
         """Of each request's own device at its time: the mean over the requests of the window."""
         total, count = self.seen[SEEN.index(figure)], self.seen[len(SEEN) + SEEN.index(figure)]
         return float(total / count) if count else None
+
+    def early_ms(self) -> float:
+        """Mean latency of the first successes of the step, settle time included."""
+        first = 1 + int(np.searchsorted(np.cumsum(self.answered), min(FIRST, self.answered.sum())))
+        count = self.answered[:first].sum()
+        return float(self.by_slice[:first, 2].sum() / count) if count else math.inf
 
     @property
     def arrived(self) -> Floats:
@@ -215,6 +227,8 @@ class Tallies:
     """Requests that name the device that ran them."""
     joined: int = 0
     """Of these, requests that have a sample within one period."""
+    carried: Counter[Key] = field(default_factory=Counter)
+    """Successes of other steps that were answered in the window of one."""
     near_boundary: int = 0
     """Of these, requests so near to the next sample's realm that the clock error could have mistaken it."""
 

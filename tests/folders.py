@@ -76,6 +76,12 @@ class Load:
     block: int = 0
 
 
+def answered(rows: pd.DataFrame, start_s: float, end_s: float) -> int:
+    """Successes that came in a window since the run's start, whenever they were due."""
+    done_s = (rows["done_ns"][rows["status"] == "200"].astype("int64") - START_NS) / 1e9
+    return int(((done_s >= start_s) & (done_s < end_s)).sum())
+
+
 @dataclass(frozen=True)
 class Waveform:
     """A device: 200 W ± 80 W over 10 s, 90 % busy, its temperature the seconds since the start of the run."""

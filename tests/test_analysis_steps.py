@@ -1,11 +1,25 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from folders import START_NS, Floats, Load, Waveform, Written, constant, lognormal, make_run, queue, rewrite
+from folders import (
+    GPU,
+    START_NS,
+    Floats,
+    Load,
+    Waveform,
+    Written,
+    answered,
+    constant,
+    lognormal,
+    make_run,
+    queue,
+    rewrite,
+)  # fmt: skip
 
 import analysis
 from analysis.records import append_event
@@ -49,7 +63,7 @@ def test_every_figure_of_a_step_equals_the_truth(tmp_path: Path) -> None:
     assert row["errors"] == (~ok).sum()
     assert row["dropped"] == (rows["status"] == "dropped").sum() > 0
     assert row["offered_rps"] == len(rows) / 25
-    assert row["achieved_rps"] == ok.sum() / 25
+    assert row["achieved_rps"] == answered(written.requests, 5, 30) / 25
     assert row["goodput_rps"] == (latency <= 30).sum() / 25
     for name, percent in (("p50_ms", 50), ("p90_ms", 90), ("p95_ms", 95), ("p99_ms", 99)):
         assert row[name] == np.quantile(latency, percent / 100, method="higher")
@@ -107,7 +121,7 @@ def test_energy_of_a_step_is_the_integral_and_net_of_idle(tmp_path: Path) -> Non
     row = _only(written)
     joules = float(np.diff(wave.energy_j(np.array([2.5, 20.0])))[0])
     assert row["joules"] == pytest.approx(joules, abs=0.1)
-    assert row["joules_per_request"] == pytest.approx(joules / row["ok"], rel=1e-3)
+    assert row["joules_per_request"] == pytest.approx(joules / answered(written.requests, 2.5, 20), rel=1e-3)
     # the window's edge lies in the first sample under load, hence the tolerance
     assert row["net_joules_per_request"] == pytest.approx((joules - 17.5 * 40) / row["ok"], rel=0.03)
     assert row["power_w"] == pytest.approx(joules / 17.5, rel=0.01)
@@ -173,21 +187,33 @@ def test_a_generator_that_falls_behind_is_not_the_endpoints_overload(tmp_path: P
     assert "the load generator was late" in step.summary.reasons[0]
 
 
+def _filled(rng: np.random.Generator, at_s: np.ndarray) -> np.ndarray:
+    """A queue that grows until it is as long as it may be."""
+    return 10 + np.minimum(at_s / 3, 1) * 80
+
+
 def test_drops_of_a_growing_queue_are_the_endpoints_others_the_clients(tmp_path: Path) -> None:
     sporadic = make_run(tmp_path / "a", [Load("m/a", 100, constant(10), seconds=30, dropped=0.002)], seed=2)
     row = _only(sporadic)
     assert 1 < row["dropped"] < 15
     assert not row["trusted"]
     assert "were dropped although" in row["reasons"][0]
-    capped = _only(make_run(tmp_path / "b", [Load("m/a", 100, constant(90), seconds=30, dropped=0.4)]))
+    capped = _only(make_run(tmp_path / "b", [Load("m/a", 100, _filled, seconds=30, dropped=0.4)]))
     assert capped["trusted"]
     assert "of the arrivals were dropped or ran into the time limit" in capped["reasons"][0]
+    # an endpoint that takes as long from the beginning: more may be under way at once
+    small = _only(make_run(tmp_path / "c", [Load("m/a", 100, constant(90), seconds=30, dropped=0.4)]))
+    assert not small["trusted"]
+    assert small["reasons"][0].endswith("were dropped although the queue did not grow: raise max_in_flight to 14")
 
 
 def test_time_limits_that_cap_a_queue_say_overload(tmp_path: Path) -> None:
-    run = analysis.load(make_run(tmp_path / "run", [Load("m/a", 50, constant(100), timed_out=0.5)]).folder)
+    load = Load("m/a", 50, _filled, seconds=30, timed_out=0.5)
+    run = analysis.load(make_run(tmp_path / "run", [load]).folder)
     assert run.measured[0].overloaded
     assert "time limit" in run.measured[0].summary.reasons[0]
+    steady = analysis.load(make_run(tmp_path / "steady", [replace(load, latency=constant(90))]).folder)
+    assert not steady.measured[0].overloaded
 
 
 def test_a_busy_load_process_marks_its_own_step_only(tmp_path: Path) -> None:
@@ -249,7 +275,7 @@ def test_all_failed_is_infinite_and_zero_but_not_unknown(tmp_path: Path) -> None
 
 def test_a_foreign_server_leaves_stages_and_devices_empty(tmp_path: Path) -> None:
     row = _only(make_run(tmp_path / "run", [Load("triton/onnx", 60, constant(20))], foreign=True))
-    assert (row["n"], row["p99_ms"], row["achieved_rps"], row["trusted"]) == (600, 20, 60, True)
+    assert (row["n"], row["p99_ms"], row["achieved_rps"], row["trusted"]) == (600, 20, 59.9, True)
     unknown = [name for name in COLUMNS if name.endswith("_mean_ms")] + [
         "batch_rows_mean",
         "util_pct",
@@ -272,8 +298,8 @@ def test_the_sample_size_asked_for_is_mlperfs(tmp_path: Path) -> None:
     slow = lambda rng, at_s: np.where(np.arange(len(at_s)) % 200 == 0, 90.0, 10.0)  # noqa: E731
     five = _only(make_run(tmp_path / "five", [Load("m/a", 100, slow)], slo=["p99<50ms"]))
     assert five["early_stop_n"] == 1307  # 5 of 1000 are over
-    assert five["slo"] is True
-    assert any("1307 arrivals would be needed to be sure" in reason for reason in five["reasons"])
+    assert five["slo"] is None  # 5 of 1307 would do
+    assert any("0.50 % of 1,000 arrivals took longer than 50 ms" in reason for reason in five["reasons"])
 
 
 def test_rows_in_any_order_give_the_same_steps(tmp_path: Path) -> None:
@@ -301,5 +327,60 @@ def test_a_step_whose_rows_were_deleted_on_purpose_has_no_row(tmp_path: Path) ->
 
 def test_what_takes_just_the_time_of_the_objective_is_in_time(tmp_path: Path) -> None:
     row = _only(make_run(tmp_path / "run", [Load("m/a", 200, constant(20))], slo=["p99<20ms"]))
-    assert row["goodput_rps"] == row["achieved_rps"] == 200
+    assert row["goodput_rps"] == row["offered_rps"] == 200
     assert row["slo"] is True
+
+
+SECOND = GPU.replace("1", "2")
+
+
+def test_energy_is_not_told_from_some_of_the_devices_that_answered(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 100)], devices=[Waveform()])
+    assert _only(written)["joules_per_request"] > 0
+    rows = written.requests
+    rows.loc[rows.index % 2 == 1, "device"] = SECOND
+    rewrite(written.folder, rows)
+    row = _only(written)
+    assert math.isnan(row["joules"])
+    assert math.isnan(row["joules_per_request"])
+    assert math.isnan(row["power_w"])
+    assert f"{SECOND} answered, too, and has no samples: the energy of this step is not known" in row["reasons"]
+
+
+@pytest.mark.parametrize("counter", [True, False])
+def test_a_hole_in_the_samples_is_bridged_by_a_counter_or_leaves_no_energy(tmp_path: Path, counter: bool) -> None:
+    load = Load("m/a", 100, seconds=30)
+    written = make_run(tmp_path / "run", [load], devices=[Waveform(counter=counter)])
+    truth = _only(written)["joules"]
+    samples = written.devices
+    into_s = (samples["time_ns"] - START_NS) / 1e9
+    rewrite(written.folder, samples[(into_s < 1) | (into_s > 29)], "devices")
+    row = _only(written)
+    if counter:
+        assert row["joules"] == pytest.approx(truth, rel=0.01)
+    else:
+        assert math.isnan(row["joules"])
+        assert f"{GPU} has no samples for 28 s of this step: its energy is not known" in row["reasons"]
+
+
+def test_devices_that_are_shared_in_part_have_no_energy_of_one_variant(tmp_path: Path) -> None:
+    loads = [Load("m/a", 100, at_s=0.0), Load("m/b", 100, at_s=0.0, device=SECOND)]
+    written = make_run(tmp_path / "run", loads, mode="mixed", devices=[Waveform(), Waveform(device=SECOND)])
+    rows = written.requests
+    rows.loc[(rows["step"] == 0) & (rows["seq"] % 2 == 1), "device"] = SECOND
+    rewrite(written.folder, rows)
+    steps = analysis.load(written.folder).steps
+    assert steps["joules"].isna().all()
+    assert all("shares only some of its devices" in " ".join(reasons) for reasons in steps["reasons"])
+
+
+def test_what_an_overloaded_step_achieves_is_what_the_server_answered_in_it(tmp_path: Path) -> None:
+    """140 of 100 that it can do, then a spike's return to 50: the backlog is answered there."""
+    loads = [Load("m/a", 140, queue(10), seconds=20), Load("m/a", 50, constant(10), seconds=20)]
+    written = make_run(tmp_path / "run", loads, poisson=True, devices=[Waveform()])
+    over, after = analysis.load(written.folder).steps.to_dict("records")
+    assert over["achieved_rps"] == pytest.approx(answered(written.requests, 0, 20) / 20)
+    assert over["achieved_rps"] == pytest.approx(100, rel=0.02)
+    assert after["achieved_rps"] == pytest.approx(answered(written.requests, 20, 40) / 20)
+    assert after["achieved_rps"] > 80
+    assert over["joules_per_request"] == pytest.approx(over["joules"] / answered(written.requests, 0, 20))
