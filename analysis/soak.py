@@ -19,7 +19,7 @@ from analysis import struck, verdict, words
 from analysis.findings import Finding, Looked, look, short
 from analysis.footprint import Process, processes
 from analysis.series import MEMORY, QUANTITIES, Series
-from analysis.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
+from analysis.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict
 
 if TYPE_CHECKING:
     from analysis.store import Run
@@ -153,7 +153,7 @@ def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
     answers = {judged.verdict, found.verdict}
     if verdict.flaws(run):
         answers = {INCONCLUSIVE}
-    answer = next(one for one in (FAIL, INCONCLUSIVE, PASS) if one in answers)
+    answer = next(one for one in (FAIL, INCONCLUSIVE, PASS, MEASURED) if one in answers)
     return Verdict(answer, tuple(dict.fromkeys((*found.reasons, *judged.reasons))))
 
 

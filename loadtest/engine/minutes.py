@@ -6,13 +6,16 @@ is told when the last of them has been answered or given up. Percentiles are tho
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from loadtest.engine.client import OK
+from analysis.records import Slo, is_success
+from loadtest.engine.counted import Counted
 from loadtest.engine.histogram import Histogram
 
 LENGTH_NS = 60_000_000_000
@@ -28,6 +31,7 @@ class Minute:
     statuses: Counter[str] = field(default_factory=Counter)
     latency: Histogram = field(default_factory=Histogram)
     replicas: set[str] = field(default_factory=set)
+    counted: Counted = field(default_factory=lambda: Counted(()))
 
     @property
     def n(self) -> int:
@@ -35,7 +39,7 @@ class Minute:
 
     @property
     def ok(self) -> int:
-        return self.statuses[OK]
+        return sum(count for status, count in self.statuses.items() if is_success(status))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -48,13 +52,19 @@ class Minute:
             "p50_ms": self.latency.quantile(0.5),
             "p99_ms": self.latency.quantile(0.99),
             "replicas": len(self.replicas),
+            # of each limit of the objectives (null: failure), so that they can be judged when rows have been deleted
+            "counts": [
+                {"limit_ms": limit if math.isfinite(limit) else None, "beyond": found.beyond, "worth": found.worth}
+                for limit, found in self.counted.counts()
+            ],
         }
 
 
 class Minutes:
     """`begin` a chapter, `see` its rows, `over` gives the minutes that nothing can be added to."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, slos: Sequence[Slo] = ()) -> None:
+        self._slos = slos
         self._after_ns = int(timeout_s * 1e9) + GRACE_NS
         self._start_ns, self._end_ns = 0, 0
         self._open: dict[tuple[int, str], Minute] = {}
@@ -75,12 +85,16 @@ class Minutes:
                 minute = self._minute(number, endpoint)
                 minute.statuses.update(statuses[mine])
                 minute.replicas.update(name for name in replicas[mine] if name)
-                good = mine & (statuses == OK)
-                minute.latency.add((done[good] - intended[good]) / 1e6, int(mine.sum() - good.sum()))
+                good = mine & np.isin(statuses, [*filter(is_success, minute.statuses)])
+                latency_ms = (done - intended) / 1e6
+                minute.latency.add(latency_ms[good], int(mine.sum() - good.sum()))
+                due_s = (intended - minute.start_ns) / 1e9
+                minute.counted.add(due_s[mine], np.where(good, latency_ms, np.inf)[mine])
 
     def _minute(self, number: int, endpoint: str) -> Minute:
         start_ns = self._start_ns + number * LENGTH_NS
-        fresh = Minute(endpoint, start_ns, min(start_ns + LENGTH_NS, self._end_ns))
+        end_ns = min(start_ns + LENGTH_NS, self._end_ns)
+        fresh = Minute(endpoint, start_ns, end_ns, counted=Counted(self._slos))
         return self._open.setdefault((number, endpoint), fresh)
 
     def over(self, now_ns: int | None = None) -> list[Minute]:

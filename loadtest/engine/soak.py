@@ -47,7 +47,7 @@ class Soak:
         self._conductor_too = conductor_too
         """It is a process of its own, beside the load processes."""
         self._stop = scenario.stop
-        self._minutes = Minutes(scenario.timeout_s)
+        self._minutes = Minutes(scenario.timeout_s, scenario.slos)
         self._steps: list[dict[str, Any]] = folder.manifest.scenario["steps"]
         self._entries = folder.manifest.endpoints
         self._names = [f"{entry['model']}/{entry['variant']}" for entry in self._entries]
@@ -107,7 +107,7 @@ class Soak:
     def finished(self, live: Live) -> None:
         """One step of a chapter."""
         if not self._spared(live.start_ns, self._now()):
-            self._judge(self._stop.chapter(live.step.endpoint, live.latency, self._scenario.slos))
+            self._judge(self._stop.chapter(live.step.endpoint, live.answers()))
 
     def over(self) -> None:
         """Every arrival of the chapter has its row, and its steps are in the manifest."""

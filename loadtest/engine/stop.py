@@ -1,7 +1,7 @@
 """When a soak ends early: `errors>5%,slo,replica`, and the memory of a process of the harness. Pure.
 
 errors>5%   of a minute's arrivals failed, at any endpoint
-slo         an endpoint missed the objective's latency at its percentile in three chapters in a row
+slo         an endpoint missed an objective in three chapters in a row
 replica     fewer replicas answered than once did, for three minutes in a row
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from analysis.records import Slo
+from analysis.judge import Answer, judged
+from analysis.records import Threshold
 
 if TYPE_CHECKING:
-    from loadtest.engine.histogram import Histogram
     from loadtest.engine.minutes import Minute
 
 IN_A_ROW = 3
@@ -46,9 +46,9 @@ class Stop:
         """
         found = cls(most_memory_mb=most_memory_mb)
         for term in filter(None, (term.strip() for term in re.split("[,;]", text))):
-            share = re.fullmatch(r"errors\s*>\s*(\d+(?:\.\d+)?)\s*%", term)
-            if share:
-                found.most_errors = float(share[1]) / 100
+            known = Threshold.parse(term)
+            if known and (known.figure, known.below, known.unit) == ("errors", False, "%") and known.value >= 0:
+                found.most_errors = known.value / 100
             elif term in ("slo", "replica"):
                 setattr(found, term, True)
             else:
@@ -58,7 +58,7 @@ class Stop:
     def minute(self, minute: Minute) -> str | None:
         name, n = minute.endpoint, minute.n
         share = (n - minute.ok) / max(1, n)
-        if self.most_errors is not None and n >= LEAST_N and share > self.most_errors:
+        if self.most_errors is not None and n and judged(share, n, self.most_errors) is False:
             return f"{share:.1%} of the arrivals at {name} failed within a minute, more than {self.most_errors:.1%}"
         if not self.replica:
             return None
@@ -72,21 +72,12 @@ class Stop:
             return f"only {answered} of {most} replicas of {name} have answered for {IN_A_ROW} minutes"
         return None
 
-    def chapter(self, endpoint: str, latency: Histogram, slos: Sequence[Slo]) -> str | None:
-        if not self.slo:
+    def chapter(self, endpoint: str, answers: Sequence[Answer]) -> str | None:
+        missed = [answer for answer in answers if answer.kept is False]
+        self._missed[endpoint] = self._missed[endpoint] + 1 if missed else 0
+        if not self.slo or self._missed[endpoint] < IN_A_ROW:
             return None
-        for slo in slos:
-            if slo.percentile is not None and slo.latency_ms is not None:
-                found = latency.quantile(slo.percentile / 100)
-                if found is None or found > slo.latency_ms:
-                    break
-        else:
-            self._missed[endpoint] = 0
-            return None
-        self._missed[endpoint] += 1
-        if self._missed[endpoint] < IN_A_ROW:
-            return None
-        return f"{endpoint} missed the objective's latency in {IN_A_ROW} chapters in a row"
+        return f"{endpoint} missed the objective in {IN_A_ROW} chapters in a row: {missed[0].sentence}"
 
     def memory(self, role: str, rss_bytes: int) -> str | None:
         if self.most_memory_mb and rss_bytes > self.most_memory_mb * 1e6:
