@@ -72,7 +72,7 @@ def test_two_short_probes_then_three_near_the_knee():
 def test_rates_rise_no_faster_than_a_model_can_be_believed():
     rates = [rate for rate, _ in run(search(told(1000.0, before=5)), lambda rate, _: cliff(rate, 1000.0))[1]]
     assert rates[:5] == [50 * RISE**power for power in range(5)]
-    assert max(rates) == pytest.approx(1050)
+    assert max(rates) == pytest.approx(1045)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_without_a_model_that_fits_the_ordinary_search_goes_on(ask, why):
 def test_an_answer_that_the_probes_contradict_is_not_believed():
     """The guide says 200/s, and the endpoint drowns above 157."""
     knee, _, _ = run(search(told(200.0)), lambda rate, _: cliff(rate, 157.0))
-    assert "the objective was missed at 190/s, where the model said otherwise" in knee.guide
+    assert "the objective was missed at 191/s, where the model said otherwise" in knee.guide
     assert knee.low_rps <= 157 <= knee.high_rps
 
 

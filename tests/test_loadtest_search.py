@@ -1,5 +1,7 @@
 """The knee search against simulated queues whose limit is known: no sockets, no clock."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from often import counts
@@ -49,8 +51,10 @@ def test_the_limit_of_a_queue_lies_in_the_interval_as_often_as_is_claimed(seeds)
     assert len(resolved) >= 0.95 * seeds
     assert all(knee.high_rps / knee.low_rps - 1 <= 0.1 for knee in resolved)
     held = sum(knee.low_rps <= M_D_1_LIMIT <= knee.high_rps for knee in resolved)
-    # 0.98 is claimed; below 0.92 of 190 it would be wrong beyond chance and the line that is asked to hold
-    assert held >= 0.92 * len(resolved), f"{held} of {len(resolved)}, {CONFIDENCE} claimed"
+    # 19 of 20 are claimed; of ten, two more may miss by chance
+    assert held >= CONFIDENCE * len(resolved) - (2 if seeds == 10 else 4), f"{held} of {len(resolved)}"
+    ends = [(knee, rates) for knee, _, rates in found if knee.reason is None]
+    assert all({knee.low_rps, knee.high_rps} <= set(rates) for knee, rates in ends)
 
 
 def test_a_start_above_the_limit_falls_first():
@@ -118,7 +122,7 @@ def test_probes_are_long_enough_for_their_percentile_and_the_budget_is_kept():
     search.see(cliff(150.0, 120.0))
     assert search.probe(100.0)[1] == 30
     assert search.probe(171.0) is None
-    assert search.knee.low_rps == pytest.approx(100, rel=0.05)
+    assert 100 <= search.knee.low_rps <= search.knee.high_rps <= 150
     assert search.knee.reason == "the budget of 200 s is spent"
 
 
@@ -134,7 +138,7 @@ def test_probes_that_contradict_each_other_are_said():
         if said[-1] != "resolved":
             assert search.knee.high_rps / search.knee.low_rps > 1.1
     # by chance the probes at both ends may agree with the others
-    assert sum(reason.startswith("unstable") for reason in said) > 20
+    assert sum(reason.startswith("unstable") for reason in said) > 12
 
 
 @pytest.mark.parametrize(("target", "needed"), [(0.1, 44), (0.01, 459), (0.001, 4603)])
@@ -142,9 +146,27 @@ def test_least_arrivals_are_mlperf_s(target, needed):
     assert Objective(1.0, target).least_n == needed
 
 
-def test_an_objective_that_is_kept_at_the_upper_end_contradicts_the_interval():
+@pytest.mark.parametrize(
+    ("rate", "missed", "wanted"), [(126, 0, None), (126, 900, False), (138, 900, None), (138, 0, True)]
+)
+def test_a_miss_below_the_interval_contradicts_it_and_so_does_an_objective_kept_above_it(rate, missed, wanted):
     search = Search(OBJECTIVE, 10.0, np.inf, 30.0, 3.0, 3600.0)
+    assert search._against(Outcome(rate, 2000, missed), 126.0, 138.0) is wanted
+    assert search._against(Outcome(rate, 20, missed // 100), 126.0, 138.0) is (False if wanted is False else None)
+
+
+def test_errors_at_every_rate_leave_no_knee_and_open_ones_are_named():
+    search = Search(OBJECTIVE, 100.0, np.inf, 30.0, 3.0, 36_000.0)
     while (wanted := search.probe()) is not None:
-        search.see(cliff(wanted[0], 130.0 if search._ends is None else np.inf))  # at the ends it takes any rate
-    assert search.knee.reason.startswith("unstable: the objective was kept at")
-    assert search.knee.low_rps < 130 < search.knee.high_rps
+        search.see(Outcome(wanted[0], 2000, 0, overloaded=True, vetoes=(("errors<0.1%", False),)))
+    assert search.knee.low_rps is None
+    assert "missed even at" in search.knee.reason
+
+    def found(kept):
+        search = Search(OBJECTIVE, 50.0, np.inf, 30.0, 3.0, 3600.0)
+        while (wanted := search.probe()) is not None:
+            search.see(replace(cliff(wanted[0], 130.0), vetoes=(("errors<0.1%", kept),)))
+        return search.knee
+
+    assert (found(None).reason, found(None).open) == (None, "errors<0.1%")
+    assert found(True).open is None

@@ -21,7 +21,7 @@ from gevent import subprocess
 
 RISE = 2.0
 """Rates rise by so much at most, as a model says little of loads far above those it was fitted to."""
-NEAR = (1.0, 0.95, 1.05)
+NEAR = (1.0, 0.955, 1.045)
 """Shares of the model's knee that are probed, in turn."""
 PROBES = 7
 """Near the knee, before it is given up."""

@@ -8,24 +8,38 @@ figures from the rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.records import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT
-from loadtest.engine.client import OK
+from analysis.judge import (
+    SPARE,
+    Answer,
+    Term,
+    Window,
+    answers,
+    doubts,
+    judged,
+    late_limit_ms,
+    lateness,
+    queue_filled,
+    terms,
+)
+from analysis.records import Slo, is_success
+from analysis.sketch import SLICES, inflation, worth
+from loadtest.engine.counted import Counted
 from loadtest.engine.histogram import Histogram
 from loadtest.engine.plan import LoadStep
 from loadtest.engine.search import Objective, Outcome
 
 SEGMENTS = 10
-RISING = 27
-"""Mann-Kendall's S of ten segments that has less than one chance in a hundred without a trend (35: one in 4000)."""
 SURELY_RISING = 35
-BATCHES = 20
-GIVEN_UP = 0.05
+"""Mann-Kendall's S of ten segments that has one chance in 4000 without a trend."""
 DROPPED = "dropped"
+FIRST = 20
+"""Answers that tell how long one took before anything waited."""
 SETTLED_S = 1.0
 """What was answered so long ago has its row here, from whichever process."""
 LEAST_S = 4.0
@@ -60,7 +74,13 @@ class Live:
     """
 
     def __init__(
-        self, step: LoadStep, start_ns: int, schedule_s: Floats, origin_ns: int | None = None, keep: bool = False
+        self,
+        step: LoadStep,
+        start_ns: int,
+        schedule_s: Floats,
+        origin_ns: int | None = None,
+        keep: bool = False,
+        slos: Sequence[Slo] = (),
     ) -> None:
         self.step = step
         self.start_ns = start_ns
@@ -72,6 +92,9 @@ class Live:
         """How long it took, once every arrival is answered."""
         self._origin_ns = start_ns if origin_ns is None else origin_ns
         self._schedule_s = schedule_s
+        self._slos = slos
+        self._counted = Counted(slos)
+        """Without the settle time."""
         self._statuses: Counter[str] = Counter()
         self._workers: Counter[int] = Counter()
         self._seconds: dict[int, Second] = {}
@@ -89,7 +112,7 @@ class Live:
         self._statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
         for found in batch.column("worker").value_counts().to_pylist():
             self._workers[found["values"]] += found["counts"]
-        ok = codes == (names.index(OK) if OK in names else -1)
+        ok = np.isin(codes, [code for code, name in enumerate(names) if is_success(name)])
         dropped = codes == (names.index(DROPPED) if DROPPED in names else -1)
         intended, sent, done = (_float(batch, f"{name}_ns") for name in ("intended", "sent", "done"))
         late_ms, latency_ms = (sent - intended) / 1e6, (done - intended) / 1e6
@@ -106,6 +129,8 @@ class Live:
             place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
+        due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
+        self._counted.add(due_s[due_s >= 0], np.where(ok, latency_ms, np.inf)[due_s >= 0])
         if self._keep:
             self._late_ms.append(late_ms[~np.isnan(late_ms)])
             self._latency_ms.append(np.where(ok, latency_ms, np.inf))
@@ -114,10 +139,24 @@ class Live:
 
     # ---- for people
 
+    def answers(self) -> list[Answer]:
+        """What the judge says of it so far, to each term of each objective."""
+        if not self._counted:
+            return []
+        late = lateness(self.lateness.quantile(0.99) or 0.0, self.late, self.late_limit_ms)
+        return [
+            answer
+            for slo in self._slos
+            for answer in answers(
+                slo, [Window(tuple(self._counted.count(term.limit_ms) for term in terms(slo)), late=late)]
+            )
+        ]
+
     @property
     def late_limit_ms(self) -> float:
         """From where on lateness is held against the load generator; as the report, of what is known by now."""
-        return max(LATE_MS, LATE_SHARE * (self.latency.quantile(0.5) or 0.0))
+        limits = [slo.latency_ms for slo in self._slos if slo.latency_ms]
+        return late_limit_ms(limits, self.latency.quantile(0.5) or 0.0)
 
     @property
     def n(self) -> int:
@@ -125,7 +164,7 @@ class Live:
 
     @property
     def answered(self) -> int:
-        return self._statuses[OK]
+        return self.latency.finite
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -203,38 +242,59 @@ class Live:
         waiting_ms = 1e3 * in_flight[-1] / max(1e-9, self.step.rate)
         return _trend(in_flight) >= SURELY_RISING and waiting_ms > 2 * limit_ms
 
-    def outcome(self, objective: Objective, seconds: float, cpu_pct: float, cut: bool) -> Outcome:
+    def outcome(
+        self, objective: Objective, seconds: float, cpu_pct: float, cut: bool, vetoes: Sequence[Term] = ()
+    ) -> Outcome:
         """What the arrivals behind the settle time showed."""
         latency, intended, late = (
             np.concatenate(parts or [np.empty(0)]) for parts in (self._latency_ms, self._intended_s, self._late_ms)
         )
-        order = np.argsort(intended, kind="stable")
-        missed = latency[order][intended[order] >= self.step.settle_s] > objective.latency_ms
-        n, gone = len(missed), sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout"))
-        in_flight = self._in_flight(self.step.settle_s, seconds)
-        growing = _trend(in_flight) >= RISING and in_flight[-1] - in_flight[0] > max(1.0, 0.005 * n)
-        overloaded = cut or growing or gone > GIVEN_UP * max(1, len(latency))
+        settle_s = self.step.settle_s
+        counted = (intended >= settle_s) & (intended < seconds)
+        missed = latency[counted] > objective.latency_ms
+        slices = ((intended[counted] - settle_s) / max(1e-9, seconds - settle_s) * SLICES).astype(np.int64)
+
+        def by_slice(weights: Any = None) -> Floats:
+            return np.bincount(slices, weights, minlength=SLICES).astype(np.float64)
+
+        arrivals, beyond, kept = by_slice(), by_slice(missed), []
+        for term in vetoes:
+            over = by_slice(~(latency[counted] <= term.limit_ms) | np.isinf(latency[counted]))
+            kept.append(judged(over.sum() / max(1, len(missed)), worth(arrivals, over), term.allowed))
+        overloaded = cut or False in kept or self._filled(latency[np.argsort(intended, kind="stable")])
         return Outcome(
             rate=self.step.rate,
-            n=n,
+            n=len(missed),
             missed=int(missed.sum()),
-            dependence=_dependence(missed),
+            inflation=inflation(arrivals, beyond),
             overloaded=overloaded,
-            hindered=self._hindered(late, latency, n, 0 if overloaded else self._statuses.get(DROPPED, 0), cpu_pct),
+            vetoes=tuple((term.text, known) for term, known in zip(vetoes, kept, strict=True)),
+            hindered=None if overloaded else self._hindered(late, latency, missed, objective, cpu_pct),
             seconds=seconds,
         )
 
-    def _hindered(self, late: Floats, latency: Floats, n: int, dropped: int, cpu_pct: float) -> str | None:
+    def _filled(self, latency: Floats) -> bool:
+        """Of all arrivals, in the order in which they were due."""
+        answered = latency[np.isfinite(latency)]
+        if not len(answered):
+            return False
+        gone = sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout")) / len(latency)
+        return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
+
+    def _hindered(
+        self, late: Floats, latency: Floats, missed: npt.NDArray[np.bool_], objective: Objective, cpu_pct: float
+    ) -> str | None:
+        n = len(missed)
         if not n:
             return "no arrival was recorded"
-        answered = latency[np.isfinite(latency)]
-        limit_ms = max(LATE_MS, LATE_SHARE * float(np.median(answered)) if len(answered) else 0.0)
+        limit_ms, dropped = self.late_limit_ms, self._statuses.get(DROPPED, 0)
         late_ms = float(np.quantile(late, 0.99, method="higher")) if len(late) else 0.0
-        if late_ms > limit_ms:
-            return f"the load generator was late (P99 {late_ms:.3g} ms)"
-        if dropped > MOST_UNSENT * n:
-            return "arrivals were dropped although the queue did not grow: raise max_in_flight"
-        return f"a load process was busy for {cpu_pct:.0f} % of the time" if cpu_pct > MOST_CPU_PCT else None
+        answered = latency[np.isfinite(latency)]
+        would_do = SPARE * self.step.rate * float(np.quantile(answered, 0.99)) / 1e3 if len(answered) else 0.0
+        found = doubts(dropped, n, would_do, cpu_pct)
+        if missed.sum() > objective.target * n:  # it is in the latencies, so it makes no rate look good
+            found.insert(0, lateness(late_ms, int((late > limit_ms).sum()), limit_ms))
+        return next(filter(None, found), None)
 
     def _in_flight(self, start_s: float, end_s: float) -> Floats:
         """Mean number of unanswered requests in each tenth of the time; what has no row yet is under way."""
@@ -248,15 +308,6 @@ def _trend(values: Floats) -> int:
     """Mann-Kendall's S: how many pairs rise, less those that fall."""
     rise = np.sign(values[None, :] - values[:, None])
     return int(np.triu(rise, 1).sum())
-
-
-def _dependence(missed: npt.NDArray[np.bool_]) -> float:
-    """Variance of the share of misses by batch means, over what it were if arrivals missed independently."""
-    share = missed.mean() if len(missed) else 0.0
-    if not 0 < share < 1 or len(missed) < 2 * BATCHES:
-        return 1.0
-    means = np.array([batch.mean() for batch in np.array_split(missed, BATCHES)])
-    return float(means.var(ddof=1) / BATCHES * len(missed) / (share * (1 - share)))
 
 
 def _float(batch: Any, name: str) -> Floats:

@@ -1,18 +1,23 @@
 """The knee: the highest rate at which an objective holds, found by asking where it is least known. Pure, no clock.
 
-An objective is a share: at most `target` of the arrivals may fail or take longer than its latency. Rates rise (or fall)
-geometrically until that share is crossed. From there every probe moves a posterior over two unknowns, the rate at which
-the share is just `target` and how steeply it grows: log-odds of the share are a straight line in the logarithm of the
-rate, which holds for queues near their knee, and a cliff is a steep line. The next probe goes into the middle of the
-rate's posterior or to its upper end (where misses are many, a probe tells more), in turn: at first that bisects, later
-it repeats where the answer is near. A probe counts for as many independent arrivals as batch means show it to be worth.
-An overloaded probe says only that the share is large there, since it depends on how long one looks.
+The objective's latency, and its goodput, are a share: at most `target` of the arrivals may fail or take longer.
+Rates rise (or fall) geometrically until that share is crossed. From there every probe moves a posterior over two
+unknowns, the rate at which the share is just `target` and how steeply it grows: log-odds of the share are a
+straight line in the logarithm of the rate, which holds for queues near their knee, and a cliff is a steep line. The
+next probe goes into the middle of the rate's posterior or to its upper end (where misses are many, a probe tells
+more), in turn: at first that bisects, later it repeats where the answer is near. A probe counts for as many
+independent arrivals as all probes near the knee together show that they are worth. One that was cut, as its queue
+grew, says only that the share is large there.
 
-The search ends when the interval is narrow enough, or unresolved with the reason: the budget, the load generator,
-probes that contradict each other, an objective that no rate keeps, or that every rate keeps.
+The interval that is given ends at probed rates, none of which speaks against it; the posterior's own lies inside.
+The search ends when that is narrow enough, or unresolved with the reason: the budget, the load generator, probes
+that contradict each other, an objective that no rate keeps, or that every rate keeps.
 
-With a guide (`guided`) a model of the endpoint says where to probe and when to stop; once it gives up, all of the above
-goes on from what was seen.
+Errors, and the terms of other objectives, are a veto: a rate that misses one is above the knee. They make no probe
+longer; what they leave open is said beside the answer.
+
+With a guide (`guided`) a model of the endpoint says where to probe and when to stop; once it gives up, all of the
+above goes on from what was seen.
 """
 
 from __future__ import annotations
@@ -24,6 +29,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from analysis.judge import SURE, judged
+from analysis.sketch import dependence
+
 if TYPE_CHECKING:
     from loadtest.engine.guided import Guide
 
@@ -31,22 +39,34 @@ Floats = npt.NDArray[np.float64]
 
 RISE = 1.5
 WIDTH = 0.098
-"""Of the interval: upper end ÷ lower end − 1."""
-CONFIDENCE = 0.99
-RATES, SLOPES = 600, np.geomspace(3, 3000, 40)
+"""Of the interval, at most: upper end ÷ lower end − 1."""
+NARROW = 0.09
+"""Of the posterior's inner part, from which on the ends are tried."""
+INSIDE = 0.7
+"""How much of the posterior that part is: with the ends that far outside of it, intervals hold more than stated."""
+LEAST_REACH = 1.04
+"""The ends lie at least by this factor from the middle: the line is not quite straight, and less wins nothing."""
+BESIDE = 1.0025
+"""An end is probed by this factor outside of what it has to hold."""
+CONFIDENCE = 0.95
+"""That is stated; how many of simulated searches hold the knee: tests/bench/knees.py."""
+RATES, SLOPES = 400, np.geomspace(3, 3000, 40)
 NEAR = 1.4
 """The straight line is asked to hold within this factor of the knee."""
 MANY = 0.2
 """Above this share a probe says no more than that it is large."""
+USUAL = 3.0
+"""By how much arrivals depend on each other while too few have missed to tell."""
 ENOUGH = 10
-"""Misses from which a probe's own batch means tell how much its arrivals depend on each other."""
-NONE_BY_CHANCE = 6.0
-"""Misses to be expected of which there is none once in four hundred times."""
-LEAST_PROBES = 3
+LEAST_PROBES = 4
 FALLS = 8
 TRIES = 3
 RISE_SHARE = 1 / 3
 """Length of a probe of the rise, as a share of a later one's."""
+SETTLES = 4.0
+"""A probe takes so many settle times at least."""
+CONTRADICTS = 0.9987
+"""How sure a probe must be that speaks against what all the others say: three standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +83,7 @@ class Objective:
         >>> Objective(50, 0.01).least_n
         459
         """
-        return math.ceil(math.log(0.01) / math.log(1 - self.target))
+        return math.ceil(math.log(1 - SURE) / math.log(1 - self.target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +93,12 @@ class Outcome:
     rate: float
     n: int
     missed: int
-    dependence: float = 1.0
-    """Variance of the share of misses over that of independent arrivals, by batch means."""
+    inflation: float = 1.0
+    """Variance of the number of misses over that of independent arrivals."""
     overloaded: bool = False
+    """It was cut, as its queue grew; or a rate that misses a term which is not searched for."""
+    vetoes: tuple[tuple[str, bool | None], ...] = ()
+    """Terms that are not searched for, and whether the probe alone keeps them."""
     hindered: str | None = None
     """Why it says more about the load generator than about the endpoint."""
     seconds: float = 0.0
@@ -91,6 +114,8 @@ class Knee:
     reason: str | None
     guide: str | None = None
     """How it was come by, where a guide was asked for."""
+    open: str | None = None
+    """Terms of the objectives that no probe near it is known to keep."""
 
 
 class Search:
@@ -117,21 +142,27 @@ class Search:
         self._hindered = 0
         self._next: float | None = first_rps
         self._lowest_bad, self._highest_good = math.inf, 0.0
-        self._ends: list[tuple[float, float]] | None = None
-        """The interval that is being confirmed, once for each end still to be tried."""
         self._knee: Knee | None = None
 
     @property
     def knee(self) -> Knee:
         found = self._knee or self._unresolved("it was stopped")
-        return replace(found, guide=self._guide.sentence) if self._guide else found
+        return replace(found, guide=self._guide.sentence if self._guide else None, open=self._open(found))
+
+    def _open(self, found: Knee) -> str | None:
+        """Terms that no probe keeps which is as high as the knee, or nearly."""
+        least = (found.low_rps or 0.0) / NEAR
+        known = {text: False for seen in self._seen for text, _ in seen.vetoes}
+        known |= {text: True for seen in self._seen if seen.rate >= least for text, kept in seen.vetoes if kept}
+        return ", ".join(text for text, kept in known.items() if not kept) or None
 
     def probe(self, spent_s: float = 0.0) -> tuple[float, float] | None:
         if self._next is None:
             return None
         whole = self._bracketed if self._whole is None else self._whole
         least_s = self._settle_s + self.objective.least_n / self._next
-        seconds = max(self._probe_s * (1.0 if whole else RISE_SHARE), least_s)
+        usual_s = max(self._probe_s, SETTLES * self._settle_s) if whole else RISE_SHARE * self._probe_s
+        seconds = max(usual_s, least_s)
         if spent_s + seconds > self._budget_s:
             needs = f", a probe at {self._next:.4g}/s takes {seconds:.0f} s" if seconds == least_s else ""
             self._end(f"the budget of {self._budget_s:g} s is spent{needs}")
@@ -146,8 +177,6 @@ class Search:
             return
         self._hindered = 0
         self._seen.append(outcome)
-        if self._ends and not self._confirm(outcome):
-            return
         good = self._good(outcome)
         if good is True:
             self._highest_good = max(self._highest_good, outcome.rate)
@@ -179,7 +208,7 @@ class Search:
                 self._guide.contradicted(seen.rate, kept)
                 self._whole = None
                 return False
-        self._end(None, advice.interval)
+        self._close(*advice.interval)
         return True
 
     # ---- the rise
@@ -193,7 +222,7 @@ class Search:
         if outcome.overloaded:
             return False
         share, target = outcome.missed / outcome.n, self.objective.target
-        reach = 2 * math.sqrt(outcome.dependence * target * (1 - target) / outcome.n)
+        reach = 2 * math.sqrt(self._dependence(self._seen) * target * (1 - target) / outcome.n)
         return True if share <= max(target - reach, target / 4) else False if share > target + reach else None
 
     def _rise(self, rate: float) -> None:
@@ -212,19 +241,16 @@ class Search:
 
     def _narrow(self) -> None:
         rates, weights = self._posterior()
-        low, median, high = _quantiles(rates, weights, ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2))
-        near = [seen for seen in self._seen if median / NEAR <= seen.rate <= median * NEAR]
-        # the probes that confirm it make the interval narrower, too
-        if high / low - 1 <= (1.2 * WIDTH if self._ends is None else WIDTH) and len(near) >= LEAST_PROBES:
-            if self._ends is None:
-                self._ends = [(low, high), (low, high)]
-            if self._ends:  # what was found is tried once more at both ends
-                self._next = self._ends[0][len(self._ends) - 1]
-                return
-            self._end(None, (low, high))
+        low, median, high = _quantiles(rates, weights, ((1 - INSIDE) / 2, 0.5, (1 + INSIDE) / 2))
+        near = self._near(median)
+        if high / low - 1 <= NARROW and len(near) >= LEAST_PROBES:
+            self._close(low, high)
             return
-        below, above = _quantiles(rates, weights, (0.4, 0.95))
+        below, above = _quantiles(rates, weights, (0.3, 0.9))
         self._next = below if sum(seen.rate > median for seen in near) > len(near) / 2 else above
+
+    def _near(self, rate: float) -> list[Outcome]:
+        return [seen for seen in self._seen if rate / NEAR <= seen.rate <= rate * NEAR]
 
     def _posterior(self) -> tuple[Floats, Floats]:
         """Weights of rates at which the share is just the target, whatever the slope.
@@ -233,32 +259,38 @@ class Search:
         """
         lowest, highest = min(seen.rate for seen in self._seen), max(seen.rate for seen in self._seen)
         rates = np.geomspace(lowest, highest, RATES)
-        usual = self._dependence()
-        weights = self._weights(rates, self._seen, usual)
+        weights = self._weights(rates, self._seen)
         (median,) = _quantiles(rates, weights, (0.5,))
-        near = [seen for seen in self._seen if median / NEAR <= seen.rate <= median * NEAR]
-        if len(near) < LEAST_PROBES:
+        near = self._near(median)
+        if len(near) < LEAST_PROBES - 1:
             return rates, weights
         rates = np.geomspace(max(lowest, median / NEAR), min(highest, median * NEAR), RATES)
-        return rates, self._weights(rates, near, usual)
+        return rates, self._weights(rates, near)
 
-    def _dependence(self) -> float:
-        """Of all probes alike: by chance it comes out small together with the misses, which would weigh those most."""
-        known = [max(1.0, s.dependence) for s in self._seen if s.missed >= ENOUGH and not s.overloaded]
-        return float(np.mean(known[-8:])) if known else 3.0
+    def _dependence(self, seen: list[Outcome]) -> float:
+        """Of these probes alike: by chance one comes out small together with its misses, and would weigh most."""
+        telling = [one for one in seen if one.missed and not self._large(one)]
+        independent = [one.missed * (1 - one.missed / one.n) for one in telling]
+        if sum(independent) < ENOUGH:
+            return USUAL
+        found = sum(one.inflation * each for one, each in zip(telling, independent, strict=True)) / sum(independent)
+        return dependence(found, sum(one.missed for one in telling), len(telling))
 
-    def _weights(self, rates: Floats, seen: list[Outcome], usual: float) -> Floats:
-        target = self.objective.target
+    @staticmethod
+    def _large(outcome: Outcome) -> bool:
+        return outcome.overloaded or outcome.missed > MANY * outcome.n
+
+    def _weights(self, rates: Floats, seen: list[Outcome]) -> Floats:
+        target, usual = self.objective.target, self._dependence(seen)
         at, slopes = np.log(rates)[:, None], SLOPES[None, :]
         log_likelihood = np.zeros((RATES, len(SLOPES)))
         for outcome in seen:
             odds = math.log(target / (1 - target)) + slopes * (math.log(outcome.rate) - at)
-            share = outcome.missed / outcome.n
-            if outcome.overloaded or share > MANY:
+            if self._large(outcome):
                 # a large share, and nothing about how large
                 log_likelihood -= np.logaddexp(0, -4 * (odds - math.log(MANY / 2)))
                 continue
-            worth = outcome.n / usual
+            worth, share = outcome.n / usual, outcome.missed / outcome.n
             log_likelihood += worth * (share * -np.logaddexp(0, -odds) + (1 - share) * -np.logaddexp(0, odds))
         weights = np.exp(log_likelihood - log_likelihood.max()).sum(axis=1)
         return np.asarray(weights / weights.sum(), dtype=np.float64)
@@ -269,31 +301,40 @@ class Search:
         self._next = None
         self._knee = Knee(*interval, reason) if interval else self._unresolved(reason or "")
 
-    def _confirm(self, outcome: Outcome) -> bool:
-        """Whether a probe at an end of the interval leaves it standing: a miss at its lower end does not, by more
-        than chance, nor does an objective that is kept at its upper end."""
-        assert self._ends
-        low, high = self._ends.pop()
-        kept = self._against(outcome, low, high)
-        if kept is None:
-            return True
-        why = f"unstable: the objective {'was kept' if kept else 'was missed'} at {outcome.rate:.4g}/s"
-        interval = (low if kept else low / RISE, high * RISE if kept else high)
-        self._end(f"{why}, where earlier probes said otherwise", interval)
-        return False
+    def _close(self, low: float, high: float) -> None:
+        """Ends with the probed rates just outside of an interval, or has one probed that is missing."""
+        middle = math.sqrt(low * high)
+        low, high = min(low, middle / LEAST_REACH), max(high, middle * LEAST_REACH)
+        lows = [seen.rate for seen in self._seen if high / (1 + WIDTH) <= seen.rate <= low]
+        highs = [seen.rate for seen in self._seen if high <= seen.rate <= low * (1 + WIDTH)]
+        if not lows or not highs or min(highs) / max(lows) - 1 > WIDTH:
+            self._whole = True
+            self._next = low / BESIDE if not lows or (highs and high - max(lows) > min(highs) - low) else high * BESIDE
+            return
+        low, high = max(lows), min(highs)
+        for seen in self._seen:
+            if (kept := self._against(seen, low, high)) is not None:
+                why = f"unstable: the objective {'was kept' if kept else 'was missed'} at {seen.rate:.4g}/s"
+                interval = (low if kept else low / RISE, high * RISE if kept else high)
+                self._end(f"{why}, where other probes said otherwise", interval)
+                return
+        self._end(None, (low, high))
 
     def _against(self, outcome: Outcome, low: float, high: float) -> bool | None:
         """What a probe says against the interval, by more than chance: True for an objective that was kept above it,
         False for one that was missed below it, None where it leaves it standing."""
-        share, worth, target = outcome.missed / outcome.n, outcome.n / self._dependence(), self.objective.target
-        reach = 3 * math.sqrt(target * (1 - target) / worth)
-        good = share < target - reach or (not outcome.missed and worth * target > NONE_BY_CHANCE)
-        bad = outcome.overloaded or share > target + reach
-        return True if good and outcome.rate >= high else False if bad and outcome.rate <= low else None
+        kept = False
+        if not outcome.overloaded:
+            worth = outcome.n / self._dependence(self._seen)
+            said = judged(outcome.missed / outcome.n, worth, self.objective.target, CONTRADICTS)
+            if said is None:
+                return None
+            kept = said
+        return True if kept and outcome.rate >= high else False if not kept and outcome.rate <= low else None
 
     def _unresolved(self, reason: str) -> Knee:
         if self._bracketed:
-            low, high = _quantiles(*self._posterior(), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+            low, high = _quantiles(*self._posterior(), ((1 - INSIDE) / 2, (1 + INSIDE) / 2))
             return Knee(low, high, reason)
         low_rps = self._highest_good or None
         return Knee(low_rps, self._lowest_bad if math.isfinite(self._lowest_bad) else None, reason)

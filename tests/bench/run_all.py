@@ -78,6 +78,7 @@ BENCHES = {
     "intervals": Bench("--seeds 20", 170, "--seeds 5 --systems M/M/1,exponential", 8),
     "killed": Bench("--kills 12", 155, "--kills 1", 13),
     "knee": Bench("--step-seconds 20", 400, None, why="a search takes minutes"),
+    "knees": Bench("--seeds 2", 45, None, why="a share takes many searches"),
     "loadgen": Bench("", 145, "--seconds 2 --rounds 2", 14),
     "orders": Bench("", 70, "--workers 2 --blocks 1", 10),
     "pages": Bench("--rounds 3", 200, "--rows 1e4 --rounds 2", 18),
