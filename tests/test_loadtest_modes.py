@@ -16,7 +16,7 @@ from test_loadtest_run import LOCUST, assert_ledger_closes, assert_whole, finish
 from waiting import PATIENCE_S
 
 import analysis
-from analysis.compare import fault, pairs
+from analysis.compare import pairs, usable
 from analysis.records import read_events
 from analysis.summary import report_of
 from loadtest.engine.dispatch import LEAD_S
@@ -46,10 +46,10 @@ def test_a_b_runs_in_rounds_on_equal_arrivals_and_shows_its_noise(tmp_path):
             rounds.setdefault(steps[step.summary.index]["seed"], []).append(step)
     assert [len({step.summary.endpoint for step in both}) for both in rounds.values()] == [2, 2]
     # a busy machine may have made a round that is not to be trusted
-    usable = sum(not any(map(fault, both)) for both in rounds.values())
+    left = len(usable(list(rounds.values())))
     compared, noise = pairs(run)
-    assert (compared.a, compared.b, compared.rounds) == ("null/eager", "null/compiled", usable or 2)
-    assert (compared.p50_ratio is not None) is bool(usable)
+    assert (compared.a, compared.b, compared.rounds) == ("null/eager", "null/compiled", left or 2)
+    assert (compared.p50_ratio is not None) is bool(left)
     assert (noise.a, noise.b, noise.rounds) == ("null/eager", "null/eager", 1)
 
 

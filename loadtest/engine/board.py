@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.records import MOST_CPU_PCT, Slo
-from loadtest.engine.client import OK
+from analysis.records import MOST_CPU_PCT, Slo, is_success
 from loadtest.engine.clock import Base
 from loadtest.engine.history import DEVICES, RATES, History, Point
 from loadtest.engine.live import DROPPED, SETTLED_S, Live, Second
@@ -110,7 +109,7 @@ class Board:
             self._end_ns = now_ns + int(self._blocks_left_s[0] * 1e9)
 
     def begin(self, step: LoadStep, start_ns: int, schedule_s: Any, keep: bool = False) -> Live:
-        live = Live(step, start_ns, schedule_s, self._origin_ns, keep)
+        live = Live(step, start_ns, schedule_s, self._origin_ns, keep, self._slos)
         live.next_second = self._second
         self._lives.append(live)
         self.doing = ""
@@ -295,12 +294,12 @@ class Board:
             "late_p99_ms": live.lateness.quantile(0.99),
             "late": live.late,
             "dropped": statuses.pop(DROPPED, 0),
-            "failed": {status: count for status, count in statuses.items() if status != OK},
+            "failed": {status: count for status, count in statuses.items() if not is_success(status)},
         }
 
     def _doubts(self, live: Live) -> list[str]:
         """What would be held against a step if it ended now."""
-        name, n = live.step.endpoint, live.n
+        name = live.step.endpoint
         found = []
         late_ms, limit_ms = live.lateness.quantile(0.99), live.late_limit_ms
         if late_ms is not None and late_ms > limit_ms:
@@ -309,15 +308,8 @@ class Board:
             )
         if dropped := live.statuses.get(DROPPED):
             found.append(f"{name}: {dropped} arrivals were dropped, because as many as allowed were unanswered")
-        for slo in self._slos:
-            if n and slo.percentile is not None and slo.latency_ms is not None:
-                value = live.latency.quantile(slo.percentile / 100)
-                if value is None or value > slo.latency_ms:
-                    shown = "infinite" if value is None else f"{value:.4g} ms"
-                    found.append(f"{name}: P{slo.percentile:g} so far is {shown}, the objective {slo.latency_ms:g} ms")
-            share = (n - live.answered) / max(1, n)
-            if slo.max_error_rate is not None and share > slo.max_error_rate:
-                found.append(f"{name}: {share:.2%} failed so far, the objective allows {slo.max_error_rate:.2%}")
+        told = (answer for answer in live.answers() if answer.kept is False or answer.against)
+        found += [f"{name}: so far {answer.sentence}" for answer in told]
         return found
 
 

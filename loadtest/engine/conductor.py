@@ -19,7 +19,7 @@ import gevent
 import numpy as np
 
 from analysis.records import MANIFEST
-from loadtest.engine import opening, plan, selfcheck, testimony
+from loadtest.engine import foretold, opening, plan, selfcheck, testimony
 from loadtest.engine.arrivals import Pattern
 from loadtest.engine.board import Board
 from loadtest.engine.client import OK, Client, discover, error_sentence
@@ -117,6 +117,8 @@ class Conductor:
             if self.scenario.mode != "offline":  # which ends with its requests
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
+        for sentence in foretold.sentences(self.scenario, len(names)):
+            say.info("%s", sentence)
         if (ready := len(self._crew.members())) < self.wanted:
             self._event("workers_missing", sentence=f"{ready} of {self.wanted} load processes became ready")
         if self._soak:
@@ -261,7 +263,8 @@ class Conductor:
         if self.scenario.mode != "knee" or self.scenario.objective is None:
             live.end(seconds)
             return Outcome(step.rate, 0, 0, seconds=seconds)
-        outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(stopped_ns))
+        vetoes = self.scenario.vetoes
+        outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(stopped_ns), vetoes)
         live.end(seconds)
         return replace(outcome, seconds=(self._now() - entry["start_ns"]) / 1e9)
 
@@ -271,6 +274,7 @@ class Conductor:
             self._event("knee", endpoint=endpoint, **asdict(knee))
             between = f"between {knee.low_rps or 0:.4g} and {knee.high_rps or np.inf:.4g}/s"
             how = f"; {knee.guide}" if knee.guide else ""
+            how += f"; whether {knee.open} is kept there cannot be said" if knee.open else ""
             say.info("knee of %s: %s%s", endpoint, between, f", unresolved: {knee.reason}{how}" if knee.reason else how)
         knees.clear()
 

@@ -20,10 +20,10 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS
+from analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, is_success
 from loadtest.engine.alarm import Alarm
 from loadtest.engine.arrivals import Arrival, Pattern, share
-from loadtest.engine.client import OK, Answer, Client, error_sentence
+from loadtest.engine.client import Answer, Client, error_sentence
 from loadtest.engine.clock import Base, Offset
 from loadtest.engine.plan import LoadStep
 from loadtest.engine.recorder import FLUSH_S, Batcher
@@ -209,11 +209,11 @@ class Driver:
             answer = Answer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
         to_wall = base.wall_ns
         fields = answer.headers()
-        if answer.status == OK:
+        if is_success(answer.status):
             self._examine(answer, fields)
         elif answer.error is None:
             answer.error = error_sentence(answer.body)
-        ok = answer.status == OK
+        ok = is_success(answer.status)
         stages = self._stages(fields.get(wire.TIMING, ""))
         clock = self._read(fields, wire.CLOCK_HEADER, wire.parse_clock)
         if clock is not None:
@@ -256,14 +256,14 @@ class Driver:
         """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
         flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
         if flaw is not None:
-            answer.status, answer.error = BAD_ANSWER, f"{OK}: {flaw}"
+            answer.status, answer.error = BAD_ANSWER, f"{answer.status}: {flaw}"
         elif self._check is not None:
             try:
                 wrong = self._check(answer)
             except Exception as problem:  # the scenario's own code, about an answer that may be anything
                 wrong = f"{type(problem).__name__}: {problem}"
             if wrong:
-                answer.status, answer.error = CHECK, f"{OK}: {wrong}"[:MOST_ERROR]
+                answer.status, answer.error = CHECK, f"{answer.status}: {wrong}"[:MOST_ERROR]
 
     def _stages(self, said: str) -> dict[str, float]:
         found = wire.parse_timing(said)

@@ -25,12 +25,13 @@ from typing import Any
 from analysis.records import (
     DEVICE_COLUMNS,
     DEVICES,
-    LOST,
+    KINDS,
     REQUEST_COLUMNS,
     REQUESTS,
     RESERVE,
     Manifest,
     append_event,
+    kind_of,
     part_path,
     parts,
     segment_number,
@@ -47,13 +48,6 @@ LINE_BYTES = 200
 """What an event is taken for; rows are larger."""
 RESERVE_BYTES = 256 << 10
 COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
-KINDS = ("ok", "failed", "timed_out", "dropped", "lost")
-_KIND = {"200": "ok", "timeout": "timed_out", "dropped": "dropped", LOST: "lost"}
-
-
-def kind_of(status: str) -> str:
-    """Under which of the totals an arrival counts."""
-    return _KIND.get(status, "failed")
 
 
 def next_number(folder: Path, chapters: Iterable[Mapping[str, Any]]) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from analysis.records import Threshold
+
 TERMS: Mapping[str, tuple[str, str]] = {
     "p99_trend": ("p99_trend_pct_h", "%/h"),
     "p99_step": ("p99_step_pct", "%"),
@@ -30,13 +32,13 @@ def parse(text: str) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for term in filter(None, (term.strip() for term in re.split("[,;]", text))):
-        parts = re.fullmatch(r"(\w+)\s*<\s*(\d+(?:\.\d+)?)\s*(%\s*/\s*h|%|ms)", term)
-        key, unit = TERMS.get(parts[1], ("", "")) if parts else ("", "")
-        if parts is None or "".join(parts[3].split()) != unit:
+        known = Threshold.parse(term)
+        key, unit = TERMS.get(known.figure, ("", "")) if known else ("", "")
+        if known is None or not known.below or known.unit != unit or known.value < 0:
             raise ValueError(f"'{term}' is not understood; write some of {EXAMPLE}")
         if key in found:
-            raise ValueError(f"'{term}' is a second limit of {parts[1]}")
-        if not float(parts[2]):
+            raise ValueError(f"'{term}' is a second limit of {known.figure}")
+        if not known.value:
             raise ValueError(f"'{term}' allows nothing, and something always changes a little")
-        found[key] = float(parts[2])
+        found[key] = known.value
     return found

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.records import LOST, REQUEST_COLUMNS, REQUESTS, Manifest
+from analysis.records import KINDS, LOST, REQUEST_COLUMNS, REQUESTS, Manifest, kind_of
 from loadtest.engine.arrivals import Pattern
-from loadtest.engine.folder import KINDS, kind_of
 from loadtest.engine.plan import LoadStep
 from loadtest.engine.recorder import FLUSH_S, Batcher, Segment
 

@@ -7,10 +7,12 @@ become one `Scenario`; whatever is wrong with them is said here in one sentence,
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.judge import Term, terms
 from analysis.records import Slo
 from loadtest.engine import limits
 from loadtest.engine.arrivals import SHAPES, SPACINGS, Pattern, parse_shape, peak
@@ -90,21 +92,28 @@ class Scenario:
 
     @property
     def objective(self) -> Objective | None:
-        """What a search asks for: the first objective with a latency."""
+        """What a search asks for: the first objective with a latency, by the strictest of its shares."""
         slo = self._searched
-        return Objective(slo[1], 1 - slo[0] / 100) if slo else None
+        if slo is None or slo.latency_ms is None:
+            return None
+        return Objective(slo.latency_ms, min(term.allowed for term in terms(slo) if math.isfinite(term.limit_ms)))
 
     @property
     def searched_slo(self) -> str:
         """The same in words."""
-        slo = self._searched
-        return f"p{slo[0]:g}<{slo[1]:g}ms" if slo else ""
+        found = self.objective
+        return f"p{100 * (1 - found.target):g}<{found.latency_ms:g}ms" if found else ""
 
     @property
-    def _searched(self) -> tuple[float, float] | None:
-        """Percentile and latency in ms."""
-        found = ((slo.percentile, slo.latency_ms) for slo in self.slos)
-        return next(((percent, ms) for percent, ms in found if percent is not None and ms is not None), None)
+    def vetoes(self) -> tuple[Term, ...]:
+        """What else a rate must not miss: errors, and the terms of other objectives."""
+        return tuple(
+            term for slo in self.slos for term in terms(slo) if slo is not self._searched or math.isinf(term.limit_ms)
+        )
+
+    @property
+    def _searched(self) -> Slo | None:
+        return next((slo for slo in self.slos if slo.latency_ms is not None), None)
 
     @property
     def peak_rps(self) -> float:

@@ -53,7 +53,8 @@ def line(event: Mapping[str, Any]) -> Text | None:
     if kind == "knee":
         ends = [f"{event[key]:.4g}" if event[key] else "?" for key in ("low_rps", "high_rps")]
         why = f", unresolved: {event['reason']}" if event["reason"] else ""
-        found = f" keeps the objective up to between {ends[0]} and {ends[1]}/s{why}"
+        left = f", not known to keep {event['open']} there" if event.get("open") else ""
+        found = f" keeps the objective up to between {ends[0]} and {ends[1]}/s{why}{left}"
         return Text.assemble(plain(event["endpoint"], "bold"), found)
     if kind == "self_check":
         return plain(f"self-check: {event['sentence']}", "dim")

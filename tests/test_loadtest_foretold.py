@@ -1,0 +1,52 @@
+"""What a plan can answer is said before its load."""
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.judge import Count, Window, at_rate, terms
+from analysis.records import Slo
+from loadtest.engine.arrivals import Pattern
+from loadtest.engine.foretold import sentences
+from loadtest.engine.scenario import Scenario
+
+PLAN = Scenario(
+    "x", "m", (), mode="ramp", rates=(6.0, 40.0), step_seconds=13.0, settle_seconds=1.0, pattern=Pattern("poisson"),
+    slos=(Slo.parse("p99<50ms"),),
+)  # fmt: skip
+
+
+def said(**more):
+    return list(sentences(replace(PLAN, **more), 2))
+
+
+def test_each_term_has_the_rate_from_which_on_and_the_steps_that_others_take():
+    assert said() == ["p99<50ms can be answered from 38/s upward; 6/s needs steps of 78 s"]
+    assert said(rates=(40.0,)) == ["p99<50ms can be answered from 38/s upward"]
+    assert len(said(slos=(Slo.parse("p99<50ms, goodput>99%, errors<0.1%"),))) == 3
+    assert said(slos=()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({"mode": "mixed"}, "from 76/s upward"),  # each of two gets half of it
+        ({"mode": "ab", "rounds": 4}, "from 9.5/s upward; 6/s needs steps of 21 s"),
+        ({"mode": "soak", "total_seconds": 3601.0, "rates": (0.1,)}, "from 0.25/s upward; 0.1/s needs a soak of"),
+    ],
+)
+def test_what_a_mode_makes_of_the_rate(more, wanted):
+    (sentence,) = said(**more)
+    assert wanted in sentence
+
+
+@pytest.mark.parametrize("mode", ["knee", "closed", "offline", "replay"])
+def test_where_there_is_no_rate_before_nothing_is_said(mode):
+    assert said(mode=mode) == []
+
+
+def test_steps_as_long_as_is_said_answer_and_shorter_ones_do_not():
+    (term,) = terms(PLAN.slos[0])
+    for seconds, kept in ((78, True), (76, None)):
+        n = 6 * (seconds - 1)
+        assert at_rate(term, [Window((Count(n, 0),))], 0).kept is kept
