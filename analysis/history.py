@@ -33,6 +33,8 @@ class History:
 
     runs: dict[Key, Entry] = field(default_factory=dict)
     pins: dict[str, Key] = field(default_factory=dict)
+    anew: dict[Key, str] = field(default_factory=dict)
+    """Of runs whose report was made again with another verdict: the one before."""
     problems: list[str] = field(default_factory=list)
     """A sentence for each line that could not be read."""
 
@@ -179,6 +181,9 @@ def _take(found: History, line: Mapping[str, Any]) -> None:
         found.pins.pop(str(line["unpin"]), None)
     else:
         entry = _entry(line)
+        before = found.runs.get(key_of(entry))
+        if before and before.state != entry.state:
+            found.anew[key_of(entry)] = before.state
         found.runs[key_of(entry)] = entry
 
 

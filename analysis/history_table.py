@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis import history, words
 from analysis.contrast import Contrast, contrasts
-from analysis.entry import Entry
+from analysis.entry import STATES, Entry
 from analysis.expectation import UNKNOWN, WORSE, Judged, judge
 from analysis.history import FILE, History, key_of
 from analysis.lineage import KINDS, Lineage, lineages, title
@@ -56,7 +56,17 @@ class Overview:
         """What stands out, and what could not be read."""
         said = [sentence for lineage, found in self.judged for sentence in sentences(lineage, found)]
         pins = [f"{name} is pinned to {run}." for name, (run, _) in sorted(self.held.pins.items())]
-        return [plain(text) for text in (*said, *pins)] + _problems(self.held.problems)
+        return [plain(text) for text in (*said, *pins, *self._anew())] + _problems(self.held.problems)
+
+    def _anew(self) -> Iterator[str]:
+        """Verdicts change with the rules, not only with the endpoint."""
+        told = [
+            f"{run} ({STATES[before]}, now {STATES[self.held.runs[run, at].state]})"
+            for (run, at), before in sorted(self.held.anew.items(), key=lambda one: one[0][1])
+        ]
+        if told:
+            more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+            yield f"Judged anew: {', '.join(told[-3:])}{more}."
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -91,6 +91,19 @@ def test_only_what_changed_is_written_again_and_the_last_line_holds(tmp_path: Pa
     assert found.newest.value == 40
 
 
+def test_a_run_that_is_judged_anew_is_said(tmp_path: Path) -> None:
+    runs = [replace(run_of(day), state="pass") for day in range(5)]
+    history.add(tmp_path, runs)
+    assert not [said for said in history_table.overview(tmp_path).sentences() if "anew" in said]
+    history.add(tmp_path, [replace(run, state="inconclusive") for run in runs[:1]])
+    (said,) = (said for said in history_table.overview(tmp_path).sentences() if "anew" in said)
+    assert said == f"Judged anew: {runs[0].name} (pass, now cannot say)."
+    history.add(tmp_path, [replace(run, state="fail") for run in runs[1:]])
+    (said,) = (said for said in history_table.overview(tmp_path).sentences() if "anew" in said)
+    last = ", ".join(f"{run.name} (pass, now fail)" for run in runs[2:])
+    assert said == f"Judged anew: {last} and 2 more."
+
+
 def test_a_name_used_again_is_another_run(tmp_path: Path) -> None:
     history.add(tmp_path, [run_of(1, "nightly"), run_of(2, "nightly")])
     held = history.read(tmp_path)
