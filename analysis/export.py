@@ -126,10 +126,10 @@ def _outcome(step: _Step, verdict: str, manifest: Manifest) -> tuple[str, str] |
     if not step.row["trusted"]:
         return "skipped", f"cannot be trusted: {step.why}"
     if step.row["slo"] is None and manifest.slos:
-        return "skipped", f"cannot be judged: {step.why}"
+        return "skipped", step.why
     if step.row["slo"] is False and verdict == "pass":
         return "skipped", f"past what the endpoint takes, as rising rates are meant to go: {step.why}"
-    return ("failure", f"misses the objective: {step.why}") if step.row["slo"] is False else None
+    return ("failure", step.why) if step.row["slo"] is False else None
 
 
 # ---- GitHub's step summary
@@ -137,7 +137,7 @@ def _outcome(step: _Step, verdict: str, manifest: Manifest) -> tuple[str, str] |
 MOST_BYTES = 1_000_000
 """GitHub drops a summary of more than 1 MiB."""
 
-_SYMBOLS = {"pass": "✅", "fail": "❌", "inconclusive": "⚠️"}
+_SYMBOLS = {"pass": "✅", "fail": "❌", "inconclusive": "⚠️", "measured": "📏"}
 _HEADS = "step|endpoint|rate|achieved, /s|P50, ms|P99, ms|errors|objective|trusted"
 
 

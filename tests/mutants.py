@@ -360,8 +360,8 @@ LOADTEST = (
     ),
     Mutant(
         "an objective kept at the interval's end is no contradiction", "bound", "loadtest/engine/search.py",
-        "if good and outcome.rate >= high", "if good and outcome.rate > high",
-        ("test_loadtest_search.py::test_an_objective_that_is_kept_at_the_upper_end_contradicts_the_interval",),
+        "True if kept and outcome.rate >= high else", "True if kept and outcome.rate > high else",
+        ("test_loadtest_search.py::test_a_miss_below_the_interval_contradicts_it_and_so_does_an_objective_kept_above_it",),
     ),
     Mutant(
         "the last of a range of rates is missing", "row", "loadtest/engine/scenario.py",
@@ -376,7 +376,7 @@ LOADTEST = (
     ),
     Mutant(
         "a search is for the other side of the percentile", "sign", "loadtest/engine/scenario.py",
-        "Objective(slo[1], 1 - slo[0] / 100)", "Objective(slo[1], slo[0] / 100)",
+        "min(term.allowed for term in", "1 - min(term.allowed for term in",
         ("test_loadtest_scenario.py::test_a_search_is_for_the_share_that_may_miss",),
     ),
     Mutant(
@@ -469,7 +469,7 @@ LOADTEST = (
     ),
     Mutant(
         "chapters that missed the objective need not be in a row", "row", "loadtest/engine/stop.py",
-        "            self._missed[endpoint] = 0\n", "",
+        "self._missed[endpoint] + 1 if missed else 0", "self._missed[endpoint] + bool(missed)",
         ("test_loadtest_soak.py::test_an_objective_missed_three_chapters_in_a_row_ends_it",),
     ),
     Mutant(
@@ -502,12 +502,12 @@ LOADTEST = (
 ANALYSIS = (
     Mutant(
         "failures count as achieved", "row", "analysis/steps.py",
-        "achieved_rps=successes / seconds,", "achieved_rps=n / seconds,",
+        "achieved_rps=done / seconds,", "achieved_rps=n / seconds,",
         ("test_analysis_steps.py::test_every_figure_of_a_step_equals_the_truth",),
     ),
     Mutant(
         "energy is shared with what failed", "factor", "analysis/steps.py",
-        "joules_per_request=joules / successes if", "joules_per_request=joules / n if",
+        "joules_per_request=joules / done if", "joules_per_request=joules / n if",
         ("test_analysis_truth.py::test_every_figure_of_a_step_is_the_truth",),
     ),
     Mutant(
@@ -526,8 +526,8 @@ ANALYSIS = (
         ("test_analysis_tally.py::test_a_step_is_what_pandas_says",),
     ),
     Mutant(
-        "what takes just the objective's time is over it", "bound", "analysis/kernel.py",
-        "done_ns - begun > limits_ns[limit]", "done_ns - begun >= limits_ns[limit]",
+        "what takes just the objective's time is over it", "bound", "analysis/sketch.py",
+        "found: npt.NDArray[np.int64] = self.counts[:, k + 1 :]", "found: npt.NDArray[np.int64] = self.counts[:, k:]",
         ("test_analysis_steps.py::test_what_takes_just_the_time_of_the_objective_is_in_time",),
     ),
     Mutant(
@@ -643,8 +643,8 @@ ANALYSIS = (
         ("test_analysis_devices.py::test_clocks_are_aligned",),
     ),
     Mutant(
-        "a rate above one that missed counts as kept", "bound", "analysis/capacity.py",
-        "if answer and (high is None or rate < high)", "if answer",
+        "a rate above one that missed counts as kept", "bound", "analysis/judge.py",
+        "if at.kept and (high or doubtful):", "if at.kept and doubtful:",
         ("test_analysis_capacity.py::test_a_rate_that_meets_it_above_one_that_missed_does_not_count",),
     ),
     Mutant(
@@ -653,21 +653,21 @@ ANALYSIS = (
         ("test_analysis_compare.py::test_the_ratio_is_a_over_b_with_eager_as_a",),
     ),
     Mutant(
-        "the share of errors that is just allowed is too much", "bound", "analysis/verdict.py",
-        "failed / n <= slo.max_error_rate", "failed / n < slo.max_error_rate",
-        ("test_analysis_verdict.py",),
+        "two in a hundred are as sure as one", "bound", "analysis/judge.py",
+        "SURE = 0.99\n", "SURE = 0.98\n",
+        ("test_analysis_judge.py",),
     ),
     Mutant(
         "a run that cannot say in one place has not failed in another", "pair", "analysis/verdict.py",
-        "verdict = FAIL if FAIL in answers else INCONCLUSIVE if INCONCLUSIVE in answers else PASS",
-        "verdict = INCONCLUSIVE if INCONCLUSIVE in answers else FAIL if FAIL in answers else PASS",
+        "kept = judging.all_of(answer.kept for answer in answers)",
+        "kept = None if None in (found := {answer.kept for answer in answers}) else found == {True}",
         ("test_analysis_verdict.py",),
     ),
     Mutant(
-        "what is unknown hides a miss", "pair", "analysis/verdict.py",
+        "what is unknown hides a miss", "pair", "analysis/judge.py",
         "False if False in found else None if None in found else True",
         "None if None in found else False if False in found else True",
-        ("test_analysis_verdict.py::test_what_is_missed_is_missed_whatever_else_is_unknown",),
+        ("test_analysis_verdict.py",),
     ),
     Mutant(
         "an unbroken ledger is broken where rows are missing", "sign", "analysis/verdict.py",
@@ -787,7 +787,7 @@ ANALYSIS = (
     ),
     Mutant(
         "an objective of errors is a share, not percent", "unit", "analysis/records.py",
-        'found["max_error_rate"] = number / 100', 'found["max_error_rate"] = number',
+        'found["max_error_rate"] = value / 100', 'found["max_error_rate"] = value',
         ("test_analysis_records.py::test_an_objective_is_read_and_written_back",),
     ),
 )

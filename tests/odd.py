@@ -104,7 +104,7 @@ def _list() -> Iterator[Odd]:
     for number in (201, 202, 206, 226, 299, 300, 301, 302, 307, 400, 401, 403, 404, 408, 413, 418, 429, 499, 500, 503):
         yield odd(f"status {number}", head(f"{number} X") + BODY, str(number))
     yield odd("status 999", head("999 X") + BODY, "999")
-    yield odd("status 204", b"HTTP/1.1 204 No Content\r\n\r\n", "204")
+    yield odd("status 204", b"HTTP/1.1 204 No Content\r\n\r\n", BAD)
     yield odd("status 304", b"HTTP/1.1 304 Not Modified\r\n\r\n", "304")
     yield odd("a status without a reason", head("200") + BODY, OK)
     yield odd("an error that is no text", head("500 X", length=4) + b"\xff\xfe\x00\x01", "500")

@@ -30,7 +30,10 @@ TABLE = {
     "serve.nvml": (("serve",), ("pynvml", "psutil")),
     "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
     "loadtest.soak": (("loadtest.bert",), ("locust",)),
-    "loadtest.engine": (("loadtest.engine", "serve.wire", "analysis.records"), ("locust", "gevent", "numpy")),
+    "loadtest.engine": (  # what keeps an objective is said by one judge, live and afterwards
+        ("loadtest.engine", "serve.wire", "analysis.records", "analysis.judge", "analysis.sketch", "analysis.words"),
+        ("locust", "gevent", "numpy"),
+    ),
     "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
         ("loadtest.engine", "serve.wire", "analysis.records"),
         ("locust", "gevent", "numpy", "psutil"),

@@ -41,7 +41,7 @@ def _masthead(view: View) -> Html:
     word = words.VERDICTS.get(report["verdict"], str(report["verdict"]))
     # the first sentence is what is read out, so it is the large one
     first, *rest = re.split(r"(?<=\.)\s+(?=[A-Z])", str(report["conclusion"]), maxsplit=1)
-    mark = {"pass": "✓", "fail": "✕"}.get(report["verdict"], "?")
+    mark = {"pass": "✓", "fail": "✕", "measured": "•"}.get(report["verdict"], "?")
     return tag(
         "header",
         tag(
