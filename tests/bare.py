@@ -1,7 +1,7 @@
 """Gateway and the null endpoint under plain uvicorn, without Ray: the whole of wire 1 in one process.
 
-What a test may change of it: what the endpoint calls its device, the wall clock (`--ahead-s`, `--drift-ppm`), NVML (by
-its environment). Prints its port, and with which instant its clock drifts from, as the first line.
+What a test may change of it: what the endpoint calls its device, how long it takes for each request (`--delay-ms`), the
+wall clock (`--ahead-s`, `--drift-ppm`), NVML (by its environment). When it answered is written to `--log`. Prints its port, and with which instant its clock drifts from, as the first line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ async def main() -> None:
     parser.add_argument("--drift-ppm", type=float, default=0)
     parser.add_argument("--sample-ms", type=int, default=100)
     parser.add_argument("--device-trace", default="")
+    parser.add_argument("--delay-ms", type=float, default=0)
+    parser.add_argument("--log", type=Path)
     given = parser.parse_args()
     began_ns = time.time_ns()
     if given.ahead_s or given.drift_ppm:
@@ -79,6 +82,9 @@ async def main() -> None:
 
     port = free_port()
     options = ServeOptions(("null",), ("eager",), port=port, sample_ms=given.sample_ms, device_trace=given.device_trace)
+    if given.delay_ms:
+        options = replace(options, max_batch=1, max_queue=10_000, settings={"delay_ms": str(given.delay_ms)})
+    log = given.log and given.log.open("w", buffering=1)
     endpoint = Endpoint(options, "null", "eager", "only", given.device)
 
     async def forward(name: Any, request: Request, tail: str) -> Answer:
@@ -89,7 +95,10 @@ async def main() -> None:
 
     async def answer(request: Request) -> Answer:
         if request.path.startswith(prefix):
-            return await endpoint.answer(request, request.path.removeprefix(prefix).strip("/"))
+            found = await endpoint.answer(request, request.path.removeprefix(prefix).strip("/"))
+            if log and request.path.endswith("/infer") and found.status == 200:
+                print(time.time_ns(), file=log)
+            return found
         return await gateway.answer(request)
 
     async def reporting() -> None:

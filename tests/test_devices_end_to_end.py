@@ -151,6 +151,22 @@ def test_throttling_a_lost_gpu_and_a_missing_field_reach_the_report(library, tmp
     assert away["power_w"].isna().all()
 
 
+def test_an_overloaded_endpoint_has_the_throughput_and_the_energy_that_it_had(library, tmp_path):
+    """At 140 % of what it can do: its own count of answers, and the stand-in's power, in the very window."""
+    t0 = time.time()
+    with bare(library | {"STANDIN_T0": str(t0)}, device=GPU[0], delay_ms=20, log=tmp_path / "log") as (url, _):
+        run = drive(url, tmp_path / "it", "--rates", "68", "--step-seconds", "11")
+    (step,) = run.measured
+    answered_ns = np.array((tmp_path / "log").read_text().split(), dtype=np.int64)
+    count = int(((answered_ns >= step.start_ns) & (answered_ns < step.end_ns)).sum())
+    seconds = (step.end_ns - step.start_ns) / 1e9
+    assert step.overloaded
+    assert step.summary.ok > 1.2 * count  # it answered them all in the end
+    assert step.summary.achieved_rps == pytest.approx(count / seconds, rel=0.02)
+    truth = joules(step.end_ns / 1e9 - t0) - joules(step.start_ns / 1e9 - t0)
+    assert step.summary.joules_per_request == pytest.approx(truth / count, rel=0.02)
+
+
 def test_a_recorded_trace_is_played_back_to_a_run(tmp_path):
     trace = tmp_path / "trace.csv"
     lines = ["time_ns,device,index,power_w,util_pct"]
