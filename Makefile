@@ -16,7 +16,7 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 	$(BIN)/headroom demo
 
 # linters and tests at once: the type checker has one core, waiting tests leave the other
-check: $(VENV)/.dev  ## linters, types, and every test that needs no server and no browser: about three minutes
+check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no compiler: in three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
 test: $(VENV)/.dev  ## all of that, live endpoints and browser included: twelve minutes
@@ -26,7 +26,7 @@ test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of in
 	$(BIN)/python -m pytest -m long
 
 check-tests: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m 'not (long or served or live or browser)'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or compiles)'
 
 test-tests: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'

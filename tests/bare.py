@@ -1,7 +1,8 @@
 """Gateway and the null endpoint under plain uvicorn, without Ray: the whole of wire 1 in one process.
 
 What a test may change of it: what the endpoint calls its device, how long it takes for each request (`--delay-ms`), the
-wall clock (`--ahead-s`, `--drift-ppm`), NVML (by its environment). When it answered is written to `--log`. Prints its port, and with which instant its clock drifts from, as the first line.
+wall clock (`--ahead-s`, `--drift-ppm`), NVML (by its environment). When it answered is written to `--log`. Prints its
+port, and with which instant its clock drifts from, as the first line.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import starts
 
-KINDS = ("served", "live", "browser")
+KINDS = ("served", "live", "browser", "compiles")
 """Marks of what needs more than this process; the first that a test has is its kind, and "alone" that of the rest."""
 SLOWEST = 15
 STARTED = pytest.StashKey[tuple[float, float]]()

@@ -12,6 +12,8 @@ from waiting import PATIENCE_S
 from serve import artefacts
 from serve.artefacts import COMPLETE, Artefacts
 
+pytestmark = pytest.mark.compiles
+
 
 def opened(cache: Path, **change: Any) -> Artefacts:
     what: dict[str, Any] = {"variant": "compiled", "weights": "abc", "device": "cpu", "threads": 2} | change

@@ -12,6 +12,8 @@ import torch._dynamo
 from serve import compiler
 from serve.compiler import Compiler
 
+pytestmark = pytest.mark.compiles
+
 HERE = "tests/test_serve_compiler.py"
 
 

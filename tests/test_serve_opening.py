@@ -17,6 +17,8 @@ from serve import variants, weights
 from serve.artefacts import Artefacts
 from serve.spec import Making, ServeError, Variant
 
+pytestmark = pytest.mark.compiles
+
 
 def failing_at_first(problem_with: str) -> Variant:
     """Two modes, of which one cannot be called."""

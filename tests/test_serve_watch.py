@@ -27,6 +27,8 @@ from serve.options import ServeOptions
 from serve.spec import Making, Variant
 from serve.watch import Watch
 
+pytestmark = pytest.mark.compiles
+
 
 class Moody(torch.nn.Module):
     """Takes another way for images that are dark, which the warm-up does not know."""
