@@ -9,6 +9,9 @@ from analysis.judge import Count, Term, terms
 from analysis.records import Slo
 from analysis.sketch import LEAST_BEYOND, Sketch, effective_size, worth
 
+SHOWN_AT = (50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 100.0)
+"""Percentiles at which dependence is looked for; the last stands for the highest with enough arrivals beyond."""
+
 Burst = Callable[[], float]
 """The mean number of failures in a row."""
 
@@ -19,9 +22,11 @@ def counts(slo: Slo, sketch: Sketch, seconds: float, burst: Burst) -> tuple[Coun
 
 
 def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst) -> Count:
-    """Dependence is that of those beyond, where there are enough to see it; else of the slowest that are enough.
+    """Dependence is that of those beyond, where there are enough to see it.
 
-    Of few failures, which latencies say nothing of, it is how many came in a row.
+    Where there are not, it is the least that any share of slow arrivals shows: what hardly ever happens is no more
+    dependent than what happens more often. Of few failures, which latencies say nothing of, it is how many came in a
+    row.
     """
     n, beyond = sketch.n, sketch.beyond(term.limit_ms).astype(float)
     over = int(beyond.sum())
@@ -30,5 +35,5 @@ def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst) -> Count:
     elif math.isinf(term.limit_ms):
         dependence = burst() if over else 1.0
     else:
-        dependence = n / (effective_size(sketch, 100.0) or 1.0)
+        dependence = n / max(effective_size(sketch, percent) or 1.0 for percent in SHOWN_AT)
     return Count(n, over, dependence, seconds)

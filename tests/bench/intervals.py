@@ -23,7 +23,7 @@ import math
 import sys
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -234,14 +234,15 @@ def truth(name: str, load: float, system: System, percent: float) -> float:
     return float(np.quantile(values, percent / 100))
 
 
-def sketch(came: Floats, values: Floats) -> Sketch:
+def sketch(came: Floats, values: Floats, limits: Sequence[float] = ()) -> Sketch:
     slices = (SLICES * (came - came[0]) / (came[-1] - came[0])).astype(np.int64)
-    return Sketch.of(np.minimum(slices, SLICES - 1), values)
+    return Sketch.of(np.minimum(slices, SLICES - 1), values, limits)
 
 
-def window(system: System, n: int, *seed: int, arrivals: int = 0) -> Sketch:
+def window(system: System, n: int, *seed: int, arrivals: int = 0, limits: Sequence[float] = ()) -> Sketch:
     """The same `arrivals`: the same instants."""
-    return sketch(*system(np.random.default_rng([1, arrivals, *seed[1:]]), np.random.default_rng([2, *seed]), n))
+    rngs = np.random.default_rng([1, arrivals, *seed[1:]]), np.random.default_rng([2, *seed])
+    return sketch(*system(*rngs, n), limits)
 
 
 def covered(systems: dict[tuple[str, float], System], seeds: int, percent: float) -> list[dict[str, float | str]]:
