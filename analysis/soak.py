@@ -9,7 +9,7 @@ shown, else the soak cannot say. Those that nobody asked for hold as far as it c
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +154,8 @@ def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
     if verdict.flaws(run):
         answers = {INCONCLUSIVE}
     answer = next(one for one in (FAIL, INCONCLUSIVE, PASS, MEASURED) if one in answers)
-    return Verdict(answer, tuple(dict.fromkeys((*found.reasons, *judged.reasons))))
+    decides = sorted((found, judged), key=lambda one: one.verdict != answer)
+    return Verdict(answer, tuple(dict.fromkeys(reason for one in decides for reason in one.reasons)))
 
 
 def _others(series: str, subject: str, owned: Collection[str]) -> bool:
@@ -175,9 +176,8 @@ def _visible(looked: Looked, one: Series) -> Visible:
 def _judged(
     run: Run, found: tuple[Finding, ...], visible: tuple[Visible, ...], limits: Limits, hours: float
 ) -> tuple[str, tuple[str, ...]]:
-    broken = [row.sentence for row in found if row.fails] + list(_errors(run))
-    if broken:
-        return FAIL, tuple(broken)
+    if broken := tuple(row.sentence for row in found if row.fails):
+        return FAIL, broken
     told = {(row.kind, row.series, row.subject): row for row in found}
     open_: list[str] = []
     unseen: list[str] = []
@@ -212,21 +212,6 @@ def _question(row: Visible, kind: str, limit: float, hours: float) -> str:
         return said
     needed = hours * (seen / limit) ** (2 / 3 if kind == "trend" else 2)
     return f"{said}; about {_hours(needed)} would do"
-
-
-def _errors(run: Run) -> Iterator[str]:
-    allowed = min((slo.max_error_rate for slo in run.manifest.slos if slo.max_error_rate is not None), default=None)
-    counts: dict[str, list[int]] = {}
-    for (_, endpoint), tally in run.tallies.groups.items():
-        sums = counts.setdefault(endpoint, [0, 0])
-        sums[0] += tally.n
-        sums[1] += tally.n - tally.ok
-    for endpoint, sums in counts.items():
-        n, failed = np.array(sums) - struck.counted(run, endpoint)
-        if allowed is not None and n and failed / n > allowed:
-            share = words.significant(100 * failed / n, 2)
-            of = "all arrivals" if n == sums[0] else "the arrivals apart from planned faults"
-            yield f"{share} % of {of} of {endpoint} failed, the objective is {100 * allowed:g} %"
 
 
 def _gaps(run: Run) -> tuple[Gap, ...]:
