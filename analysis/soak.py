@@ -154,8 +154,8 @@ def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
     if verdict.flaws(run):
         answers = {INCONCLUSIVE}
     answer = next(one for one in (FAIL, INCONCLUSIVE, PASS, MEASURED) if one in answers)
-    decides = sorted((found, judged), key=lambda one: one.verdict != answer)
-    return Verdict(answer, tuple(dict.fromkeys(reason for one in decides for reason in one.reasons)))
+    reasons = (*found.reasons, *judged.reasons) if found.verdict == answer else (*judged.reasons, *found.reasons)
+    return Verdict(answer, tuple(dict.fromkeys(reasons)))
 
 
 def _others(series: str, subject: str, owned: Collection[str]) -> bool:
