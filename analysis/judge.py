@@ -174,8 +174,11 @@ class Answer:
     """It cannot be said, but what was seen speaks against it."""
 
 
-def at_rate(term: Term, windows: Sequence[Window], number: int) -> Answer:
-    """What all windows of one rate say to the term that has this number among theirs."""
+def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool = True) -> Answer:
+    """What all windows of one rate say to the term that has this number among theirs.
+
+    They are `rounds` of the same, or else one after the other what is asked about, as the chapters of a soak are.
+    """
     every, trusted = ([w for w in windows if w.counts[number].n and not (w.doubts and only)] for only in (False, True))
     if not every:
         return _open(term, "no arrivals were recorded", against=True)
@@ -185,13 +188,17 @@ def at_rate(term: Term, windows: Sequence[Window], number: int) -> Answer:
         return _open(term, doubt, against)
     counts = [window.counts[number] for window in trusted]
     overloaded = _first(window.overloaded for window in trusted)
-    late = _first(window.late for window in trusted if math.isfinite(term.limit_ms))  # what fails does not fail of that
     if overloaded and math.isfinite(term.limit_ms):
-        return _open(term, late, True) if late else Answer(False, f"{term.text} is missed: {overloaded}")
-    pooled, said = _pooled(term, counts)
+        if grew := _first(window.overloaded for window in trusted if not window.late):
+            return Answer(False, f"{term.text} is missed: {grew}")
+        return _open(term, _first(window.late for window in trusted), True)
+    pooled, said = _pooled(term, counts, rounds)
     if pooled is False:
-        why = late or _first(window.unsteady for window in trusted if window.flatters is False)
-        return _open(term, why, True) if why else Answer(False, f"{term.text} is missed: {said}")
+        excuses = [_excuse(term, window) for window in trusted]
+        sure = [replace(one, beyond=0) if why else one for one, why in zip(counts, excuses, strict=True)]
+        if any(excuses) and _pooled(term, sure, rounds)[0] is not False:
+            return _open(term, _first(excuses), True)
+        return Answer(False, f"{term.text} is missed: {said}")
     if pooled is None:
         unsteady = _first(window.unsteady for window in trusted)
         return _open(term, f"{said}; {unsteady}" if unsteady else said, against)
@@ -200,9 +207,16 @@ def at_rate(term: Term, windows: Sequence[Window], number: int) -> Answer:
     return _open(term, why, against) if why else Answer(True, f"{term.text} is kept: {said}")
 
 
-def answers(slo: Slo, windows: Sequence[Window]) -> tuple[Answer, ...]:
+def _excuse(term: Term, window: Window) -> str:
+    """Why what is beyond the limit in this window may not be the endpoint's; what fails does not fail of lateness."""
+    return (window.late if math.isfinite(term.limit_ms) else "") or (
+        window.unsteady if window.flatters is False else ""
+    )
+
+
+def answers(slo: Slo, windows: Sequence[Window], *, rounds: bool = True) -> tuple[Answer, ...]:
     """To each term; an objective that asks for nothing but a rate is kept where the endpoint keeps up with it."""
-    if found := tuple(at_rate(term, windows, number) for number, term in enumerate(terms(slo))):
+    if found := tuple(at_rate(term, windows, number, rounds=rounds) for number, term in enumerate(terms(slo))):
         return found
     if doubt := _first(doubt for window in windows for doubt in window.doubts):
         return (Answer(None, f"this rate cannot be said to be kept: {doubt}", any(w.overloaded for w in windows)),)
@@ -223,12 +237,12 @@ def _share(windows: Sequence[Window], number: int) -> float:
     return sum(one.beyond for one in counts) / sum(one.n for one in counts)
 
 
-def _pooled(term: Term, counts: Sequence[Count]) -> tuple[bool | None, str]:
-    """What rounds say together, and how."""
+def _pooled(term: Term, counts: Sequence[Count], rounds: bool) -> tuple[bool | None, str]:
+    """What they say together, and how."""
     n, beyond, seconds = (sum(getattr(one, name) for one in counts) for name in ("n", "beyond", "seconds"))
     share, worth = beyond / n, sum(one.worth for one in counts)
     said = f"{percent(share)} of {whole(n)} arrivals {term.beyond}, where {percent(term.allowed)} may"
-    apart = _apart([one.share for one in counts], [one.n * worth / n for one in counts])
+    apart = _apart([one.share for one in counts], [one.n * worth / n for one in counts]) if rounds else 1.0
     if apart > 1:
         low, high = min(one.share for one in counts), max(one.share for one in counts)
         said += f", and rounds differ by more than chance ({percent(low)} to {percent(high)})"

@@ -102,7 +102,9 @@ def by_endpoint(steps: Iterable[MeasuredStep]) -> dict[str, list[MeasuredStep]]:
     return found
 
 
-def at_rates(steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequence[Window] = ()) -> list[AtRate]:
+def at_rates(
+    steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequence[Window] = (), *, rounds: bool = True
+) -> list[AtRate]:
     """What an endpoint's steps say to the objective of this number: those of one rate, or concurrency, together.
 
     `gone`: of a soak, what is left of its first chapters; it has one rate.
@@ -111,14 +113,18 @@ def at_rates(steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequenc
     for step in steps:
         levels.setdefault((0.0 if step.concurrency else step.rate, step.concurrency), []).append(step)
     return [
-        AtRate(rate, judging.answers(slo, [*gone, *(step.windows[number] for step in at)]), load(rate, concurrency))
+        AtRate(
+            rate,
+            judging.answers(slo, [*gone, *(step.windows[number] for step in at)], rounds=rounds),
+            load(rate, concurrency),
+        )
         for (rate, concurrency), at in sorted(levels.items(), key=lambda level: level[0])
     ]
 
 
 def _objectives(run: Run) -> Iterable[Answer]:
     """What each endpoint's rates say to each objective."""
-    rising = is_rising(run)
+    rising, soaking = is_rising(run), run.manifest.scenario.get("mode") == "soak"
     knees = {str(event.get("endpoint")): event for event in run.events if event["event"] == "knee"}
     for endpoint, steps in by_endpoint(run.calm).items():
         if not any(step.summary.ok for step in steps) and any(step.summary.n for step in steps):
@@ -127,14 +133,14 @@ def _objectives(run: Run) -> Iterable[Answer]:
         why = knees.get(endpoint, {}).get("reason")
         gone = retired.minutes(run, endpoint)
         for number, slo in enumerate(run.manifest.slos):
-            found = _with_retired(slo, steps, number, retired.windows(gone, slo), rising)
+            ends = [at_rates(steps, number, slo, end, rounds=not soaking) for end in retired.windows(gone, slo)]
+            found = _surely(*(judging.of_rates(slo, rates, rising) for rates in ends))
             searched = f"; the search for the knee did not come to its end: {why}" if why else ""
             yield Answer(found.kept, f"{endpoint}: {found.sentence}{searched}", found.against)
 
 
-def _with_retired(slo: Slo, steps: list[MeasuredStep], number: int, gone: retired.Bounds, rising: bool) -> Answer:
-    """An endpoint's answer; minutes without rows count with those that have them, by the fewest and the most misses."""
-    best, worst = (judging.of_rates(slo, at_rates(steps, number, slo, end), rising) for end in gone)
+def _surely(best: Answer, worst: Answer) -> Answer:
+    """Of the answers with the fewest and the most misses that minutes without rows can have had."""
     if best.kept is worst.kept:
         return worst
     return best if best.kept is False else Answer(None, worst.sentence, worst.against)

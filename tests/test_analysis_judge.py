@@ -114,6 +114,23 @@ def test_lateness_withholds_a_miss_and_nothing_else():
     assert kept(window(300, late=late), term=errors) is False  # nothing fails of that
 
 
+def test_what_is_missed_without_the_late_windows_is_missed():
+    late = window(300, late="the load generator was late")
+    assert kept(late, window(0, overloaded="the queue grew")) is False
+    chapters = [late, *[window(300)] * 9]
+    assert at_rate(LATENCY, chapters, 0, rounds=False).kept is False
+    assert at_rate(LATENCY, [late, late, window(150)], 0, rounds=False).kept is None
+
+
+def test_chapters_are_one_measurement_where_rounds_would_disagree():
+    chapters = [window(0)] * 5 + [window(2000, dependence=5000)]
+    assert kept(*chapters) is None
+    assert at_rate(LATENCY, chapters, 0, rounds=False).kept is False
+    spread = [window(0)] * 9 + [window(500)]
+    assert kept(*spread) is None  # one of them misses
+    assert at_rate(LATENCY, spread, 0, rounds=False).kept is True
+
+
 def test_doubts_withhold_both():
     for beyond in (20, 300):
         assert kept(window(beyond, doubts=("arrivals were dropped",))) is None
