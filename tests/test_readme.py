@@ -91,4 +91,4 @@ def test_the_option_table_has_every_option_and_its_default():
         assert f"--{option.name}" in README, option.name
     for name, value in re.findall(r"`--([a-z-]+) (\d+)`", README.split("## The data path")[0]):
         default = next(option.default for option in OPTIONS if option.name == name)
-        assert float(value) == default, name
+        assert float(value) == float(default), name

@@ -34,12 +34,17 @@ def environment(view: View) -> list[tuple[str, str]]:
         ("objective", words.sentence_list(manifest.slos)),
         ("seed", scenario.get("seed")),
         ("time-out", words.fact("timeout_s", scenario.get("timeout_s"))[1] if scenario.get("timeout_s") else ""),
-        ("most in flight", scenario.get("max_in_flight")),
+        ("most in flight", _in_flight(scenario)),
         ("way to the replicas", _way(manifest.extra.get("ingress"))),
         ("started", words.clock_time(manifest.started_ns) if manifest.started_ns else ""),
         ("duration", words.duration(seconds) if seconds else ""),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _in_flight(scenario: Mapping[str, Any]) -> str:
+    by = scenario.get("in_flight_by")
+    return f"{scenario.get('max_in_flight') or ''}{f' by {by}' if by else ''}"
 
 
 def _arrivals(scenario: Mapping[str, Any]) -> str:

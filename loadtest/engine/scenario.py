@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,8 @@ class Scenario:
     rows: tuple[int, ...] = (1,)
     timeout_s: float = 10.0
     max_in_flight: int = 1000
+    in_flight_by: str = ""
+    """What that follows from; nothing: it was given."""
     slos: tuple[Slo, ...] = ()
     self_check: bool = False
     total_seconds: float = 3600.0
@@ -143,6 +145,7 @@ class Scenario:
         }
         found |= {"trace": self.trace, "speed": self.speed} if self.trace else {}
         found |= {"guided": True} if self.guided else {}
+        found |= {"in_flight_by": self.in_flight_by} if self.in_flight_by else {}
         found |= {"faults": [fault.as_json() for fault in self.faults]} if self.faults else {}
         if self.mode == "soak":
             keys = ("total_seconds", "chapter_seconds", "daily", "keep_hours", "keep_gb", "stop_on", "max_memory_mb")
@@ -212,7 +215,7 @@ OPTIONS = (
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
-    Option("max-in-flight", 1000, "arrivals beyond this many unanswered requests are dropped, and counted"),
+    Option("max-in-flight", "1000", "arrivals beyond so many unanswered requests are dropped, and counted; or auto"),
     Option("timeout", 10.0, "seconds after which a request is given up"),
     Option("total-seconds", 3600.0, "mode soak: how long it is in all"),
     Option("chapter-seconds", 600.0, "mode soak: length of its steps, which follow each other"),
@@ -250,7 +253,7 @@ def add_options(parser: Any, scenario_class: type) -> None:
 def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario:
     """The scenario that the options describe, or `ScenarioError`."""
     rates = parse_rates(options.rates)
-    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "max_in_flight": 1, "spike": 1}
+    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "spike": 1}
     at_least |= {"total_seconds": 1, "chapter_seconds": 1, "keep_hours": 0, "keep_gb": 0, "max_memory_mb": 0}
     at_least |= {"idle_seconds": 0, "rounds": 1, "requests": 1, "burstiness": 0.01, "speed": 0.001, "budget_seconds": 1}
     for key, least in at_least.items():
@@ -288,7 +291,7 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
     if options.mode == "knee" and not any(slo.latency_ms for slo in slos):
         raise ScenarioError("mode knee searches for an objective with a latency; say for instance --slo 'p99<50ms'")
     _check_soak(options, rates)
-    from loadtest.engine import faults
+    from loadtest.engine import faults, inflight
 
     trace_ns: tuple[int, ...] = ()
     if options.trace:
@@ -298,7 +301,7 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
     if "/" in options.run_id or options.run_id.startswith("."):
         raise ScenarioError(f"--run-id '{options.run_id}' must be a plain folder name; --run-dir says where")
     pattern = Pattern(options.arrivals, options.burstiness, options.shape, trace_ns)
-    return Scenario(
+    found = Scenario(
         name=name,
         model=model,
         variants=tuple(dict.fromkeys(part.strip() for part in options.variants.split(",") if part.strip())),
@@ -312,7 +315,7 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         speed=options.speed,
         rounds=options.rounds,
         spike=options.spike,
-        concurrency={"single": (1,), "offline": (options.max_in_flight,)}.get(options.mode, concurrency),
+        concurrency=concurrency,
         requests=options.requests,
         budget_s=options.budget_seconds,
         guided=options.guided == "on",
@@ -320,7 +323,6 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         seed=options.seed,
         rows=parse_rows(options.rows),
         timeout_s=options.timeout,
-        max_in_flight=options.max_in_flight,
         slos=slos,
         total_seconds=options.total_seconds,
         chapter_seconds=options.chapter_seconds,
@@ -333,6 +335,13 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         resume=options.resume,
         faults=faults.read(options.faults, options.mode),
     )
+    known = None if found.mode in ("knee", *CLOSED) else found.peak_rps
+    try:
+        most, by = inflight.parse(str(options.max_in_flight), known, found.timeout_s)
+    except ValueError as problem:
+        raise ScenarioError(str(problem)) from None
+    concurrency = {"single": (1,), "offline": (most,)}.get(found.mode, concurrency)
+    return replace(found, max_in_flight=most, in_flight_by=by, concurrency=concurrency)
 
 
 def _check_soak(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
