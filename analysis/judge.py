@@ -172,6 +172,8 @@ class Answer:
     sentence: str
     against: bool = False
     """It cannot be said, but what was seen speaks against it."""
+    few: bool = False
+    """It cannot be said for nothing but too few arrivals."""
 
 
 def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool = True) -> Answer:
@@ -201,7 +203,7 @@ def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool 
         return Answer(False, f"{term.text} is missed: {said}")
     if pooled is None:
         unsteady = _first(window.unsteady for window in trusted)
-        return _open(term, f"{said}; {unsteady}" if unsteady else said, against)
+        return _open(term, f"{said}; {unsteady}" if unsteady else said, against, few=not (unsteady or doubt))
     # of what cannot be trusted nobody knows what it would have shown
     why = doubt or overloaded or _first(window.unsteady for window in trusted if window.flatters)
     return _open(term, why, against) if why else Answer(True, f"{term.text} is kept: {said}")
@@ -228,8 +230,8 @@ def _first(sentences: Iterable[str]) -> str:
     return next(filter(None, sentences), "")
 
 
-def _open(term: Term, why: str, against: bool) -> Answer:
-    return Answer(None, f"{term.text} cannot be said: {why}", against)
+def _open(term: Term, why: str, against: bool, *, few: bool = False) -> Answer:
+    return Answer(None, f"{term.text} cannot be said: {why}", against, few and not against)
 
 
 def _share(windows: Sequence[Window], number: int) -> float:
@@ -369,7 +371,7 @@ def lent(slo: Slo, rates: Sequence[AtRate]) -> list[AtRate]:
         found = list(at.answers)
         for number in numbers:
             own = found[number]
-            if at.rate < top.rate and own.kept is None and not own.against:
+            if at.rate < top.rate and own.few:
                 found[number] = Answer(True, f"{own.sentence}; at {top.name} it is kept")
         return tuple(found)
 

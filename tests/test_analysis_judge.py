@@ -266,6 +266,9 @@ def test_errors_kept_at_a_higher_sustained_rate_answer_lower_ones_with_too_few()
     failing = AtRate(10, (few.answers[0], at_rate(terms(slo)[1], [Window((Count(300, 0), Count(300, 1)))], 1)), "10/s")
     assert failing.against
     assert of_rates(slo, [failing, enough], rising=False).kept is None
+    lost = at_rate(terms(slo)[1], [Window((Count(300, 0), Count(300, 0)), doubts=("a load process was lost",))], 1)
+    doubted = AtRate(10, (few.answers[0], lost), "10/s")
+    assert of_rates(slo, [doubted, enough], rising=False).kept is None  # it is not for too few that it cannot say
 
 
 RATES = st.lists(st.tuples(st.integers(0, 400), st.sampled_from([100, 300, 1000, 10_000])), min_size=1, max_size=5)
