@@ -8,6 +8,7 @@ from collections.abc import Callable
 from analysis.judge import Count, Term, terms
 from analysis.records import Slo
 from analysis.sketch import LEAST_BEYOND, Sketch, effective_size, worth
+from analysis.words import significant
 
 SHOWN_AT = (50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 100.0)
 """Percentiles at which dependence is looked for; the last stands for the highest with enough arrivals beyond."""
@@ -31,9 +32,11 @@ def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst) -> Count:
     n, beyond = sketch.n, sketch.beyond(term.limit_ms).astype(float)
     over = int(beyond.sum())
     if over >= LEAST_BEYOND:
-        dependence = n / worth(sketch.counts.sum(axis=1), beyond)
-    elif math.isinf(term.limit_ms):
-        dependence = burst() if over else 1.0
-    else:
-        dependence = n / max(effective_size(sketch, percent) or 1.0 for percent in SHOWN_AT)
-    return Count(n, over, dependence, seconds)
+        return Count(n, over, n / worth(sketch.counts.sum(axis=1), beyond), seconds)
+    if math.isinf(term.limit_ms):
+        in_a_row = burst() if over else 1.0
+        return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")
+    shown = {percent: effective_size(sketch, percent) or 1.0 for percent in SHOWN_AT}
+    most = max(shown, key=lambda percent: shown[percent])
+    by = f"as those above P{most:g} came" if most < 100 else f"as the {LEAST_BEYOND} slowest came"
+    return Count(n, over, n / shown[most], seconds, by)

@@ -90,6 +90,8 @@ class Count:
     beyond: int
     dependence: float = 1.0
     seconds: float = 0.0
+    by: str = ""
+    """What the dependence is that of, where it is not of those beyond."""
 
     @property
     def share(self) -> float:
@@ -256,11 +258,14 @@ def _pooled(term: Term, counts: Sequence[Count], rounds: bool) -> tuple[bool | N
         share = _evened(counts, worth)
         said += f": {percent(share)} if the better ones were no better than chance makes them"
     found = judged(share, worth, term.allowed)
+    few = worth < 0.95 * n
+    if few:
+        by = _first(one.by for one in counts)
+        said += f"; worth {whole(math.floor(worth))} independent ones{f' ({by})' if by else ''}"
     if found or (found is False and apart == 1):
         return found, said
     low, high = between(share, worth)
-    few = f"; worth {whole(math.floor(worth))} independent ones, they leave" if worth < 0.95 * n else ", which leaves"
-    said += f"{few} {percent(low)} to {percent(high)} of all"
+    said += f"{', they leave' if few else ', which leaves'} {percent(low)} to {percent(high)} of all"
     if not seconds or found is False:
         return None, said
     more_s = (times_more(share, worth, term.allowed) - 1) * seconds

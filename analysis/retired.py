@@ -53,7 +53,7 @@ def _count(minute: Minute, term: Term, most: bool) -> Count:
         beyond, worth = told
         return Count(n, beyond, n / max(1.0, worth), seconds)
     beyond = _bound(minute, term, most)
-    return Count(n, beyond, max(1.0, beyond), seconds)  # how they came is not known: all of them at once
+    return Count(n, beyond, max(1.0, beyond), seconds, "all of them at once, as it is not known how they came")
 
 
 def _told(minute: Minute, term: Term) -> tuple[int, float] | None:

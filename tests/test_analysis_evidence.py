@@ -45,6 +45,8 @@ def test_where_enough_are_beyond_they_alone_say_how_dependent_they_are() -> None
     assert beyond.worth == worth(seen.counts.sum(axis=1).astype(float), seen.beyond(5.0).astype(float))
     assert beyond.worth < len(values) / 10
     assert far.worth > 0.8 * len(values)
+    assert beyond.by == ""
+    assert far.by.startswith("as those above P")
 
 
 def test_few_failures_are_worth_as_many_as_their_bursts() -> None:
@@ -53,6 +55,6 @@ def test_few_failures_are_worth_as_many_as_their_bursts() -> None:
     values[100 : 100 + LEAST_BEYOND - 1] = np.inf
     seen = Sketch.of(slices, values, [20.0])
     (count,) = evidence(Slo.parse("errors<1%"), seen, 30.0, lambda: 9.0)
-    assert (count.beyond, count.dependence) == (LEAST_BEYOND - 1, 9.0)
+    assert (count.beyond, count.dependence, count.by) == (LEAST_BEYOND - 1, 9.0, "9 failures in a row")
     (none,) = evidence(Slo.parse("errors<1%"), Sketch.of(slices, np.ones(len(slices)), [20.0]), 30.0, no_burst)
     assert (none.beyond, none.dependence) == (0, 1.0)

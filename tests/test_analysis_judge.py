@@ -96,6 +96,11 @@ def test_a_rate_says_what_it_rests_on():
     assert at_rate(LATENCY, [window(20)], 0).sentence == (
         "p99<50ms is kept: 0.20 % of 10,000 arrivals took longer than 50 ms or failed, where 1 % may"
     )
+    told = Window((Count(5000, 0, 4.0, 60.0, "as those above P90 came"),))
+    assert at_rate(LATENCY, [told], 0).sentence == (
+        "p99<50ms is kept: 0 % of 5,000 arrivals took longer than 50 ms or failed, where 1 % may; worth 1,250 "
+        "independent ones (as those above P90 came)"
+    )
     said = at_rate(LATENCY, [window(5, 1000, 4.0)], 0)
     assert said.kept is None
     assert not said.against

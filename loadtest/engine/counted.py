@@ -48,5 +48,7 @@ class Counted:
             return Count(0, 0)
         arrivals, beyond = rows[:, 0], rows[:, 1 + self.limits_ms.index(limit_ms)]
         n, over = int(arrivals.sum()), int(beyond.sum())
-        known = len(rows) >= LEAST_SECONDS and over >= LEAST_BEYOND
-        return Count(n, over, n / worth(arrivals, beyond) if known else USUAL, float(len(rows)))
+        seconds = float(len(rows))
+        if over >= LEAST_BEYOND and len(rows) >= LEAST_SECONDS:
+            return Count(n, over, n / worth(arrivals, beyond), seconds)
+        return Count(n, over, USUAL, seconds, "as is usual")
