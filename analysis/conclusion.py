@@ -155,7 +155,9 @@ def _limit(row: Capacity, slo: Slo | None, first: bool, exact: bool) -> str:
         why = row.limited_by or ""
         end = ", the highest rate tried" if why.startswith("nothing") else ""
         end = ", above which the load generator gave up first" if "client-limited" in why else end
-        return f"sustains at least {three(low)}{unit}{end}"
+        # of a search that came to no end, a probe that is surely kept says more than where it stood
+        least = row.max_rps if why.startswith("unresolved") and row.max_rps else low
+        return f"sustains at least {three(least)}{unit}{end}"
     return f"sustains {plus_minus(low, high) if exact else _between(low, high)}{unit}"
 
 

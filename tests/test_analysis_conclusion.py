@@ -210,6 +210,12 @@ GOLDEN: dict[str, tuple[list[Load], dict[str, Any], str]] = {
         {"slo": SLO, "mode": "knee", "knees": {"m/eager": (150.0, 225.5, "the budget of 60 s is spent")}},
         "On one H200 (torch 2.11), m/eager sustains between 150 and 226 requests/s at P99 ≤ 50 ms.",
     ),
+    "a knee that the load generator left open": (
+        KNEE[:3],
+        {"slo": SLO, "mode": "knee", "knees": {"m/eager": (214.0, None, "client-limited at 230/s: it was late")}},
+        "On one H200 (torch 2.11), m/eager sustains at least 199 requests/s at P99 ≤ 50 ms, above which the load "
+        "generator gave up first.",
+    ),
     "rounds": (
         [
             Load(f"m/{name}", 300, lognormal(ms), seconds=20, block=block)
