@@ -468,11 +468,3 @@ def queue_filled(given_up: float, early_ms: float, later_ms: float) -> bool:
     Where answers took as long from the beginning, only the client's own limit was reached.
     """
     return given_up >= MOST_GIVEN_UP and not later_ms < BUILT_UP * early_ms
-
-
-# ---- before the load
-
-
-def answerable_from(term: Term, seconds: float) -> float:
-    """The lowest rate at which steps of so many seconds can keep it."""
-    return term.least / seconds if seconds > 0 else math.inf
