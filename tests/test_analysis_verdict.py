@@ -104,6 +104,15 @@ def test_a_held_rate_must_meet_it_in_every_step(tmp_path: Path, loads: list[Load
     assert _judge(tmp_path / "run", loads, slo=SLO, mode="hold").verdict == verdict
 
 
+def test_one_objective_missed_is_a_fail_whatever_another_leaves_open(tmp_path: Path) -> None:
+    """Errors of a ten-thousandth cannot be known from a thousand arrivals."""
+    verdict = _judge(tmp_path / "run", [Load("m/a", 100, SLOW)], slo=["p99<50ms", "errors<0.01%"], mode="hold")
+    assert verdict.verdict == FAIL
+    assert "p99<50ms is missed" in verdict.reasons[0]
+    opened = _judge(tmp_path / "other", [Load("m/a", 100, FAST)], slo=["p99<50ms", "errors<0.01%"], mode="hold")
+    assert opened.verdict == INCONCLUSIVE
+
+
 def test_without_an_objective_trust_decides(tmp_path: Path) -> None:
     passed = _judge(tmp_path / "a", _ramp("m/a", FAST, queue(20)))
     assert passed == Verdict(MEASURED, ("no objective was set, so none could be missed",))
