@@ -65,7 +65,8 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     slos, slices = run.manifest.slos, (rows.intended_ns - window[0]) // step.tally.grid.slice_ns
     sketch = Sketch.of(slices, latency_ms, [slo.latency_ms for slo in slos if slo.latency_ms])
     late = _late(step, rows)
-    windows = tuple(Window(counts(slo, sketch, seconds, rows.burst), overload, late, why) for slo in slos)
+    showed = Window((), overload, late, why)
+    windows = tuple(replace(showed, counts=counts(slo, sketch, seconds, rows.burst)) for slo in slos)
     answers = [answer for slo, one in zip(slos, windows, strict=True) for answer in judged(slo, [one])]
     against = dict.fromkeys(answer.sentence for answer in answers if answer.kept is not True)
     said = f" ({words.significant(gone_s)} s of planned faults left out)"
@@ -85,7 +86,7 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
         steady=None,
         reasons=tuple(f"{sentence}{said}" for sentence in dict.fromkeys([*filter(None, [late]), *why, *against])),
     )
-    return replace(step, summary=summary, growth=growth, overloaded=overloaded, windows=windows)
+    return replace(step, summary=summary, growth=growth, overloaded=overloaded, showed=showed, windows=windows)
 
 
 def _late(step: MeasuredStep, rows: Excerpt) -> str:
