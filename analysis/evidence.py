@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache, partial
 
 from analysis.judge import Count, Term, terms
 from analysis.records import Slo
@@ -19,10 +20,11 @@ Burst = Callable[[], float]
 
 def counts(slo: Slo, sketch: Sketch, seconds: float, burst: Burst) -> tuple[Count, ...]:
     """The sketch has an edge at each latency of the objective."""
-    return tuple(_count(term, sketch, seconds, burst) for term in terms(slo))
+    shown = cache(partial(_shown, sketch))  # the same for each term that needs it
+    return tuple(_count(term, sketch, seconds, burst, shown) for term in terms(slo))
 
 
-def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst) -> Count:
+def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Callable[[], tuple[float, float]]) -> Count:
     """Dependence is that of those beyond, where there are enough to see it.
 
     Where there are not, it is the least that any share of slow arrivals shows: what hardly ever happens is no more
@@ -36,7 +38,13 @@ def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst) -> Count:
     if math.isinf(term.limit_ms):
         in_a_row = burst() if over else 1.0
         return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")
-    shown = {percent: effective_size(sketch, percent) or 1.0 for percent in SHOWN_AT}
-    most = max(shown, key=lambda percent: shown[percent])
-    by = f"as those above P{most:g} came" if most < 100 else f"as the {LEAST_BEYOND} slowest came"
-    return Count(n, over, n / shown[most], seconds, by)
+    size, percent = shown()
+    by = f"as those above P{percent:g} came" if percent < 100 else f"as the {LEAST_BEYOND} slowest came"
+    return Count(n, over, n / size, seconds, by)
+
+
+def _shown(sketch: Sketch) -> tuple[float, float]:
+    """The most that its arrivals are worth at any of the percentiles, and at which."""
+    sizes = {percent: effective_size(sketch, percent) or 1.0 for percent in SHOWN_AT}
+    percent = max(sizes, key=lambda one: sizes[one])
+    return sizes[percent], percent
