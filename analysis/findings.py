@@ -20,6 +20,7 @@ from analysis import struck, words
 from analysis.conclusion import to_uncertainty
 from analysis.devices import THROTTLED, THROTTLES
 from analysis.drift import Drift, drift
+from analysis.growth import FREEDOM, Growth, growth
 from analysis.scan import Floats
 from analysis.series import COUNTERS, MEMORY, Series, loads, series
 from analysis.sketch import LEVEL
@@ -45,7 +46,7 @@ class Finding:
     """One thing that changed."""
 
     kind: str
-    """step, spell, trend, stall, throttle or recompile"""
+    """step, spell, trend, growth, stall, throttle or recompile"""
     series: str
     subject: str
     start_ns: int
@@ -72,7 +73,11 @@ class Looked:
     series: tuple[Series, ...]
     drifts: Mapping[tuple[str, str], Drift]
     """By name and subject of the series, of those that can be judged."""
+    grown: Mapping[tuple[str, str], Growth]
+    """Likewise, of memory."""
     findings: tuple[Finding, ...]
+    doubtful: tuple[Finding, ...]
+    """What may be chance, and may be none."""
     looks: int
     """At so many series, endpoints and further changes."""
     stalls_visible: Mapping[str, tuple[float, float]]
@@ -87,6 +92,16 @@ class Looked:
     def step_visible(self, one: Series) -> float | None:
         """The smallest step in the middle of the soak, as a share of the level."""
         return self._visible(one, one.change, lambda found: found.step_error)
+
+    def growth_visible(self, one: Series) -> float | None:
+        """The smallest growth in all by hour, as a share of the level, that would have shown in four of five."""
+        from scipy import special
+
+        found = self.grown.get((one.name, one.subject))
+        if found is None:
+            return None
+        least = (-float(special.stdtrit(FREEDOM, LEVEL / self.looks / 2)) + 0.84) * found.error
+        return abs(one.slope(found.begin, least * 3600 / (found.cells * self.line.slice_s)))
 
     def _visible(self, one: Series, told: Any, error: Any) -> float | None:
         found = self.drifts.get((one.name, one.subject))
@@ -116,18 +131,26 @@ def look(run: Run) -> Looked:
         for one in judged
         if (found := drift(one.scaled, by=one.quantity.by, floor=one.floor or _floor(one), load=load)) is not None
     }
+    grown = {
+        (one.name, one.subject): grew
+        for one in judged
+        if one.name in MEMORY and (grew := growth(one.scaled, one.floor or _floor(one))) is not None
+    }
     tried = [
         row for one in judged if (found := drifts.get((one.name, one.subject))) for row in _changes(one, found, line)
     ]
+    tried += [row for one in judged if (grew := grown.get((one.name, one.subject))) for row in _grew(one, grew, line)]
     slowest = {endpoint: _emptied(peak, taken, line, 10**8) for endpoint, peak in peaks(run, line).items()}
     held = {endpoint: stalls(peak) for endpoint, peak in slowest.items()}
     tried += [row for endpoint, found in held.items() for row in _stalls(endpoint, found, line)]
-    looks = len(drifts) + len(held) + sum(max(0, len(found.changes) - 1) for found in drifts.values())
+    looks = len(drifts) + len(grown) + len(held) + sum(max(0, len(found.changes) - 1) for found in drifts.values())
     facts = [*_throttles(run, line), *_compiled(run.events, taken)]
-    called = sorted([*_holm(tried, max(1, looks)), *facts], key=_rank)
+    sure = _holm(tried, max(1, looks))
+    called = sorted([*sure, *facts], key=_rank)
+    doubtful = tuple(row for row in tried if not any(row.sentence == one.sentence for one in sure))
     told = tuple(_beside(called, run.events, shown, line, taken))
     visible = {endpoint: least for endpoint, peak in slowest.items() if (least := smallest(peak)) is not None}
-    return Looked(line, tuple(shown), drifts, told, max(1, looks), visible, taken)
+    return Looked(line, tuple(shown), drifts, grown, told, doubtful, max(1, looks), visible, taken)
 
 
 def _emptied(values: Floats, taken: Spans, line: Timeline, cell_ns: int) -> Floats:
@@ -185,6 +208,21 @@ def _changes(one: Series, found: Drift, line: Timeline) -> Iterator[Finding]:
             None, (), "",
         )  # fmt: skip
         yield replace(row, sentence=_said(row, one, one.plain(base), one.plain(after), line))
+
+
+def _grew(one: Series, found: Growth, line: Timeline) -> Iterator[Finding]:
+    """From the beginning to the end, in percent by hour."""
+    if found.by <= 0 or one.change(found.begin, found.by) < (one.quantity.matters or 0.0):
+        return
+    hours, reach = found.cells * line.slice_s / 3600, REACH * found.error
+    size, low, high = (100 * one.slope(found.begin, (found.by + far) / hours) for far in (0.0, -reach, reach))
+    row = Finding(
+        "growth", one.name, one.subject, line.zero_ns, None, size, "%/h", low, high, found.p_value, None, (), ""
+    )
+    value, least, most = to_uncertainty(size, *sorted((abs(low), abs(high))))
+    between = f" ({least}–{most})" if least != most else ""
+    levels = f"from {_level(one, found.begin)} to {_level(one, found.end)}"
+    yield replace(row, sentence=f"{_what(one)} grew {levels} in all, which is {value} %/h{between}")
 
 
 def _said(row: Finding, one: Series, before: float, after: float, line: Timeline) -> str:

@@ -462,6 +462,13 @@ def doubts(dropped: int, n: int, would_do: float | None, cpu_pct: float | None) 
     return found
 
 
+def in_time(may_take_s: float, took_s: float | None, worse_s: float | None) -> bool | None:
+    """Whether users were served as before so many seconds after a fault was over; `worse_s`: still worse then."""
+    if took_s is not None:
+        return took_s <= may_take_s
+    return False if worse_s is not None and worse_s > may_take_s else None
+
+
 def queue_filled(given_up: float, early_ms: float, later_ms: float) -> bool:
     """Whether arrivals were dropped, or ran into the time limit, because a queue had grown so far.
 

@@ -36,6 +36,9 @@ MOST_CPU_PCT, MOST_UNSENT = 85.0, 0.001
 """The load generator stood in the way where it sent later (P99) than a millisecond or a twentieth of the median service
 time, was busier than this, or dropped a larger share of the arrivals although the endpoint kept up."""
 
+MAX_RECOVERY_S = 60.0
+"""After a planned fault users are served as before within so long, where nothing else was asked for."""
+
 LEAST_FOR_P999 = 4603
 """Arrivals that P99.9 takes at least, by MLPerf's rule; of fewer there is none, so that its absence says nothing."""
 
@@ -299,6 +302,18 @@ class Manifest:
     @property
     def slos(self) -> list[Slo]:
         return [Slo.from_json(found) for found in self.scenario.get("slo") or []]
+
+    @property
+    def max_recovery_s(self) -> float:
+        """How long after a planned fault users may be served worse than before."""
+        found = self.scenario.get("max_recovery_s")
+        return float(found) if isinstance(found, int | float) and found >= 0 else MAX_RECOVERY_S
+
+    @property
+    def max_failed(self) -> float:
+        """The share of requests that may fail from a planned fault until users are served as before."""
+        found = self.scenario.get("max_failed")
+        return float(found) if isinstance(found, int | float) and found >= 0 else 1.0
 
     def write(self, folder: Path) -> None:
         """Replaces `run.json` at once: a reader sees the old one or the new one, never half."""

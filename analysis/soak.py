@@ -19,6 +19,7 @@ from analysis import struck, verdict, words
 from analysis.findings import Finding, Looked, look, short
 from analysis.footprint import Process, processes
 from analysis.series import MEMORY, QUANTITIES, Series
+from analysis.struck import Spans
 from analysis.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ MOST_SAID = 3
 """Findings in the sentence that is read out."""
 SHORTEST_S = 300.0
 """24 cells of ten seconds, and some settle time: less is no series."""
+SLACK = 0.01
+"""Less than this share of a soak, as the pauses between chapters are, is no gap to speak of."""
 LOOSEST = {"p99_trend_pct_h": 100.0, "p99_step_pct": 50.0, "memory_pct_h": 10.0}
 """What must have shown for a limit that nobody asked for to count as kept; trends in percent over the whole soak."""
 
@@ -43,9 +46,11 @@ class Limits:
     p99_step_pct: float = 10.0
     """Jump of P99, in percent."""
     memory_pct_h: float = 1.0
-    """Growth of the server's memory, in percent by hour."""
+    """Growth of the server's memory in all, in percent by hour."""
     stall_ms: float | None = None
     """How long requests may be held up again and again; None: any time."""
+    gap_pct: float = 10.0
+    """Time in which nothing was measured, of all of it."""
     asked: tuple[str, ...] = ()
     """Those of them that somebody asked for."""
 
@@ -62,7 +67,7 @@ class Limits:
             return "stall_ms"
         if series == "p99_ms":
             return "p99_trend_pct_h" if kind == "trend" else "p99_step_pct" if kind in ("step", "spell") else None
-        return "memory_pct_h" if kind == "trend" and series in MEMORY else None
+        return "memory_pct_h" if kind == "growth" and series in MEMORY else None
 
     def most(self, kind: str, series: str) -> float | None:
         name = self.name(kind, series)
@@ -78,12 +83,16 @@ class Visible:
     subject: str
     slope_pct_h: float | None
     step_pct: float | None
+    growth_pct_h: float | None = None
+    """Of memory, from the beginning to the end."""
     stall_ms: float | None = None
     """Of P99: by how long the requests of a stall would have to be held up, at periods of up to `stall_s`."""
     stall_s: float | None = None
 
     def of(self, kind: str) -> float | None:
-        return {"trend": self.slope_pct_h, "step": self.step_pct, "stall": self.stall_ms}[kind]
+        return {
+            "trend": self.slope_pct_h, "step": self.step_pct, "growth": self.growth_pct_h, "stall": self.stall_ms,
+        }[kind]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +142,17 @@ def soak(run: Run) -> Soak | None:
     visible = tuple(
         _visible(looked, one)
         for one in looked.series
-        if limits.name("trend", one.name) and not _others(one.name, one.subject, owned)
+        if _kinds(one.name) and not _others(one.name, one.subject, owned)
     )
-    hours = looked.line.seconds / 3600
-    answer, reasons = _judged(run, found, visible, limits, hours)
-    line = looked.line
+    line, measured_s = looked.line, _measured_s(run)
+    doubtful = tuple(row for row in looked.doubtful if not _others(row.series, row.subject, owned))
+    answer, reasons = _judged(found, doubtful, visible, limits, measured_s, line.seconds)
     faults_s = struck.lost_s(looked.taken, line.zero_ns, line.zero_ns + round(line.seconds * 1e9))
-    said = f"Over {_hours(hours)} {_loads(run, looked)}: {_said(found, visible)}"
+    over = _hours(measured_s / 3600, line.seconds / 3600)
+    said = f"Over {over} {_loads(run, looked)}: {_said(found, visible)}"
     said += f"; {words.significant(faults_s)} s of planned faults are left out" if faults_s else ""
     return Soak(
-        found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, hours, faults_s, looked, said
+        found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, measured_s / 3600, faults_s, looked, said
     )  # fmt: skip
 
 
@@ -165,30 +175,60 @@ def _others(series: str, subject: str, owned: Collection[str]) -> bool:
 
 def _over(row: Finding, limits: Limits) -> bool:
     limit = limits.most(row.kind, row.series)
-    return limit is not None and row.size > limit
+    return limit is not None and _rise(row) > limit
+
+
+def _rise(row: Finding) -> float:
+    """Of a spell of lower values its end is the rise."""
+    return row.size if row.kind != "spell" or row.size > 0 else 100 * (1 / (1 + row.size / 100) - 1)
+
+
+def _kinds(series: str) -> tuple[str, ...]:
+    """Of changes that a limit can hold for."""
+    return ("trend", "step", "stall") if series == "p99_ms" else ("growth",) if series in MEMORY else ()
+
+
+def _measured_s(run: Run) -> float:
+    """How long something was driven: gaps are none of it."""
+    spans: Spans = []
+    ended = run.ended_ns
+    for step in sorted(run.manifest.scenario["steps"], key=lambda step: int(step["start_ns"])):
+        start, end = int(step["start_ns"]), min(int(step["end_ns"]), ended or 1 << 62)
+        if spans and start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], end)
+        elif end > start:
+            spans.append((start, end))
+    gaps = [(gap.start_ns, gap.end_ns) for gap in _gaps(run)]
+    return sum((end - start) / 1e9 - struck.lost_s(gaps, start, end) for start, end in spans)
 
 
 def _visible(looked: Looked, one: Series) -> Visible:
     stall = looked.stalls_visible.get(one.subject, (None, None)) if one.name == "p99_ms" else (None, None)
-    return Visible(one.name, one.subject, _pct(looked.slope_visible(one)), _pct(looked.step_visible(one)), *stall)
+    seen = (looked.slope_visible(one), looked.step_visible(one), looked.growth_visible(one))
+    return Visible(one.name, one.subject, *map(_pct, seen), *stall)
 
 
 def _judged(
-    run: Run, found: tuple[Finding, ...], visible: tuple[Visible, ...], limits: Limits, hours: float
-) -> tuple[str, tuple[str, ...]]:
+    found: tuple[Finding, ...], doubtful: tuple[Finding, ...], visible: tuple[Visible, ...], limits: Limits,
+    measured_s: float, seconds: float,
+) -> tuple[str, tuple[str, ...]]:  # fmt: skip
     if broken := tuple(row.sentence for row in found if row.fails):
         return FAIL, broken
-    told = {(row.kind, row.series, row.subject): row for row in found}
+    hours, gone_pct = measured_s / 3600, 100 * (1 - measured_s / seconds)
     open_: list[str] = []
     unseen: list[str] = []
+    if gone_pct > limits.gap_pct:
+        open_.append(
+            f"nothing was measured for {_hours((seconds - measured_s) / 3600)}, which is {words.significant(gone_pct, 2)} % "
+            f"of the soak, where {limits.gap_pct:g} % may be"
+        )
+    open_ += [f"this soak cannot say whether {row.sentence}: that may be chance" for row in doubtful if _over(row, limits)]
     for row in visible:
-        for kind in ("trend", "step", "stall") if row.series == "p99_ms" else ("trend",):
+        for kind in _kinds(row.series):
             name, limit, seen = limits.name(kind, row.series), limits.most(kind, row.series), row.of(kind)
-            finding = told.get((kind, "latency_ms" if kind == "stall" else row.series, row.subject))
-            answered = finding is not None and (finding.high or 0.0) <= (limit or 0.0)
-            if name is None or limit is None or answered or (seen is not None and seen <= limit):
+            if name is None or limit is None or (seen is not None and seen <= limit):
                 continue
-            loosest = LOOSEST.get(name, 0.0) / (hours if kind == "trend" else 1)
+            loosest = LOOSEST.get(name, 0.0) / (1 if kind == "step" else hours)
             question = _question(row, kind, limit, hours)
             if name not in limits.asked and seen is not None and seen <= loosest:
                 unseen.append(f"too short to say {question}")
@@ -199,8 +239,8 @@ def _judged(
 
 def _question(row: Visible, kind: str, limit: float, hours: float) -> str:
     """What it leaves open, and how long a soak takes to answer it: as errors fall with the length."""
-    unit = {"trend": "%/h", "step": "%", "stall": "ms"}[kind]
-    what = {"trend": "a rise", "step": "a jump", "stall": "a stall"}[kind]
+    unit = {"trend": "%/h", "growth": "%/h", "step": "%", "stall": "ms"}[kind]
+    what = {"trend": "a rise", "growth": "a growth in all", "step": "a jump", "stall": "a stall"}[kind]
     seen, of = row.of(kind), f"{QUANTITIES[row.series].said} of {short(row.subject)}"
     said = f"whether {of} has {what} of more than {limit:g} {unit}: "
     if seen is None and hours * 3600 < SHORTEST_S:
@@ -210,7 +250,7 @@ def _question(row: Visible, kind: str, limit: float, hours: float) -> str:
     said += f"the smallest that it could have shown is one of {words.significant(seen, 2)} {unit}"
     if kind == "stall":
         return said
-    needed = hours * (seen / limit) ** (2 / 3 if kind == "trend" else 2)
+    needed = hours * (seen / limit) ** {"trend": 2 / 3, "growth": 1, "step": 2}[kind]
     return f"{said}; about {_hours(needed)} would do"
 
 
@@ -225,7 +265,11 @@ def _gaps(run: Run) -> tuple[Gap, ...]:
 # ---- in words
 
 
-def _hours(hours: float) -> str:
+def _hours(hours: float, of: float = 0.0) -> str:
+    """`8.0 hours`, or `2.5 of 8.0 hours` where a part is missing of so many."""
+    if hours < (1 - SLACK) * of:
+        part, whole = _hours(hours), _hours(of)
+        return f"{part.partition(' ')[0] if part.split()[1] == whole.split()[1] else part} of {whole}"
     minutes = max(1, round(60 * hours))
     return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
 

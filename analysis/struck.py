@@ -1,8 +1,8 @@
 """The time of the faults that were injected on purpose: what happened in it is told by `faults`, and judged by nothing.
 
-It begins with the first request that a fault found under way and ends when users were served as before; where nobody
-can tell that, a minute after the fault, or ten where they still were not. A fault that only the harness feels takes its
-own time alone. Its arrivals stay in every count.
+It begins with the first request that a fault found under way and ends when users were served as before, at the latest so
+long after the fault as a recovery may take. A fault that only the harness feels takes its own time alone. Its arrivals
+stay in every count. That users are served as before in time, and how many requests failed until then, is judged here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from analysis import words
 from analysis.excerpt import read
-from analysis.faults import UNFELT
+from analysis.faults import OURS, UNKNOWN, UNRECOVERED
+from analysis.judge import Answer, percent
 from analysis.records import REQUESTS
 
 if TYPE_CHECKING:
-    from analysis.faults import Struck
+    from analysis.faults import FaultEffect, Struck
     from analysis.store import Run
 
 Spans = list[tuple[int, int]]
@@ -64,6 +65,37 @@ def counted(run: Run, endpoint: str) -> tuple[int, int]:
     return n, failed
 
 
+def _felt(run: Run) -> Iterator[tuple[FaultEffect, bool]]:
+    """What an endpoint can have felt, and whether the next fault is held against the same time before, and so tells."""
+    found = [one.effect for one in injected(run) if one.effect.endpoint and one.effect.fault not in OURS]
+    for number, one in enumerate(found):
+        later = next((other for other in found[number + 1 :] if other.endpoint == one.endpoint), None)
+        yield one, one.why == UNRECOVERED and later is not None and later.why != UNKNOWN
+
+
+def answers(run: Run) -> Iterator[Answer]:
+    """Whether users of each endpoint were served as before in time, after each fault that they can have felt."""
+    may_fail = run.manifest.max_failed
+    for one, told_by_next in _felt(run):
+        may_take = f"{one.max_recovery_s:g} s"
+        said = f"{one.endpoint}: users were not served as before within {may_take} of the end of {one.fault}"
+        if one.healed is False:
+            late = one.recovered_s is not None
+            after = f"; it took {words.significant((one.recovered_s or 0.0) - (one.seconds or 0.0))} s" if late else ""
+            yield Answer(False, said + after)
+        elif one.why == UNRECOVERED and not told_by_next:
+            yield Answer(None, f"{said}, as far as is known: the next fault or the end came before that")
+        elif one.why == UNKNOWN and not run.manifest.slos:  # an objective is held against what comes later
+            yield Answer(None, f"{one.endpoint}: {one.why} after {one.fault}")
+        if one.errors > may_fail * one.n:
+            share = f"{percent(one.errors / one.n)} of {words.count(one.n)} requests"
+            yield Answer(
+                False,
+                f"{one.endpoint}: {share} failed from {one.fault} until users were served as before, where "
+                f"{percent(may_fail)} may",
+            )
+
+
 def sentences(run: Run) -> Iterator[str]:
     """What a verdict that leaves them out has to say."""
     known = injected(run)
@@ -77,6 +109,6 @@ def sentences(run: Run) -> Iterator[str]:
         f"{seconds} s of {count} planned {'fault' if count == 1 else 'faults'}, in which {words.count(failed)} of "
         f"{words.count(n)} requests failed, are left out of this verdict"
     )
-    for one in known:
-        if one.effect.endpoint and one.effect.recovered_s is None and one.effect.fault not in UNFELT:
-            yield f"when users of {one.effect.endpoint} were served as before after {one.effect.fault} is not known"
+    for one, told_by_next in _felt(run):
+        if one.why and one.healed is None and not told_by_next:
+            yield f"when users of {one.endpoint} were served as before after {one.fault} is not known"

@@ -8,7 +8,8 @@ how the answers at all rates of all endpoints make one verdict:
 - Rates that rise (`ramp`, `knee`; `mixed` and `ab` with several rates) go past the knee on purpose: pass takes a rate
   that every endpoint sustains, fail one that misses at its lowest rate, or below the rate that was asked for.
 - In all other modes each rate must keep the objective, and one that misses it is a fail.
-- What was due in the time of a fault that was injected on purpose is left out of all that (`calm`), and told.
+- What was due in the time of a fault that was injected on purpose is left out of all that (`calm`), and told; that time
+  is bounded, and a fault after which users are not served as before by then is a fail (`struck`).
 - Without an objective nothing can be missed: `measured`, where the figures can be trusted and each endpoint succeeded.
 
 A step is not trusted where the load generator stood in the way: sent late, dropped arrivals although the endpoint kept
@@ -84,13 +85,13 @@ def judge(run: Run) -> Verdict:
     notes = [*struck.sentences(run), *warnings(run)]
     if broken := flaws(run):
         return Verdict(INCONCLUSIVE, (*broken, *notes))
-    if not run.calm and run.measured:
-        return Verdict(INCONCLUSIVE, ("planned faults left no time in which the objective could be judged", *notes))
-    answers = [*_objectives(run)] if run.manifest.slos else [*_trust(run)]
+    answers = [*(_objectives(run) if run.manifest.slos else _trust(run)), *struck.answers(run)]
     kept = judging.all_of(answer.kept for answer in answers)
+    if not run.calm and run.measured and kept is not False:
+        return Verdict(INCONCLUSIVE, ("planned faults left no time in which the objective could be judged", *notes))
     verdict = {True: PASS if run.manifest.slos else MEASURED, False: FAIL, None: INCONCLUSIVE}[kept]
     reasons = [answer.sentence for answer in answers if answer.kept is kept and answer.sentence]
-    if not run.manifest.slos:
+    if not run.manifest.slos and kept is not False:
         reasons.insert(0, NONE_SET)
     return Verdict(verdict, (*reasons, *notes))
 

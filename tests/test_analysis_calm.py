@@ -100,6 +100,57 @@ def test_a_recovery_that_nobody_can_tell_is_given_a_minute(tmp_path: Path) -> No
     assert judged(early.folder)[0] == "pass"
 
 
+@pytest.mark.parametrize(("from_s", "until_s", "slos", "verdict", "said"), [
+    (60, 180, SLO, "fail", "m/a: users were not served as before within 60 s of the end of replica_killed"),
+    (60, 180, [], "fail", "m/a: users were not served as before within 60 s of the end of replica_killed"),
+    (60, 140, [], "fail", "replica_killed; it took 79.8 s"),
+    (60, 110, SLO, "pass", "in which 500 of 4,991 requests failed"),
+    (60, 110, [], "measured", "in which 500 of 4,991 requests failed"),
+    (130, 180, SLO, "inconclusive", "as far as is known: the next fault or the end came before that"),
+    (130, 180, [], "inconclusive", "as far as is known: the next fault or the end came before that"),
+    (1, 31, SLO, "pass", "is not known"),
+    (1, 31, [], "inconclusive", "m/a: too little is known of the time before it"),
+])  # fmt: skip
+def test_a_fault_excuses_no_more_than_a_recovery_may_take(
+    tmp_path: Path, from_s: float, until_s: float, slos: list[str], verdict: str, said: str
+) -> None:
+    """One of ten requests fails from the fault on, until then."""
+    folder = make_run(tmp_path / "run", [Load("m/a", RATE, constant(10), seconds=180)], mode="hold", slo=slos)
+    changed(folder, lambda rows, s: fail(rows, (s >= from_s) & (s < until_s) & (rows["seq"] % 10 == 0)))
+    fault(folder, from_s, from_s + 0.1)
+    found, sentences = judged(folder.folder)
+    assert found == verdict
+    assert said in sentences
+    report = report_of(analysis.load(folder.folder))
+    if verdict == "fail":
+        assert report["conclusion"].startswith("m/a: users were not served as before within 60 s of the end of")
+
+
+def test_what_a_recovery_may_take_and_cost_can_be_set(run: Written) -> None:
+    changed(run, outage)
+    fault(run, 60, 60.1)
+    for set_, verdict, said in (
+        ({"max_recovery_s": 9.8}, "fail", "within 9.8 s of the end of replica_killed; it took 9.89 s"),
+        ({"max_recovery_s": 9.9}, "pass", ""),
+        ({"max_failed": 0.49}, "fail", "50 % of 1,000 requests failed from replica_killed until users were served as"),
+        ({"max_failed": 0.5}, "pass", ""),
+    ):
+        run.manifest.scenario |= {"max_recovery_s": 60.0, "max_failed": 1.0} | set_
+        run.manifest.write(run.folder)
+        found, sentences = judged(run.folder)
+        assert (found, said in sentences) == (verdict, True)
+
+
+def test_as_before_is_before_the_first_of_faults_that_follow_each_other(run: Written) -> None:
+    """Nothing is served after the first; the second comes before the first was due."""
+    changed(run, lambda rows, s: fail(rows, s >= 60))
+    fault(run, 60, 60.1)
+    fault(run, 90, 90.1, id_=1)
+    assert struck.spans(analysis.load(run.folder))[-1][1] == at(150.1)
+    verdict, said = judged(run.folder)
+    assert (verdict, said.count("not served as before within 60 s of the end of replica_killed |")) == ("fail", 1)
+
+
 def test_a_load_process_that_was_killed_on_purpose_takes_its_step_with_it(tmp_path: Path) -> None:
     two = [Load("m/a", RATE, constant(10), seconds=60), Load("m/a", RATE, constant(10), seconds=60)]
     killed = make_run(tmp_path / "run", two, mode="hold", slo=SLO)
@@ -149,6 +200,14 @@ def planned(folder: Path, at_s: float) -> None:
     append_event(folder, "fault", time_ns=at(at_s), **known, end_ns=at(at_s), phase="end", sentence="it is over")
 
 
+def patient(folder: Path) -> Path:
+    """A recovery may take ten minutes."""
+    manifest = Manifest.read(folder)
+    manifest.scenario["max_recovery_s"] = 600
+    manifest.write(folder)
+    return folder
+
+
 def test_the_minutes_of_a_fault_are_looked_at_by_nobody_else(tmp_path: Path) -> None:
     """P99 is threefold for eight minutes, and GPU memory falls meanwhile."""
 
@@ -159,7 +218,7 @@ def test_the_minutes_of_a_fault_are_looked_at_by_nobody_else(tmp_path: Path) -> 
         hours=3.0, rate=10.0, carry=0.3,
         latency=lambda at_h: np.where(bad(at_h), 3.0, 1.0), memory=lambda at_h: np.where(bad(at_h), 0.5, 1.0),
     )  # fmt: skip
-    folder = write(tmp_path / "run", truth)
+    folder = patient(write(tmp_path / "run", truth))
     alone = soak(analysis.load(folder))
     assert alone is not None
     assert [(row.kind, row.series) for row in alone.findings][:1] == [("spell", "p99_ms")]
@@ -179,7 +238,7 @@ def test_a_level_that_stays_after_a_fault_is_a_finding_with_the_fault_beside(tmp
     truth = Truth(
         hours=3.0, rate=10.0, carry=0.3, latency=lambda at_h: np.where(at_h < 1.5, 1.0, np.where(at_h < 1.6, 3.0, 1.3))
     )
-    folder = write(tmp_path / "run", truth)
+    folder = patient(write(tmp_path / "run", truth))
     planned(folder, 5400.0)
     (row, *_) = look(analysis.load(folder)).findings
     assert (row.kind, row.series) == ("step", "p99_ms")

@@ -1,7 +1,8 @@
 """What a soak may show at most: `--limits "p99_step<10%, p99_trend<5%/h, memory<1%/h"`. Pure.
 
     p99_trend   P99 rises by so much by hour         stall    requests are held up by so much, again and again
-    p99_step    P99 jumps by so much                 memory   the server's memory grows by so much by hour
+    p99_step    P99 jumps by so much                 memory   the server's memory grows by so much by hour, in all
+    gap         nothing was measured for so much of the soak
 
 What is given stands in the manifest as `scenario.soak`, and a soak that cannot say whether it was kept says so; the
 others' values are the analysis' own, and hold as far as the soak can see.
@@ -19,9 +20,10 @@ TERMS: Mapping[str, tuple[str, str]] = {
     "p99_step": ("p99_step_pct", "%"),
     "memory": ("memory_pct_h", "%/h"),
     "stall": ("stall_ms", "ms"),
+    "gap": ("gap_pct", "%"),
 }
 """The key in the manifest, and the unit."""
-EXAMPLE = "p99_trend<5%/h, p99_step<10%, memory<1%/h, stall<50ms"
+EXAMPLE = "p99_trend<5%/h, p99_step<10%, memory<1%/h, stall<50ms, gap<10%"
 
 
 def parse(text: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.judge import Term, terms
-from analysis.records import Slo
+from analysis.records import MAX_RECOVERY_S, Slo
 from loadtest.engine import limits
 from loadtest.engine.arrivals import SHAPES, SPACINGS, Pattern, parse_shape, peak
 from loadtest.engine.search import Objective
@@ -86,6 +86,8 @@ class Scenario:
     max_memory_mb: float = 0.0
     resume: str = ""
     faults: Plan = ()
+    max_recovery_s: float = MAX_RECOVERY_S
+    max_failed: float = 1.0
 
     @property
     def stop(self) -> Stop:
@@ -146,7 +148,9 @@ class Scenario:
         found |= {"trace": self.trace, "speed": self.speed} if self.trace else {}
         found |= {"guided": True} if self.guided else {}
         found |= {"in_flight_by": self.in_flight_by} if self.in_flight_by else {}
-        found |= {"faults": [fault.as_json() for fault in self.faults]} if self.faults else {}
+        if self.faults:
+            found |= {"faults": [fault.as_json() for fault in self.faults]}
+            found |= {"max_recovery_s": self.max_recovery_s, "max_failed": self.max_failed}
         if self.mode == "soak":
             keys = ("total_seconds", "chapter_seconds", "daily", "keep_hours", "keep_gb", "stop_on", "max_memory_mb")
             found |= {key: getattr(self, key) for key in keys}
@@ -227,6 +231,8 @@ OPTIONS = (
     Option("max-memory-mb", 0.0, "mode soak: ends when a process of the harness is larger; 0: never"),
     Option("resume", "", "mode soak: the run folder that it goes on with"),
     Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
+    Option("max-recovery", MAX_RECOVERY_S, "seconds after a fault within which users must be served as before"),
+    Option("max-failed", 100.0, "percent of the requests that may fail from a fault until users are served as before"),
     Option("idle-seconds", 2.0, "seconds without load before the first step and after the last, for the idle power"),
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("token-file", "", "holds the token that the endpoint wants; so may HEADROOM_TOKEN", at_start=True),
@@ -256,6 +262,7 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
     at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "spike": 1}
     at_least |= {"total_seconds": 1, "chapter_seconds": 1, "keep_hours": 0, "keep_gb": 0, "max_memory_mb": 0}
     at_least |= {"idle_seconds": 0, "rounds": 1, "requests": 1, "burstiness": 0.01, "speed": 0.001, "budget_seconds": 1}
+    at_least |= {"max_recovery": 0, "max_failed": 0}
     for key, least in at_least.items():
         if not getattr(options, key) >= least:
             raise ScenarioError(f"--{key.replace('_', '-')} must be at least {least}, not {getattr(options, key)}")
@@ -334,6 +341,8 @@ def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario
         max_memory_mb=options.max_memory_mb,
         resume=options.resume,
         faults=faults.read(options.faults, options.mode),
+        max_recovery_s=options.max_recovery,
+        max_failed=options.max_failed / 100,
     )
     known = None if found.mode in ("knee", *CLOSED) else found.peak_rps
     try:
