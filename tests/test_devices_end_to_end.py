@@ -80,9 +80,15 @@ def test_the_energy_of_a_step_is_the_integral_of_its_power(skewed):
 def test_every_request_has_the_sample_that_was_true_at_its_time(skewed):
     run, t0, began_ns = skewed
     joined = run.joined()
-    assert joined["sample_ns"].notna().all()
-    # the sample's own instant by real time, from the row that it came from
     row = run.devices[run.devices["device"] == GPU[0]]
+    # on a busy machine samples can be late: only who has none within a period may be without
+    alone = joined[joined["sample_ns"].isna()]
+    middle = (alone["sent_ns"] + alone["done_ns"]).to_numpy() / 2
+    times = real_ns(row["time_ns"].to_numpy(), began_ns)
+    assert all(np.abs(times - at).min() > 95e6 for at in middle)
+    joined = joined[joined["sample_ns"].notna()]
+    assert len(joined) > 0.9 * len(run.requests())
+    # the sample's own instant by real time, from the row that it came from
     by_energy = row.set_index("energy_j")["time_ns"]
     true_ns = real_ns(by_energy.loc[joined["energy_j"]].to_numpy(), began_ns)
     assert np.abs(joined["power_w"].to_numpy() - watts(true_ns / 1e9 - t0)).max() < 1.5
@@ -122,7 +128,7 @@ def test_the_join_is_the_same_as_without_the_offset(skewed, tmp_path):
         same &= ((pair["a"] == pair["b"]) | (pair["a"].isna() & pair["b"].isna())).to_numpy()
     # but for those so near to a boundary that the error could have mistaken them, which are counted
     assert (~same).sum() <= run.tallies.near_boundary
-    assert run.tallies.joined == len(one)
+    assert run.tallies.joined == one["sample_ns"].notna().sum()
 
 
 def test_throttling_a_lost_gpu_and_a_missing_field_reach_the_report(library, tmp_path):
