@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import getpass
 import json
 import math
 import os
@@ -805,7 +806,13 @@ def _or_pinned(folder: Path, homes: Sequence[Path]) -> Path:
 @click.option("--add", is_flag=True, help="write RUNS, run folders or folders of them, into their history.jsonl")
 @click.option("--pin", nargs=2, metavar="NAME RUN", help="give a run a name, as a baseline")
 @click.option("--unpin", metavar="NAME", help="take a name away again")
-def history(folders: tuple[Path, ...], add: bool, pin: tuple[str, str] | None, unpin: str | None, **given: Any) -> None:
+@click.option("--accept", metavar="RUN", help="what is worse in this run is usual from it on; say --why")
+@click.option("--why", default="", help="of --accept, written down with it")
+@click.option("--who", default="", help="of --accept  [default: your user name]")
+def history(
+    folders: tuple[Path, ...], add: bool, pin: tuple[str, str] | None, unpin: str | None, accept: str | None, why: str,
+    who: str, **given: Any,
+) -> None:  # fmt: skip
     """Shows what became of each endpoint over all runs of a folder RUNS: worse, better, or no change.
 
     With history.jsonl in it, which --add or --pin begins and every report continues, runs outlive their folders.
@@ -823,6 +830,11 @@ def history(folders: tuple[Path, ...], add: bool, pin: tuple[str, str] | None, u
         for line in history_table.pinned(runs, pin, unpin):
             click.echo(line)
         return
+    if accept:
+        click.echo(history_table.accepted(runs, accept, who or getpass.getuser(), why))
+        return
+    if why or who:
+        refuse("--why and --who are of --accept RUN")
     if given["by"] and given["fail_on_regression"]:
         refuse("--by compares the values of a fact, and knows no regression; leave --fail-on-regression out")
     raise SystemExit(_show_history(runs, **given))

@@ -1,11 +1,18 @@
 """What the earlier runs of a lineage lead to expect of the newest one, and whether it is worse, better or neither.
 
 The expected range is where one more run of the same endpoint falls: Student's t of the last `MOST` earlier runs on the
-figure's scale, as wide as they differ from run to run. It holds all figures of a run together: where nothing changed,
-any of them is called worse in 5 of 100 runs at most, and any better in as many. What the run itself leaves open is a
-floor. After a change of level only the runs since then count, once there are `LEAST` of them, until then only those
-before. With fewer in all nobody knows what runs differ by: it is said that it cannot be judged, beside the ratio to the
-run before with its interval.
+figure's scale, as wide as they differ from run to run; of fewer than `ENOUGH` from their median, with the one that is
+farthest from it set aside, so that one run moves neither. It holds all figures of a run together: where nothing
+changed, any of them is called worse in 5 of 100 runs at most, and any better in as many. What the run itself leaves
+open is a floor. With fewer than `LEAST` in all nobody knows what runs differ by: it is said that it cannot be judged,
+beside the ratio to the run before with its interval.
+
+What was worse is not what is usual: runs that were called so, but for a lone one, teach nothing, until `LEAST` in a row
+were, or `shift` sees another level from there on, or somebody accepts one (`history --accept`). After a change of level only the runs
+since then count, once there are `LEAST` of them, until then only those before.
+
+A capacity that was not found, because no rate that was tried missed the objective, is a bound: it can be better than
+was expected, and never worse.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -32,13 +40,18 @@ Floats = npt.NDArray[np.float64]
 LEAST, MOST = 5, 30
 """Earlier runs that the expected range is learned from."""
 ENOUGH = 10
-"""Runs from which on one that is far off is set aside: of fewer nobody knows what far is."""
+"""Runs from which on those that are far off are set aside: of fewer nobody knows what far is."""
+LARGE = 3.0
+"""Standard errors of the newest run itself."""
 FAR = 5.0
 """Median absolute deviations, as standard deviations, at which that is."""
+DRAWS = 200_000
+"""Of a few runs and one more, that say how far it may be off."""
 FINEST = 0.002
 """No figure is known better than this, on its scale, however alike a few runs are."""
 
 WORSE, BETTER, SAME, UNKNOWN = "worse", "better", "no change", "cannot be judged"
+ACCEPTED = "worse, as accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,39 +121,117 @@ def written(kind: Kind, reading: Reading | None) -> str:
 
 
 def judge(
-    found: Sequence[Lineage], pinned: tuple[str, Entry] | None = None, figures: Collection[str] = tuple(KINDS)
+    found: Sequence[Lineage],
+    pinned: tuple[str, Entry] | None = None,
+    figures: Collection[str] = tuple(KINDS),
+    accepted: Collection[Key] = (),
 ) -> list[tuple[Lineage, list[Judged]]]:
-    """Figures of the newest run of every lineage; `pinned`, a name and its run, stands for the earlier runs."""
+    """Figures of the newest run of every lineage; `pinned`, a name and its run, stands for the earlier runs.
+
+    `accepted`: runs in which somebody accepted what is worse.
+    """
     tracks = [(one, [track for track in one.tracks() if track.key in figures]) for one in found]
     of_run: Counter[Key] = Counter()
     for one, mine in tracks:
         of_run[key_of(one.newest)] += len(mine)
-    return [(one, [_judged(one, track, of_run[key_of(one.newest)], pinned) for track in mine]) for one, mine in tracks]
+    return [
+        (one, [_judged(one, track, of_run[key_of(one.newest)], pinned, accepted) for track in mine])
+        for one, mine in tracks
+    ]
 
 
-def usual(earlier: Floats) -> tuple[float, float, int]:
-    """Mean, standard deviation and number of what runs were on the figure's scale, those that are far off set aside."""
-    if len(earlier) >= ENOUGH:
-        apart = np.abs(earlier - np.median(earlier))
-        earlier = earlier[apart <= max(FAR * 1.4826 * float(np.median(apart)), FINEST)]
-    return float(np.mean(earlier)), float(np.std(earlier, ddof=1)), len(earlier)
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What runs were, on a figure's scale."""
+
+    centre: float
+    spread: float
+    reach: float
+    """By how many spreads one more run is off by chance, in as many cases as were asked for."""
+    runs: int
 
 
-def _judged(one: Lineage, track: Track, figures: int, pinned: tuple[str, Entry] | None) -> Judged:
+def usual(earlier: Floats, chance: float) -> Usual:
+    """`chance`: how often one more run may be off by more, to one side."""
+    from scipy import special
+
+    apart = np.abs(earlier - np.median(earlier))
+    if len(earlier) < ENOUGH:
+        near = np.delete(earlier, np.argmax(apart))
+        return Usual(float(np.median(earlier)), float(np.std(near, ddof=1)), _few(len(earlier), chance), len(earlier))
+    earlier = earlier[apart <= max(FAR * 1.4826 * float(np.median(apart)), FINEST)]
+    n = len(earlier)
+    reach = float(special.stdtrit(n - 1, 1 - chance)) * math.sqrt(1 + 1 / n)
+    return Usual(float(np.mean(earlier)), float(np.std(earlier, ddof=1)), reach, n)
+
+
+@lru_cache(maxsize=256)
+def _few(runs: int, chance: float) -> float:
+    """The same of a few: no table has it, so it is drawn."""
+    drawn = np.random.default_rng(runs).standard_normal((DRAWS, runs + 1))
+    earlier, newest = np.sort(drawn[:, :runs], axis=1), drawn[:, runs]
+    centre = np.median(earlier, axis=1)
+    first = earlier[:, -1] - centre > centre - earlier[:, 0]
+    near = np.where(first[:, None], earlier[:, :-1], earlier[:, 1:])
+    return float(np.quantile((newest - centre) / near.std(axis=1, ddof=1), 1 - chance))
+
+
+def baseline(kind: Kind, values: Floats, errors: Floats, chance: float, accepted: Collection[int] = ()) -> tuple[Floats, int]:
+    """What the next run is held against, and from where on: those that were called worse are none of it, until enough in
+    a row were.
+
+    Where somebody accepted one, those before it say no more than what runs differ by, around it.
+    """
+    learned: list[float] = []
+    worse: list[float] = []
+    begun = 0
+    for place, (value, error) in enumerate(zip(values.tolist(), errors.tolist(), strict=True)):
+        known = usual(np.asarray(learned[-MOST:]), chance) if len(learned) >= LEAST else None
+        if known is None or (known.centre - value) * kind.better <= _reach(kind, known, error):
+            alone = worse if len(worse) == 1 else []  # one bad run is no regression, and what is far off is set aside
+            learned, worse = [*learned, *alone, value], []
+        else:
+            worse.append(value)
+            if place in accepted:
+                learned, worse = [*(one + value - known.centre for one in learned), value], []
+            elif len(worse) == LEAST:
+                learned, worse, begun = worse, [], place + 1 - LEAST
+    return np.asarray(learned[-MOST:], np.float64), begun
+
+
+def _reach(kind: Kind, known: Usual, error: float) -> float:
+    """By how much one more run is off by chance; `error`: what it leaves open itself."""
+    return max(known.reach * max(known.spread, FINEST), LARGE * error, kind.least)
+
+
+def _judged(
+    one: Lineage, track: Track, figures: int, pinned: tuple[str, Entry] | None, accepted: Collection[Key]
+) -> Judged:
     kind, newest = track.kind, track.readings[-1]
     known = [(k, r) for k, r in enumerate(track.readings) if r is not None and kind.has(r.value)]
+    found = [(k, r) for k, r in known if not r.bound or r is newest]
+    known = found if len(found) > LEAST else known  # what was found says more than that it is no less
     values = np.asarray([kind.scaled(r.value) for _, r in known], np.float64)
     starts = shifts(values)
-    told = tuple(_shift(kind, values, starts, n, known[at][0]) for n, at in enumerate(starts))
-    judged = Judged(track, UNKNOWN, "", shifts=told)
+    judged = Judged(track, UNKNOWN, "", shifts=_shifts(kind, values, starts, known))
+    errors = np.asarray([r.error for _, r in known], np.float64)
     if newest is None:
         return replace(judged, why=f"{one.newest.name} has none that can be trusted")
     earlier = values[:-1] if kind.has(newest.value) else values
+    taken = [n for n, (place, _) in enumerate(known) if key_of(one.entries[place]) in accepted]
     begun, ended = _level(starts, len(earlier))
-    recent = earlier[begun:ended][-MOST:]
+    ended = len(earlier) if any(n >= ended for n in taken) else ended
+    recent, lasts = baseline(
+        kind, earlier[begun:ended], errors[begun:ended], LEVEL / figures, [n - begun for n in taken]
+    )
+    if lasts:
+        begun += lasts
+        judged = replace(judged, shifts=_shifts(kind, values, [*starts, begun], known))
     since = f"runs since {one.entries[known[begun][0]].name}" if begun else "earlier runs"
     until = f" before {one.entries[known[ended][0]].name}" if ended < len(earlier) else ""
-    judged = replace(judged, against=f"{len(recent)} {since}{until}")
+    left = len(earlier[begun:ended][-MOST:]) - len(recent)
+    but = f", {left} worse ones left out" if left > 0 else ""
+    judged = replace(judged, against=f"{len(recent)} {since}{until}{but}")
     beside: Reading | None = None
     if pinned is not None:
         name, base = pinned
@@ -150,7 +241,9 @@ def _judged(one: Lineage, track: Track, figures: int, pinned: tuple[str, Entry] 
         if key_of(base) == key_of(one.newest):
             return replace(judged, why=f"it is {name} itself")
     if len(recent) >= LEAST:
-        return _held(judged, recent, figures, beside)
+        judged = _held(judged, recent, figures, beside)
+        agreed = judged.call == WORSE and key_of(one.newest) in accepted
+        return replace(judged, call=ACCEPTED) if agreed else judged
     if beside is None and not len(recent):
         return replace(judged, why=f"there is no earlier run of the {LEAST} that it takes")
     if beside is None:
@@ -168,30 +261,36 @@ def _level(starts: Sequence[int], runs: int) -> tuple[int, int]:
 
 def _held(judged: Judged, recent: Floats, figures: int, pinned: Reading | None) -> Judged:
     """The newest run against earlier ones, or against one of them."""
-    from scipy import special
-
     kind, newest = judged.track.kind, judged.newest
     assert newest is not None
+    # one tail to either side, shared by the figures: what is called is outside the range, and nothing else
+    known = usual(recent, LEVEL / figures)
+    if pinned is not None:  # it is as far off as any other
+        more = math.sqrt(2 / (1 + 1 / known.runs))
+        known = replace(known, centre=kind.scaled(pinned.value), reach=more * known.reach)
+    reach = _reach(kind, known, newest.error)
     if not kind.has(newest.value):
         before = sum(r is not None and not kind.has(r.value) for r in judged.track.readings[:-1])
+        if newest.high and kind.scaled(newest.high) >= known.centre - reach:
+            return replace(judged, why=f"{kind.lost} of those that were tried, from {kind.written(newest.high)} on")
         if before:
             return replace(judged, why=f"{kind.lost}, as in {before} of the earlier runs")
         return replace(judged, call=WORSE, why=f"{kind.lost}, and was not in any earlier run")
-    centre, spread, n = usual(recent)
-    if pinned is not None:
-        centre = kind.scaled(pinned.value)
-    # one tail to either side, shared by the figures: what is called is outside the range, and nothing else
-    tail = float(special.stdtrit(n - 1, 1 - LEVEL / figures)) * math.sqrt(1 + (1 / n if pinned is None else 1))
-    reach = max(tail * max(spread, newest.error, FINEST), kind.least)
-    off, middle = kind.scaled(newest.value) - centre, kind.value(centre)
-    return replace(
+    off, middle = kind.scaled(newest.value) - known.centre, kind.value(known.centre)
+    judged = replace(
         judged,
         call=SAME if abs(off) <= reach else BETTER if off * kind.better > 0 else WORSE,
         usual=middle,
-        low=kind.value(centre - reach),
-        high=kind.value(centre + reach),
+        low=kind.value(known.centre - reach),
+        high=kind.value(known.centre + reach),
         ratio=None if kind.share else newest.value / middle,
     )
+    if newest.bound and judged.call == WORSE:
+        return replace(judged, call=UNKNOWN, why=f"no rate that was tried missed the objective: it is {judged.written}")
+    bounds = sum(r is not None and r.bound for r in judged.track.readings[:-1])
+    if judged.call == BETTER and 2 * bounds > known.runs:  # than the highest rate that was tried then
+        return replace(judged, call=SAME)
+    return judged
 
 
 def _alone(kind: Kind, newest: Reading, before: Reading) -> dict[str, Any]:
@@ -203,6 +302,13 @@ def _alone(kind: Kind, newest: Reading, before: Reading) -> dict[str, Any]:
         return {"ratio": ratio}
     reach = 1.96 * math.hypot(newest.error, before.error)
     return {"ratio": ratio, "ratio_low": ratio * kind.value(-reach), "ratio_high": ratio * kind.value(reach)}
+
+
+def _shifts(
+    kind: Kind, values: Floats, starts: Sequence[int], known: Sequence[tuple[int, Reading]]
+) -> tuple[Shift, ...]:
+    starts = sorted(starts)
+    return tuple(_shift(kind, values, starts, n, known[at][0]) for n, at in enumerate(starts))
 
 
 def _shift(kind: Kind, values: Floats, starts: Sequence[int], n: int, place: int) -> Shift:

@@ -1,6 +1,7 @@
 """The history of a folder of runs: `history.jsonl` beside them, in which a run outlives its folder.
 
-A line is a run in short (`entry`), or a pin: a name that somebody gave to a run. Lines are only ever appended, so that
+A line is a run in short (`entry`), or a pin: a name that somebody gave to a run, or that somebody accepted what is worse
+in a run. Lines are only ever appended, so that
 `head` and `grep` read it and two writers cannot harm one another: a lock is held while one looks what is there and
 appends what is new. Of several lines about one run, or one pin, the last holds. A line that cannot be read costs itself
 and nothing else. A run is known by its name and when it began: a name may be used again once its folder is deleted.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,12 +29,22 @@ Key = tuple[str, int]
 Line = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What is worse since a run is what is usual from then on."""
+
+    who: str
+    why: str
+    at_ns: int
+
+
 @dataclass(slots=True)
 class History:
     """What is known of the runs of a folder."""
 
     runs: dict[Key, Entry] = field(default_factory=dict)
     pins: dict[str, Key] = field(default_factory=dict)
+    accepted: dict[Key, Accepted] = field(default_factory=dict)
     anew: dict[Key, str] = field(default_factory=dict)
     """Of runs whose report was made again with another verdict: the one before."""
     problems: list[str] = field(default_factory=list)
@@ -79,10 +91,17 @@ def read(runs: Path, entries: Iterable[Entry] | None = None) -> History:
         folders = folders_in(runs) if runs.is_dir() else []
         if not folders and not (runs / FILE).exists():
             raise RunError(f"{runs} holds neither a {FILE} nor a run folder")
-        known = {name for name, _ in found.runs}
-        entries = (Entry.of(folder) for folder in folders if folder.name not in known)
+        entries = (Entry.of(folder) for folder in folders if _key_in(folder) not in found.runs)
     found.runs |= {key_of(entry): entry for entry in entries if has_figures(entry)}
     return found
+
+
+def _key_in(folder: Path) -> Key:
+    """Of the run in a folder; when one began that cannot be read, nobody knows."""
+    try:
+        return folder.name, int(json.loads((folder / MANIFEST).read_bytes())["started_ns"])
+    except _NOT_OURS:
+        return folder.name, -1
 
 
 def folders_in(runs: Path) -> list[Path]:
@@ -123,12 +142,23 @@ def unpin(runs: Path, name: str) -> None:
     _append(runs, lambda _: [{"unpin": name}])
 
 
+def accept(runs: Path, entry: Entry, who: str, why: str) -> None:
+    """What is worse in a run, and lasts, is usual from it on."""
+    if not has_figures(entry):
+        raise RunError(f"{entry.name} has no figures to accept: {entry.said}")
+    add(runs, [entry])
+    line = {"accept": entry.name, "time_ns": entry.time_ns, "who": who, "why": why, "at_ns": time.time_ns()}
+    _append(runs, lambda _: [line])
+
+
 def pinned_folder(name: str, runs: Iterable[Path]) -> Path | None:
     """Where the run lies that one of these histories has pinned under a name; None where none has."""
     for home in dict.fromkeys(runs):
         if (home / FILE).is_file() and (key := _parsed((home / FILE).read_bytes(), home / FILE).pins.get(name)):
-            if not (home / key[0] / MANIFEST).is_file():
-                sentence = f"{name} is pinned to {key[0]}, whose folder is gone"
+            if _key_in(home / key[0]) != key:
+                there = (home / key[0] / MANIFEST).is_file()
+                gone = f"of {words.clock_time(key[1])}, and its folder holds another run now" if there else ""
+                sentence = f"{name} is pinned to {key[0]}{f' {gone}' if gone else ', whose folder is gone'}"
                 raise RunError(f"{sentence}; headroom history {home} --against {name} has its figures")
             return home / key[0]
     return None
@@ -179,6 +209,9 @@ def _take(found: History, line: Mapping[str, Any]) -> None:
         found.pins[str(line["pin"])] = (str(line["run"]), int(line["time_ns"]))
     elif "unpin" in line:
         found.pins.pop(str(line["unpin"]), None)
+    elif "accept" in line:
+        key = str(line["accept"]), int(line["time_ns"])
+        found.accepted[key] = Accepted(str(line["who"]), str(line["why"]), int(line["at_ns"]))
     else:
         entry = _entry(line)
         before = found.runs.get(key_of(entry))

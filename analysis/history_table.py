@@ -56,7 +56,11 @@ class Overview:
         """What stands out, and what could not be read."""
         said = [sentence for lineage, found in self.judged for sentence in sentences(lineage, found)]
         pins = [f"{name} is pinned to {run}." for name, (run, _) in sorted(self.held.pins.items())]
-        return [plain(text) for text in (*said, *pins, *self._anew())] + _problems(self.held.problems)
+        agreed = [
+            f"What is worse in {run} was accepted by {one.who} ({words.clock_time(one.at_ns)[:10]}): {one.why}."
+            for (run, _), one in sorted(self.held.accepted.items(), key=lambda item: item[1].at_ns)
+        ]
+        return [plain(text) for text in (*said, *pins, *agreed, *self._anew())] + _problems(self.held.problems)
 
     def _anew(self) -> Iterator[str]:
         """Verdicts change with the rules, not only with the endpoint."""
@@ -72,6 +76,9 @@ class Overview:
         return {
             "verdict": self.verdict,
             "pins": {name: {"run": run, "time_ns": at} for name, (run, at) in sorted(self.held.pins.items())},
+            "accepted": [
+                {"run": run, "time_ns": at, **asdict(one)} for (run, at), one in sorted(self.held.accepted.items())
+            ],
             "problems": self.held.problems,
             "series": [
                 {
@@ -127,7 +134,7 @@ def overview(
             raise RunError(f"--against {against}: there is no such pin or run in {runs}; {known}")
         pinned = against, base
     found = [one for one in lineages(_chosen(held, endpoint, since)) if _is(one.endpoint, endpoint)]
-    return Overview(held, judge(found, pinned, _figures(figure)), figure is not None)
+    return Overview(held, judge(found, pinned, _figures(figure), held.accepted), figure is not None)
 
 
 def compared(
@@ -176,19 +183,32 @@ def pinned(runs: Path, pin: tuple[str, str] | None, unpin: str | None) -> list[s
         said.append(f"{unpin} is pinned no more")
     if pin is not None:
         name, run = pin
-        home, folder = runs, Path(run)
-        if (folder / MANIFEST).is_file():
-            folder = folder.resolve()
-            home, entry = Path(os.path.relpath(folder.parent)), Entry.of(folder)
-        elif (known := history.read(runs).find(run)) is not None:
-            entry = known
-        else:
-            raise RunError(f"--pin {name} {run}: there is no such run in {runs}")
+        home, entry = _found(runs, run, f"--pin {name}")
         if not re.fullmatch(r"[\w.+-]+", name) or (home / name).exists():
             raise RunError(f"--pin {name}: a name is letters, digits and . _ + - only, and that of no file in {home}")
         history.pin(home, name, entry)
         said.append(f"{name} is pinned to {entry.name} in {home / FILE}")
     return [plain(line) for line in said]
+
+
+def accepted(runs: Path, run: str, who: str, why: str) -> str:
+    """Says so, and that it was written down."""
+    if not why.strip():
+        raise RunError(f"--accept {run}: say --why, so that whoever looks later knows")
+    home, entry = _found(runs, run, "--accept")
+    history.accept(home, entry, who, " ".join(why.split()))
+    return plain(f"what is worse in {entry.name} is accepted by {who} in {home / FILE}")
+
+
+def _found(runs: Path, run: str, asked: str) -> tuple[Path, Entry]:
+    """A run by its folder, pin or name, and the folder of runs with its history."""
+    folder = Path(run)
+    if (folder / MANIFEST).is_file():
+        folder = folder.resolve()
+        return Path(os.path.relpath(folder.parent)), Entry.of(folder)
+    if (known := history.read(runs).find(run)) is None:
+        raise RunError(f"{asked} {run}: there is no such run in {runs}")
+    return runs, known
 
 
 # ---- what was asked for

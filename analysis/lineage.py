@@ -91,6 +91,11 @@ class Reading:
     error: float = 0.0
     """Standard error within the run, on the figure's scale; 0 where the run does not know it."""
 
+    @property
+    def bound(self) -> bool:
+        """Of a capacity: it is that or more, since no rate that was tried missed."""
+        return self.low is not None and self.high is None
+
 
 @dataclass(frozen=True, slots=True)
 class Track:

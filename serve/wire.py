@@ -494,10 +494,10 @@ def result_flaw(body: bytes, content_type: str, header_length: str | None) -> st
             whole = body[:64].lstrip()[:1] == b"{" and body[-64:].rstrip()[-1:] == b"}" and b'"outputs"' in body
             return None if whole else "the answer is no JSON object with outputs"
         length = len(body)
-    elif len(header_length) > 9 or not header_length.isdigit() or int(header_length) > len(body):
+    elif (said := parse_count(header_length)) is None or said > len(body):
         return f"the answer's JSON is said to be '{header_length[:16]}' bytes long, but it has {len(body)}"
     else:
-        length = int(header_length)
+        length = said
         if (size := _result_size(body[:length])) is not None:
             found = len(body) - length
             return None if size == found else f"the answer's tensors are {size} bytes, but {found} came"
@@ -688,7 +688,7 @@ def parse_clock(text: str) -> tuple[int, int] | None:
 
 
 def parse_count(text: str) -> int | None:
-    """How many rows a batch had."""
+    """How many rows a batch had, or bytes a part has; `²` is a digit, too, but no number."""
     return int(text) if len(text) <= 9 and text.isascii() and text.isdigit() and int(text) else None
 
 

@@ -63,6 +63,7 @@ def _list() -> Iterator[Odd]:
         yield odd(f"a header length of {shown}", head(inference_header_content_length=value) + BODY, BAD)
     yield odd("a batch of too many", head(x_headroom_batch="3000000000") + BODY, OK)
     yield odd("a batch of a power", head(x_headroom_batch="²") + BODY, OK)
+    yield odd("a header length of a power", head(inference_header_content_length="13\u00b9") + BODY, BAD)
     yield odd("clocks back in time", head(x_headroom_clock="20,10") + BODY, OK)
     yield odd("a negative time", head(server_timing="queue;dur=-1, total;dur=-1e300") + BODY, OK)
     # results that are none

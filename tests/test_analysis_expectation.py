@@ -15,7 +15,8 @@ from test_analysis_gallery import DAY_NS
 
 from analysis import words
 from analysis.entry import Entry, Kept, Level, Opened
-from analysis.expectation import BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge
+from analysis.expectation import ACCEPTED, BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge
+from analysis.history import key_of
 from analysis.lineage import KINDS, lineages
 from analysis.shift import shifts
 
@@ -108,6 +109,79 @@ def test_after_a_change_only_the_new_level_counts_once_five_runs_know_it() -> No
     (shift,) = late.shifts
     assert (shift.place, shift.call) == (20, WORSE)
     assert shift.ratio == pytest.approx(1.5, rel=0.1)
+
+
+@counts(30, 200)
+def test_a_regression_is_not_learned(seeds: int) -> None:
+    """P99 is 15 % worse for good, of runs that differ by 1 %: red in the first five runs, from five earlier ones on."""
+    for before in range(LEAST, 13):
+        red = np.zeros(6)
+        for seed in range(seeds):
+            rng = np.random.default_rng(seed)
+            by = np.exp(0.01 * rng.normal(size=before + 6)) * np.where(np.arange(before + 6) < before, 1, 1.15)
+            runs = [run_of(day, by={"p99": float(one)}) for day, one in enumerate(by)]
+            red += [judged(runs[: before + k])["p99"].call == WORSE for k in range(1, 7)]
+        assert red[:5].min() >= 0.95 * seeds, (before, red / seeds)
+        assert red[5] <= 0.05 * seeds  # that is the level now, and said to be
+
+
+def test_what_lasts_and_is_learned_is_said_with_its_first_run() -> None:
+    runs = noisy(4, 5, worse=["p99"], times=1.5, last=6)
+    (shift,) = judged(runs)["p99"].shifts
+    assert (shift.place, shift.call, shift.ratio) == (5, WORSE, pytest.approx(1.5, rel=0.1))
+    assert judged(runs)["p99"].against == "5 runs since run-005"
+    assert judged(runs[:-1])["p99"].against == "5 earlier runs, 4 worse ones left out"
+
+
+def test_who_accepts_a_regression_has_its_level_and_the_noise_of_before() -> None:
+    runs = [*noisy(5, 12), *(run_of(day, by={"p99": 1.3}) for day in range(13, 16))]
+    accepted = {key_of(runs[14]): None}
+    assert [judged(runs[:n], accepted=accepted)["p99"].call for n in (14, 15, 16)] == [WORSE, ACCEPTED, SAME]
+    worse_still = [*runs, run_of(16, by={"p99": 1.7})]
+    assert judged(worse_still, accepted=accepted)["p99"].call == WORSE
+    assert judged([*runs, run_of(16)], accepted=accepted)["p99"].call == BETTER
+
+
+def kept(low: float, high: float | None) -> dict[str, Kept]:
+    return {"m/a": Kept(low, high, None, True)}
+
+
+@pytest.mark.parametrize(
+    ("before", "newest", "call"),
+    [
+        ((800, 820), (400, None), UNKNOWN),  # nothing above was tried
+        ((800, None), (400, None), UNKNOWN),
+        ((800, 820), (800, None), SAME),
+        ((800, 820), (1200, None), BETTER),
+        ((800, None), (1200, 1230), SAME),  # than the highest that was tried then
+        ((800, None), (400, 410), WORSE),
+        ((800, 820), (0, 780), WORSE),  # kept at none, from 780/s on
+        ((800, 820), (0, 1600), UNKNOWN),
+    ],
+)
+def test_a_capacity_that_was_not_found_is_a_bound(
+    before: tuple[float, float | None], newest: tuple[float, float | None], call: str
+) -> None:
+    runs = [run_of(day, kept=kept(*before)) for day in range(8)]
+    assert judged([*runs, run_of(8, kept=kept(*newest))])["capacity"].call == call
+
+
+def test_bounds_among_the_earlier_runs_teach_nothing_where_enough_were_found() -> None:
+    runs = [run_of(day, kept=kept(400, None) if day % 2 else kept(800, 820)) for day in range(12)]
+    assert judged([*runs, run_of(12, kept=kept(600, 615))])["capacity"].call == WORSE
+
+
+def test_one_bad_run_among_few_hides_nothing() -> None:
+    """How bad it was moves nothing."""
+    for place in range(5):
+        runs = noisy(6, 5, worse=["p99"], times=3)
+        expected = []
+        for bad in (3.0, 30.0):
+            runs[place] = run_of(place, by={"p99": bad})
+            found = judged(runs)["p99"]
+            assert found.call == WORSE
+            expected.append((found.low, found.high))
+        assert expected[0] == expected[1]
 
 
 def test_one_bad_run_among_the_earlier_ones_hides_nothing() -> None:

@@ -273,7 +273,7 @@ def test_one_queue_twice_is_seldom_called_different(paired: bool, seeds: int) ->
     for seed in range(0, 2 * seeds, 2):
         a = _queue(seed, 20_000, 0.5)
         wrong += bool(differs(a, _queue(seed + 1, 20_000, 0.5, arrivals=seed if paired else None), paired))
-    assert wrong <= at_most(0.03, seeds)
+    assert wrong <= at_most(0.05, seeds)
 
 
 def _stalling(seed: int, n: int = 20_000, apart: int = 2000) -> Sketch:

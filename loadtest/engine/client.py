@@ -42,7 +42,7 @@ class Answer:
     def outputs(self) -> dict[str, wire.Array]:
         """Named tensors of a result; `wire.WireError` where it is none."""
         length = self.headers().get(wire.HEADER_LENGTH, "")
-        return wire.decode_result(self.body, int(length) if length.isdigit() else None)
+        return wire.decode_result(self.body, wire.parse_count(length))
 
     def headers(self) -> dict[str, str]:
         """By their names in lower case."""

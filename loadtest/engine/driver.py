@@ -254,7 +254,10 @@ class Driver:
 
     def _examine(self, answer: Answer, fields: Mapping[str, str]) -> None:
         """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
-        flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
+        try:
+            flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
+        except Exception as problem:  # whatever an answer is, it has a row
+            flaw = f"the answer cannot be read: {type(problem).__name__}: {problem}"[:MOST_ERROR]
         if flaw is not None:
             answer.status, answer.error = BAD_ANSWER, f"{answer.status}: {flaw}"
         elif self._check is not None:
