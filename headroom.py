@@ -758,7 +758,8 @@ def refresh_gallery(folder: Path) -> None:
 @click.argument("new", type=click.Path(path_type=Path), nargs=-1)
 @click.option(
     "--fail-on", "gates", multiple=True, metavar="p99>5%",
-    help="exit with 1 where a figure changed by more, with 3 where that cannot be said; may be repeated",
+    help="exit with 1 where a figure changed by more, with 3 where that cannot be said; circumstances: with 1 where a "
+    "run ran on something else; may be repeated",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of a table")
 def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: bool) -> None:
@@ -770,7 +771,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     from analysis import change, console
 
     try:
-        asked = [change.Gate.parse(gate) for gate in gates]
+        asked = [change.Gate.parse(gate) for gate in gates if gate != change.CIRCUMSTANCES]
     except ValueError as problem:
         refuse(f"--fail-on: {problem}")
     homes = [Path("runs"), *(folder.parent for folder in (base, *new) if folder.is_dir())]
@@ -780,7 +781,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     found = [one for run in runs for one in change.changes(first, run)] if runs else change.inside(first)
     if not found:
         refuse(f"{base} has nothing to compare" + (f" with {', '.join(map(str, new))}" if new else ""))
-    judged = change.judge(asked, found, [first, *runs])
+    judged = change.judge(asked, found, [first, *runs], alike=change.CIRCUMSTANCES in gates)
     if as_json:
         click.echo(json.dumps(judged.as_json(), indent=1, ensure_ascii=False))
     else:

@@ -110,6 +110,9 @@ def variants(
     left_out: list[str] = []
     for endpoint in _chosen(runs, endpoints):
         tell(f"calibrating {endpoint}")
+        if why := _several_devices(runs, endpoint):
+            left_out.append(why)
+            continue
         try:
             seen, said = observed(runs, endpoint), declared(runs, endpoint)
             calibration = fit(endpoint, seen, said)
@@ -134,6 +137,18 @@ def variants(
     if not found:
         raise RunError("; ".join(left_out))
     return found, left_out
+
+
+def _several_devices(runs: Sequence[Run], endpoint: str) -> str:
+    """No one model holds for what was measured on different devices."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        if name := str(declared([run], endpoint).get("device_name") or ""):
+            found.setdefault(name, []).append(run.manifest.id)
+    if len(found) < 2:
+        return ""
+    where = " and ".join(f"{name} ({', '.join(ids)})" for name, ids in found.items())
+    return f"{endpoint} was measured on {where}: plan with the runs of one of them"
 
 
 def _chosen(runs: Sequence[Run], asked: Sequence[str]) -> list[str]:

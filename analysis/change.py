@@ -28,10 +28,11 @@ from analysis.compare import (
     twins,
     usable,
 )
+from analysis.origin import origin
 from analysis.records import LEAST_FOR_P999, Threshold
 from analysis.sketch import holm
 from analysis.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
-from analysis.words import load, significant
+from analysis.words import ABSENT, load, significant
 
 if TYPE_CHECKING:
     from analysis.steps import MeasuredStep
@@ -39,6 +40,19 @@ if TYPE_CHECKING:
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 METRICS = (*PERCENTILES, "joules", "capacity")
+CIRCUMSTANCES = "circumstances"
+"""Among gates: whether a run may have run on something else than the base."""
+MOST_SHOWN = 6
+_EACH_TIME = (
+    "setting name",
+    "setting seed",
+    "version git",
+    "setting planned",
+    "host server url",
+    "host server host",
+    "host load host",
+)
+"""What differs between any two runs, or is what they are compared for."""
 ONE_ROUND = "one round shows no interval"
 
 
@@ -189,6 +203,13 @@ def inside(run: Run) -> list[Change]:
     return found
 
 
+def circumstances(base: Run, new: Run) -> dict[str, tuple[str, str]]:
+    """What the two runs ran on and how they were asked, where it differs: by name, what it was and is; – if unknown."""
+    old, now = ({" ".join(key): said for key, said in origin(run.manifest).items()} for run in (base, new))
+    names = [name for name in dict.fromkeys([*old, *now]) if not name.startswith(_EACH_TIME)]
+    return {name: (old.get(name, ABSENT), now.get(name, ABSENT)) for name in names if old.get(name) != now.get(name)}
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What the gates say of all changes."""
@@ -196,6 +217,8 @@ class Judged:
     verdict: str
     sentences: tuple[str, ...]
     changes: tuple[Change, ...]
+    circumstances: dict[str, dict[str, tuple[str, str]]]
+    """By run, those that it does not share with the base."""
 
     @property
     def exit_code(self) -> int:
@@ -203,18 +226,32 @@ class Judged:
 
     def as_json(self) -> dict[str, object]:
         rows = [asdict(one) for one in self.changes]
-        return {"verdict": self.verdict, "reasons": list(self.sentences), "changes": rows}
+        other = self.circumstances
+        return {"verdict": self.verdict, "reasons": list(self.sentences), "circumstances": other, "changes": rows}
 
 
-def judge(gates: Sequence[Gate], found: Sequence[Change], runs: Sequence[Run]) -> Judged:
-    """Fail where a gate is broken; inconclusive where one cannot be judged, or a run proves nothing; else pass."""
+def judge(gates: Sequence[Gate], found: Sequence[Change], runs: Sequence[Run], *, alike: bool = False) -> Judged:
+    """Fail where a gate is broken; inconclusive where one cannot be judged, or a run proves nothing; else pass.
+
+    `alike`: a run that ran on something else than the base breaks a gate, too; else that is only said.
+    """
     flawed = [f"{run.manifest.id}: {flaw}" for run in runs for flaw in flaws(run)]
     answers = [gate.judge(one) for gate in gates for one in found if one.metric == gate.metric or one.worse]
     missing = [sentence for gate in gates for sentence in _missing(gate, found)]
-    broken = [said for kept, said in answers if kept is False]
+    base, *others = runs
+    differ = {run.manifest.id: named for run in others if (named := circumstances(base, run))}
+    differing = [_differing(base.manifest.id, run, named) for run, named in differ.items()]
+    broken = [*(differing if alike else ()), *(said for kept, said in answers if kept is False)]
     open_ = [said for kept, said in answers if kept is None] + missing
     verdict = INCONCLUSIVE if flawed else FAIL if broken else INCONCLUSIVE if open_ else PASS
-    return Judged(verdict, tuple(dict.fromkeys([*flawed, *broken, *open_])), tuple(found))
+    said = [*flawed, *broken, *open_, *differing]
+    return Judged(verdict, tuple(dict.fromkeys(said)), tuple(found), differ)
+
+
+def _differing(base: str, run: str, found: Mapping[str, tuple[str, str]]) -> str:
+    shown = [f"{name} {old} → {now}" for name, (old, now) in found.items()]
+    more = f" and {len(shown) - MOST_SHOWN} more" if len(shown) > MOST_SHOWN else ""
+    return f"{run} ran in other circumstances than {base}: {', '.join(shown[:MOST_SHOWN])}{more}"
 
 
 def _missing(gate: Gate, found: Sequence[Change]) -> Iterator[str]:

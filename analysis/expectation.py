@@ -176,7 +176,9 @@ def _few(runs: int, chance: float) -> float:
     return float(np.quantile((newest - centre) / near.std(axis=1, ddof=1), 1 - chance))
 
 
-def baseline(kind: Kind, values: Floats, errors: Floats, chance: float, accepted: Collection[int] = ()) -> tuple[Floats, int]:
+def baseline(
+    kind: Kind, values: Floats, errors: Floats, chance: float, accepted: Collection[int] = ()
+) -> tuple[Floats, int]:
     """What the next run is held against, and from where on: those that were called worse are none of it, until enough in
     a row were.
 

@@ -148,8 +148,8 @@ def struck(run: Run) -> list[Struck]:
                 if effect.fault in UNFELT:
                     felt_ns = min(over_ns, over_at_ns)
                 if effect.fault == LOAD_KILLED:  # its share of the arrivals is gone until the step ends
-                    ends = (int(step["end_ns"]) for step in steps if step["start_ns"] <= start_ns)
-                    felt_ns = max(felt_ns, *ends)
+                    over = [int(step["end_ns"]) for step in steps if step["start_ns"] <= start_ns]
+                    felt_ns = max([felt_ns, *over])
                 seen.append(Struck(effect, int(min([start_ns, *under_way])), felt_ns))
                 usual.pop(endpoint, None)
                 if effect.why == UNRECOVERED:

@@ -154,10 +154,12 @@ def plan(runs: Sequence[str], variants: Sequence[Variant], question: Question, l
 
 def _cheapest(found: Sequence[tuple[Variant, Answer]]) -> tuple[Variant, Answer] | None:
     """Of those that can be trusted, where any can."""
+    by_rent = plan_words.without_power(found)
 
     def price(one: tuple[Variant, Answer]) -> tuple[float, ...]:
         answer = one[1]
-        money = answer.gpus if answer.cost_per_hour is None else answer.cost_per_hour
-        return not answer.trusted, money, answer.replicas, answer.joules_per_request or 0.0, answer.p99_ms
+        money = answer.gpus if by_rent or answer.cost_per_hour is None else answer.cost_per_hour
+        joules = math.inf if answer.joules_per_request is None else answer.joules_per_request
+        return not answer.trusted, money, answer.replicas, joules, answer.p99_ms
 
     return min(found, key=price, default=None)

@@ -111,6 +111,12 @@ def _other(variant: Variant, answer: Answer | str, best: Answer) -> str:
     return f"{variant.endpoint} takes {counted(answer.replicas)}{doubt}"
 
 
+def without_power(found: Sequence[tuple[Variant, Answer]]) -> list[Variant]:
+    """Of which the power is not known, where that of others is: what they cost is not of one kind."""
+    unknown = [variant for variant, answer in found if answer.joules_per_request is None]
+    return unknown if len(unknown) < len(found) else []
+
+
 def warnings(plan: Plan) -> list[str]:
     """What stands above all else."""
     if best := plan.best:
@@ -118,6 +124,11 @@ def warnings(plan: Plan) -> list[str]:
     else:
         doubtful, rest = plan.verdict == INCONCLUSIVE, [why for variant, _ in plan.variants for why in variant.doubts()]
     said = [f"This plan cannot be trusted: {rest[0]}"] if doubtful else []
+    if unknown := without_power(plan.answered):
+        said.append(
+            f"the power of {' and '.join(variant.endpoint for variant in unknown)} is not known, so variants are ranked by the devices that they take, "
+            f"without their electricity"
+        )
     return [f"{one[:1].upper()}{one[1:]}." for one in (*said, *rest[doubtful:], *plan.left_out)]
 
 
@@ -205,8 +216,8 @@ def scaling_block(advice: Advice) -> Block:
     ]
     whole = "from end to end" if advice.whole else f"for {words.duration(advice.window_s)} around its steepest rise"
     title = (
-        f"Autoscaling, cold start {advice.cold_start_s:.3g} s, the curve {whole}; "
-        f"{counted(advice.static_replicas)} would stand all day"
+        f"Ray Serve's autoscaler, cold start {advice.cold_start_s:.3g} s, the curve {whole}; means are of {advice.over}, "
+        f"over which {counted(advice.static_replicas)} would stand otherwise"
     )
     heads = ("target", "replicas", "upscale", "downscale", "mean", "beyond", "latency", "")
     return safe(Block(title, heads, rows, texts=0))

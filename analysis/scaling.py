@@ -21,6 +21,7 @@ from analysis import simulate
 from analysis.scan import Floats
 from analysis.simulate import Autoscaling, Fleet
 from analysis.sizing import QuestionError, Sizing
+from analysis.words import duration
 
 if TYPE_CHECKING:
     from analysis.answer import Answer
@@ -75,6 +76,15 @@ class Curve:
         """A day, or the spike with what is before and after it; the steepest rise is at 0."""
         return (-self.period_s / 2, self.period_s / 2) if self.kind == "sine" else (-BEFORE_S, self.period_s + AFTER_S)
 
+    @property
+    def over(self) -> str:
+        """That in words; how often a spike comes is not known, so what is saved in a day is not, either."""
+        first_s, last_s = self.span_s
+        if self.kind == "sine":
+            return f"a whole period of {duration(self.period_s)}"
+        before, after = duration(-first_s), duration(last_s - self.period_s)
+        return f"the spike of {duration(self.period_s)} with {before} before and {after} after it"
+
     def factor(self, at_s: Floats) -> Floats:
         if self.kind == "sine":
             return 1 + self.height * np.sin(2 * math.pi * at_s / self.period_s)
@@ -127,10 +137,12 @@ class Advice:
     whole: bool
     """The curve was simulated from end to end."""
     window_s: float
+    over: str
+    """The time that the replicas on average are of, and what is saved."""
 
     @property
     def saved(self) -> float:
-        """Share of the replica-hours of a fleet that stands all day."""
+        """Share of the replica-hours of a fleet that stands all the time."""
         return 1 - self.chosen.replicas_mean / self.static_replicas
 
     def as_json(self) -> dict[str, Any]:
@@ -168,7 +180,7 @@ def advise(variant: Variant, answer: Answer, question: Question, cold_start_s: f
             )
         )  # fmt: skip
     chosen = min(found, key=lambda one: (not one.kept, one.replicas_mean if one.kept else one.missed, one.latency_ms))
-    return Advice(chosen, tuple(found), start_s, answer.replicas, whole, float(arrivals_s[-1]))
+    return Advice(chosen, tuple(found), start_s, answer.replicas, whole, float(arrivals_s[-1]), curve.over)
 
 
 def _settings(

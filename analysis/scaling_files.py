@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SERVE, HPA, KEDA = "serve.yaml", "hpa.yaml", "keda.yaml"
 DEFAULT_QUEUE = 256
+WINDOW = "4m"
+"""Of a rate: four scrapes of a minute, Prometheus' default, as a rate takes two and one may be lost."""
 
 
 def write(folder: Path, variant: Variant, advice: Advice) -> list[Path]:
@@ -75,14 +77,14 @@ def serve_yaml(variant: Variant, advice: Advice) -> str:
 def query(variant: Variant) -> str:
     """Requests in the replicas, by Little's law: what all answers took, per second of time."""
     model, _, name = variant.endpoint.rpartition("/")
-    return f'sum(rate(headroom_request_seconds_sum{{model="{model}",variant="{name}"}}[1m]))'
+    return f'sum(rate(headroom_request_seconds_sum{{model="{model}",variant="{name}"}}[{WINDOW}]))'
 
 
 def hpa_yaml(variant: Variant, advice: Advice) -> str:
     chosen, workload = advice.chosen, _workload(variant)
     model, _, name = variant.endpoint.rpartition("/")
     said = [
-        *_summary(variant, advice),
+        *_other(variant, advice, "This autoscaler"),
         "The metric headroom_ongoing_requests is made by a rule of the Prometheus adapter (external, query):",
         f"  {query(variant)}",
         "It is the number of requests that are in the replicas; the autoscaler divides it by the pods (AverageValue).",
@@ -117,7 +119,7 @@ def hpa_yaml(variant: Variant, advice: Advice) -> str:
 def keda_yaml(variant: Variant, advice: Advice) -> str:
     chosen, workload = advice.chosen, _workload(variant)
     said = [
-        *_summary(variant, advice),
+        *_other(variant, advice, "KEDA's autoscaler"),
         "The query is the number of requests that are in the replicas (Little's law over the server's own histogram);",
         "KEDA divides it by the pods. Set serverAddress to your Prometheus.",
     ]
@@ -163,9 +165,19 @@ def _behavior(advice: Advice) -> dict[str, Any]:
 def _summary(variant: Variant, advice: Advice) -> list[str]:
     chosen = advice.chosen
     return [
-        f"{variant.endpoint}: as simulated {chosen.replicas_mean:.3g} replicas on average instead of "
-        f"{advice.static_replicas} that stand all day, cold start {advice.cold_start_s:.3g} s,",
-        f"{chosen.missed:.2%} of the requests beyond the objective's latency.".replace("%", " %"),
+        f"{variant.endpoint}: Ray Serve's autoscaler, as simulated, has {chosen.replicas_mean:.3g} replicas on average "
+        f"instead of {advice.static_replicas},",
+        f"over {advice.over}, cold start {advice.cold_start_s:.3g} s,",
+        f"and {chosen.missed:.2%} of the requests beyond the objective's latency.".replace("%", " %"),
+    ]
+
+
+def _other(variant: Variant, advice: Advice, who: str) -> list[str]:
+    """What was not simulated."""
+    return [
+        *_summary(variant, advice),
+        f"{who} was not simulated: it has the same target, but sees the mean of {WINDOW}, so it is later.",
+        "With scrapes every 15 s a window of 1m will do, and it is less so.",
     ]
 
 

@@ -140,9 +140,7 @@ def soak(run: Run) -> Soak | None:
         for row in looked.findings
     )
     visible = tuple(
-        _visible(looked, one)
-        for one in looked.series
-        if _kinds(one.name) and not _others(one.name, one.subject, owned)
+        _visible(looked, one) for one in looked.series if _kinds(one.name) and not _others(one.name, one.subject, owned)
     )
     line, measured_s = looked.line, _measured_s(run)
     doubtful = tuple(row for row in looked.doubtful if not _others(row.series, row.subject, owned))
@@ -222,7 +220,9 @@ def _judged(
             f"nothing was measured for {_hours((seconds - measured_s) / 3600)}, which is {words.significant(gone_pct, 2)} % "
             f"of the soak, where {limits.gap_pct:g} % may be"
         )
-    open_ += [f"this soak cannot say whether {row.sentence}: that may be chance" for row in doubtful if _over(row, limits)]
+    open_ += [
+        f"this soak cannot say whether {row.sentence}: that may be chance" for row in doubtful if _over(row, limits)
+    ]
     for row in visible:
         for kind in _kinds(row.series):
             name, limit, seen = limits.name(kind, row.series), limits.most(kind, row.series), row.of(kind)

@@ -13,12 +13,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serve import variants
+from serve.footprint import cpu_model, first_line_of
 from serve.opening import Opening, seen_by
 from serve.options import ServeOptions
 from serve.profiling import table_of
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     import torch
 
 LEAST_CALLS = 5
-CPU_INFO, DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
+DRIVER = Path("/proc/driver/nvidia/version")
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
 FACTS = (
     "device_name", "precision", "compile_mode", "threads", "start", "load_s", "warmup_s", "weights", "weights_bytes",
@@ -86,18 +85,11 @@ def machine(device: str) -> dict[str, Any]:
     kind = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cuda" and not torch.cuda.is_available():
         raise ServeError("there is no CUDA device that torch can use; measure with --device cpu")
-    cpu = f"{len(os.sched_getaffinity(0))} cores of {_first(CPU_INFO, 'model name') or platform.machine()}"
+    cpu = f"{len(os.sched_getaffinity(0))} cores of {cpu_model()}"
     found = {"kind": kind, "cpu": cpu, "torch": torch.__version__}
     if kind == "cpu":
         return found | {"device": f"a CPU ({torch.backends.cpu.get_cpu_capability()})"}
-    return found | {"device": torch.cuda.get_device_name(0), "driver": _first(DRIVER, "NVRM version")}
-
-
-def _first(path: Path, key: str) -> str | None:
-    """What follows the key in a file of the kernel's."""
-    with suppress(OSError), path.open() as lines:
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
-    return None
+    return found | {"device": torch.cuda.get_device_name(0), "driver": first_line_of(DRIVER, "NVRM version")}
 
 
 def measured(asked: Asked, say: Callable[[str], None]) -> dict[str, Any]:

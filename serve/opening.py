@@ -185,7 +185,7 @@ class Opening:
 
         cuda = self._device.type == "cuda"
         return {
-            "device_name": torch.cuda.get_device_name(0) if cuda else "cpu",
+            "device_name": torch.cuda.get_device_name(0) if cuda else f"CPU {footprint.cpu_model()}",
             "precision": self._variant.precision,
             "compile_mode": self._mode or self._variant.name,
             "threads": self._threads,

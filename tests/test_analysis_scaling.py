@@ -136,7 +136,7 @@ CASES = [
 
 
 def written(one) -> Advice:
-    return Advice(CHOSEN, (CHOSEN,), 20.0, 5, True, 1200.0)
+    return Advice(CHOSEN, (CHOSEN,), 20.0, 5, True, 1200.0, "a whole period of 24 h")
 
 
 @pytest.mark.filterwarnings("ignore")  # of what Ray imports

@@ -213,7 +213,7 @@ def _autoscaling(view: PlanView) -> Html:
             "replicas on average",
             f"{words.significant(chosen['replicas_mean'])} of {words.count(found['static_replicas'])}",
         ),
-        ("saved", percent(found["saved"])),
+        ("saved", f"{percent(found['saved'])} over {found['over']}"),
     ]
     return _facts(facts)
 
