@@ -7,9 +7,9 @@ changed, any of them is called worse in 5 of 100 runs at most, and any better in
 open is a floor. With fewer than `LEAST` in all nobody knows what runs differ by: it is said that it cannot be judged,
 beside the ratio to the run before with its interval.
 
-What was worse is not what is usual: runs that were called so, but for a lone one, teach nothing, until `LEAST` in a row
-were, or `shift` sees another level from there on, or somebody accepts one (`history --accept`). After a change of level only the runs
-since then count, once there are `LEAST` of them, until then only those before.
+What was worse is not what is usual: runs that were called so, but for a lone one, teach nothing, until `LEAST` in a
+row were, or `shift` sees another level from there on, or somebody accepts one (`history --accept`). After a change of
+level only the runs since then count, once there are `LEAST` of them, until then only those before.
 
 A capacity that was not found, because no rate that was tried missed the objective, is a bound: it can be better than
 was expected, and never worse.
@@ -179,8 +179,7 @@ def _few(runs: int, chance: float) -> float:
 def baseline(
     kind: Kind, values: Floats, errors: Floats, chance: float, accepted: Collection[int] = ()
 ) -> tuple[Floats, int]:
-    """What the next run is held against, and from where on: those that were called worse are none of it, until enough in
-    a row were.
+    """What the next run is held against, and from where on: of those that were called worse only enough in a row are.
 
     Where somebody accepted one, those before it say no more than what runs differ by, around it.
     """

@@ -1,10 +1,10 @@
 """The history of a folder of runs: `history.jsonl` beside them, in which a run outlives its folder.
 
-A line is a run in short (`entry`), or a pin: a name that somebody gave to a run, or that somebody accepted what is worse
-in a run. Lines are only ever appended, so that
-`head` and `grep` read it and two writers cannot harm one another: a lock is held while one looks what is there and
-appends what is new. Of several lines about one run, or one pin, the last holds. A line that cannot be read costs itself
-and nothing else. A run is known by its name and when it began: a name may be used again once its folder is deleted.
+A line is a run in short (`entry`), a pin: a name that somebody gave to a run, or that somebody accepted what is worse
+in one. Lines are only ever appended, so that `head` and `grep` read it and two writers cannot harm one another: a lock
+is held while one looks what is there and appends what is new. Of several lines about one run, or one pin, the last
+holds. A line that cannot be read costs itself and nothing else. A run is known by its name and when it began: a name
+may be used again once its folder is deleted.
 """
 
 from __future__ import annotations

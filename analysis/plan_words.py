@@ -125,10 +125,9 @@ def warnings(plan: Plan) -> list[str]:
         doubtful, rest = plan.verdict == INCONCLUSIVE, [why for variant, _ in plan.variants for why in variant.doubts()]
     said = [f"This plan cannot be trusted: {rest[0]}"] if doubtful else []
     if unknown := without_power(plan.answered):
-        said.append(
-            f"the power of {' and '.join(variant.endpoint for variant in unknown)} is not known, so variants are ranked by the devices that they take, "
-            f"without their electricity"
-        )
+        names = " and ".join(variant.endpoint for variant in unknown)
+        ranked = "variants are ranked by the devices that they take, without their electricity"
+        said.append(f"the power of {names} is not known, so {ranked}")
     return [f"{one[:1].upper()}{one[1:]}." for one in (*said, *rest[doubtful:], *plan.left_out)]
 
 
@@ -216,8 +215,8 @@ def scaling_block(advice: Advice) -> Block:
     ]
     whole = "from end to end" if advice.whole else f"for {words.duration(advice.window_s)} around its steepest rise"
     title = (
-        f"Ray Serve's autoscaler, cold start {advice.cold_start_s:.3g} s, the curve {whole}; means are of {advice.over}, "
-        f"over which {counted(advice.static_replicas)} would stand otherwise"
+        f"Ray Serve's autoscaler, cold start {advice.cold_start_s:.3g} s, the curve {whole}; means are of "
+        f"{advice.over}, over which {counted(advice.static_replicas)} would stand otherwise"
     )
     heads = ("target", "replicas", "upscale", "downscale", "mean", "beyond", "latency", "")
     return safe(Block(title, heads, rows, texts=0))

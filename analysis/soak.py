@@ -150,7 +150,8 @@ def soak(run: Run) -> Soak | None:
     said = f"Over {over} {_loads(run, looked)}: {_said(found, visible)}"
     said += f"; {words.significant(faults_s)} s of planned faults are left out" if faults_s else ""
     return Soak(
-        found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, measured_s / 3600, faults_s, looked, said
+        found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, measured_s / 3600, faults_s,
+        looked, said,
     )  # fmt: skip
 
 
@@ -217,8 +218,8 @@ def _judged(
     unseen: list[str] = []
     if gone_pct > limits.gap_pct:
         open_.append(
-            f"nothing was measured for {_hours((seconds - measured_s) / 3600)}, which is {words.significant(gone_pct, 2)} % "
-            f"of the soak, where {limits.gap_pct:g} % may be"
+            f"nothing was measured for {_hours((seconds - measured_s) / 3600)}, which is "
+            f"{words.significant(gone_pct, 2)} % of the soak, where {limits.gap_pct:g} % may be"
         )
     open_ += [
         f"this soak cannot say whether {row.sentence}: that may be chance" for row in doubtful if _over(row, limits)

@@ -1,8 +1,8 @@
-"""The time of the faults that were injected on purpose: what happened in it is told by `faults`, and judged by nothing.
+"""The time of the faults that were injected on purpose: what happened in it is told by `faults`, and judged here alone.
 
-It begins with the first request that a fault found under way and ends when users were served as before, at the latest so
-long after the fault as a recovery may take. A fault that only the harness feels takes its own time alone. Its arrivals
-stay in every count. That users are served as before in time, and how many requests failed until then, is judged here.
+It begins with the first request that a fault found under way and ends when users were served as before, at the latest
+so long after the fault as a recovery may take. A fault that only the harness feels takes its own time alone. Its
+arrivals stay in every count. Judged is that users are served as before in time, and how many requests failed until then.
 """
 
 from __future__ import annotations
