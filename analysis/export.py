@@ -21,6 +21,8 @@ from analysis.restored import restored
 
 Report = Mapping[str, Any]
 
+NONE_SET = "no objective was set"
+
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, not even escaped."""
 
@@ -80,7 +82,7 @@ def junit(report: Report, manifest: Manifest) -> str:
     cases = [(step.row["endpoint"], step.name, step.seconds, _outcome(step, verdict, manifest)) for step in steps]
     cases += [
         ("run", "the run can be trusted", 0.0, ("error", why) if verdict == "inconclusive" else None),
-        ("run", "the objective is met", 0.0, unmet if manifest.slos else ("skipped", "no objective was set")),
+        ("run", "the objective is met", 0.0, unmet if manifest.slos or unmet else ("skipped", NONE_SET)),
     ]
     counts = {kind: sum(1 for *_, out in cases if out and out[0] == kind) for kind in ("failure", "error", "skipped")}
     root = ElementTree.Element("testsuites")
@@ -286,11 +288,13 @@ _LATENCIES |= {"99.90 percentile": "p999_ms"}
 def loadgen(report: Report, manifest: Manifest) -> str:
     """A summary of each step in the manner of LoadGen's `mlperf_log_summary.txt`, saying that it is headroom's.
 
-    VALID takes a trusted step of a run that can be trusted, its objective met, and as many arrivals as MLPerf asks for.
+    VALID takes a trusted step of a run that can be trusted, its objective met, and as many arrivals as MLPerf asks for;
+    and that the run did not fail for what no step shows, such as a leak or a fault that does not heal.
     """
     out = ["A summary by headroom in the manner of MLPerf LoadGen's: no LoadGen ran, and this is no MLPerf result."]
     out += ["A sample is a request; latency counts from when it was scheduled; a failed one is infinitely late.", ""]
     scenario, sure = manifest.scenario, report["verdict"] != "inconclusive"
+    beside = report["verdict"] == "fail" and not any(row["slo"] is False for row in report["steps"])
     limits = ", ".join(f"{slo.latency_ms * 1e6:.0f} (P{slo.percentile:g})" for slo in manifest.slos if slo.latency_ms)
     for step in _steps(report, manifest):
         row, needed, rule = step.row, step.row["early_stop_n"], "=" * 48
@@ -302,12 +306,14 @@ def loadgen(report: Report, manifest: Manifest) -> str:
             "Target samples per second": step.asked if step.concurrency else f"{step.rate:.2f}",
             "Scheduled samples per second": _written(row["offered_rps"], ".2f"),
             "Completed samples per second": _written(row["achieved_rps"], ".2f"),
-            "Result is": "VALID" if met and enough and row["trusted"] and sure else "INVALID",
+            "Result is": "VALID" if met and enough and row["trusted"] and sure and not beside else "INVALID",
             "  Performance constraints satisfied": _yes(met) if manifest.slos else "none were set",
             "  Min queries satisfied by early stopping": f"{_yes(enough)} ({row['n']}, needed {needed or 'unknown'})",
             "  Load generator trusted": _yes(row["trusted"]),
             "  Run can be trusted": _yes(sure),
-        } | {f" * {number}": reason for number, reason in enumerate(row["reasons"], 1)}
+        }
+        why = [*(report["reasons"] if beside else ()), *row["reasons"]]
+        summary |= {f" * {number}": reason for number, reason in enumerate(why, 1)}
         latencies = {
             f"{what} latency (ns)": _written(row[key] and row[key] * 1e6, ".0f")
             for what, key in _LATENCIES.items()

@@ -3,16 +3,23 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from folders import Load, Waveform, constant, make_run, queue
+from soaks import Truth
+from soaks import write as soak_of
+from test_analysis_faults import changed, fail, fault
 
 import analysis
-from analysis import export
+from analysis import export, words
 from analysis.records import Manifest
+from analysis.report.markdown import markdown
+from analysis.report.page import html
+from analysis.report.view import View
 from analysis.summary import report_of
 from analysis.verdict import EXIT_CODES
 
@@ -123,12 +130,61 @@ def test_junit_has_the_form_that_the_schemas_ask_for(tmp_path: Path, kind: str) 
     assert float(suite.get("time", "")) == pytest.approx(sum(float(c.get("time", "")) for c in suite.iter("testcase")))
 
 
-@pytest.mark.parametrize("kind", RUNS)
-def test_junit_is_red_exactly_where_the_exit_code_is_not_0(tmp_path: Path, kind: str) -> None:
-    report, manifest = _made(tmp_path, kind)
-    suite = _suite(report, manifest)
-    failures, errors = int(suite.get("failures", "")), int(suite.get("errors", ""))
-    assert {0: not failures and not errors, 1: failures and not errors, 3: errors}[EXIT_CODES[report["verdict"]]]
+def _unhealed(folder: Path, slo: list[str]) -> Path:
+    run = make_run(folder, [Load("m/a", 100, FAST, seconds=180)], mode="hold", slo=slo)
+    changed(run, lambda rows, s: fail(rows, s >= 60))
+    fault(run, 60, 60.1)
+    return run.folder
+
+
+def _leaking(folder: Path, slo: list[str]) -> Path:
+    return soak_of(folder, Truth(hours=2, memory=lambda at_h: 1 + 0.2 * (at_h >= 1), slo=tuple(slo)))
+
+
+FORMS = {
+    # the exit code, GitHub's first words, the mark of the page
+    "pass": (0, "## ✅ pass", "✓"),
+    "fail": (1, "## ❌ fail", "✕"),
+    "inconclusive": (3, "## ⚠️ cannot say", "?"),
+    "measured": (0, "## 📏 measured", "•"),
+}
+"""What forms say of a verdict; JUnit follows the exit code, with a failure for 1 and an error for 3."""
+TOLD: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    kind: (verdict, lambda folder, kind=kind: make_run(folder, RUNS[kind][0], **RUNS[kind][1]).folder)
+    for kind, verdict in {
+        "ramp": "pass", "no objective": "measured", "missed": "fail", "missed from the lowest rate on": "fail",
+        "failures": "fail", "late": "inconclusive", "few": "inconclusive", "aborted": "inconclusive",
+    }.items()
+} | {
+    "a fault that does not heal": ("fail", lambda folder: _unhealed(folder, SLO)),
+    "the same without an objective": ("fail", lambda folder: _unhealed(folder, [])),
+    "a soak that leaks": ("fail", lambda folder: _leaking(folder, ["p99<500ms"])),
+    "a soak that leaks, without an objective": ("fail", lambda folder: _leaking(folder, [])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_all_forms_say_the_same_of_a_verdict(tmp_path: Path, kind: str) -> None:
+    wanted, made = TOLD[kind]
+    run = analysis.load(made(tmp_path / "run"))
+    report = json.loads(json.dumps(report_of(run)))
+    assert report["verdict"] == wanted
+    code, github, mark = FORMS[wanted]
+    assert EXIT_CODES[wanted] == code
+    suite = _suite(report, run.manifest)
+    failures, errors = (int(suite.get(name, "")) for name in ("failures", "errors"))
+    assert {0: not failures and not errors, 1: failures and not errors, 3: errors}[code]
+    assert export.github(report, run.manifest).startswith(github)
+    told = re.findall(r'headroom_verdict\{headroom_verdict="(\w+)"\} 1', export.openmetrics(report, run.manifest))
+    assert told == [wanted]
+    # of a step, so that one of a run that failed by another step may be valid
+    valid = "Result is : VALID" in export.loadgen(report, run.manifest)
+    assert not valid or code == 0 or any(step["slo"] is False for step in report["steps"])
+    view = View.of(run, report)
+    page_said = html(view)
+    assert f'class="verdict {wanted}"' in page_said
+    assert f'<span aria-hidden="true">{mark}</span> {words.VERDICTS[wanted]}' in page_said
+    assert f"Verdict: **{words.VERDICTS[wanted]}**" in markdown(view)
 
 
 def test_junit_of_a_missed_objective(tmp_path: Path) -> None:
