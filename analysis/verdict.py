@@ -18,8 +18,8 @@ up, had no CPU left, or recorded nothing. An overloaded endpoint is no reason fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis import judge as judging
@@ -108,7 +108,8 @@ def at_rates(
 ) -> list[AtRate]:
     """What an endpoint's steps say to the objective of this number: those of one rate, or concurrency, together.
 
-    `gone`: of a soak, what is left of its first chapters; it has one rate.
+    `gone`: of a soak, what is left of its first chapters; it has one rate, and whether its hours were steady is asked
+    of all of them together (`soak`), not of each chapter.
     """
     levels: dict[tuple[float, int], list[MeasuredStep]] = {}
     for step in steps:
@@ -116,11 +117,18 @@ def at_rates(
     return [
         AtRate(
             rate,
-            judging.answers(slo, [*gone, *(step.windows[number] for step in at)], rounds=rounds),
+            judging.answers(slo, [*gone, *(_windows(at, number, steady=not rounds))], rounds=rounds),
             load(rate, concurrency),
         )
         for (rate, concurrency), at in sorted(levels.items(), key=lambda level: level[0])
     ]
+
+
+def _windows(steps: Iterable[MeasuredStep], number: int, *, steady: bool) -> Iterator[Window]:
+    """`steady`: as if each were."""
+    for step in steps:
+        window = step.windows[number]
+        yield replace(window, unsteady="", flatters=None) if steady else window
 
 
 def _objectives(run: Run) -> Iterable[Answer]:

@@ -133,8 +133,9 @@ def test_correlated_latencies_are_not_taken_for_independent_ones(tmp_path: Path,
             given += 1
             held += interval[0] <= 20 * math.exp(0.4 * P99) <= interval[1]
     assert held >= 0.91 * given - SLACK[seeds]
-    assert np.median(worth) < 0.25  # 0.16 by simulation
-    assert max(worth) < 0.6
+    # 0.13 in the mean; eight waves say by themselves no more than that
+    assert np.median(worth) < 0.25
+    assert sum(one > 0.5 for one in worth) <= at_most(0.03, seeds)
 
 
 @counts(20, 200)
