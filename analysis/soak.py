@@ -67,7 +67,7 @@ class Limits:
             return "stall_ms"
         if series == "p99_ms":
             return "p99_trend_pct_h" if kind == "trend" else "p99_step_pct" if kind in ("step", "spell") else None
-        return "memory_pct_h" if kind == "growth" and series in MEMORY else None
+        return "memory_pct_h" if kind in ("growth", "trend") and series in MEMORY else None
 
     def most(self, kind: str, series: str) -> float | None:
         name = self.name(kind, series)
@@ -138,6 +138,11 @@ def soak(run: Run) -> Soak | None:
     found = tuple(
         replace(row, fails=_over(row, limits) and not _others(row.series, row.subject, owned))
         for row in looked.findings
+    )
+    # what grew in all is told where no change of it says so
+    said_of = {(row.series, row.subject) for row in found if row.fails and row.kind != "growth"}
+    found = tuple(
+        row for row in found if row.kind != "growth" or (row.fails and (row.series, row.subject) not in said_of)
     )
     visible = tuple(
         _visible(looked, one) for one in looked.series if _kinds(one.name) and not _others(one.name, one.subject, owned)

@@ -2,7 +2,7 @@
 
 It begins with the first request that a fault found under way and ends when users were served as before, at the latest
 so long after the fault as a recovery may take. A fault that only the harness feels takes its own time alone. Its
-arrivals stay in every count. Judged is that users are served as before in time, and how many requests failed until then.
+arrivals stay in every count. Judged is that users are served as before in time, and how many failed until then.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_a_plan_is_written_and_printed(planned: tuple[Path, Result]) -> None:
     assert eager["replicas"] > compiled["replicas"] > 1
     assert compiled["cost_per_hour"] == 2.5 * compiled["gpus"]
     assert compiled["joules_per_request"] is None
-    for head in ("What if", "With 20%/quarter growth", "Autoscaling", f"plan: {out / 'plan.html'}"):
+    for head in ("What if", "With 20%/quarter growth", "Ray Serve's autoscaler", f"plan: {out / 'plan.html'}"):
         assert head in done.stdout
     assert "The answers of bert/other do not say what their batches took" in done.stdout
     assert (out / "plan.html").read_text().startswith("<!doctype html>")

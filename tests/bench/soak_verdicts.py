@@ -141,13 +141,19 @@ def retired(folder: Path, rng: Rng, seed: int) -> Path:
         mine = rows[rows["step"] == chapter]
         ok = int((mine["status"] == "200").sum())
         totals = {"scheduled": len(mine), "ok": ok, "failed": len(mine) - ok, "timed_out": 0, "dropped": 0, "lost": 0}
-        append_event(folder, "retired", steps=[chapter], rows=len(mine), files=[f"requests-{chapter}.arrows"], totals=totals)
+        append_event(
+            folder, "retired", steps=[chapter], rows=len(mine), files=[f"requests-{chapter}.arrows"], totals=totals
+        )
     for minute in range(chapters * 10):
         part = rows[(due_s >= 60 * minute) & (due_s < 60 * minute + 60) & (rows["step"] < chapters)]
         good = (part["status"] == "200").to_numpy()
         ms = np.where(good, (part["done_ns"] - part["intended_ns"]).astype("float64") / 1e6, np.inf)
         counts = [
-            {"limit_ms": limit, "beyond": int((ms > (limit or np.inf)).sum() if limit else (~good).sum()), "worth": len(ms)}
+            {
+                "limit_ms": limit,
+                "beyond": int((ms > (limit or np.inf)).sum() if limit else (~good).sum()),
+                "worth": len(ms),
+            }
             for limit in (500.0, None)
         ]
         start = START_NS + 60 * minute * 10**9
