@@ -134,7 +134,7 @@ def look(run: Run) -> Looked:
     grown = {
         (one.name, one.subject): grew
         for one in judged
-        if one.name in MEMORY and (grew := growth(one.scaled, one.floor or _floor(one))) is not None
+        if one.name in MEMORY and (grew := _growth(one, drifts.get((one.name, one.subject)))) is not None
     }
     tried = [
         row for one in judged if (found := drifts.get((one.name, one.subject))) for row in _changes(one, found, line)
@@ -151,6 +151,10 @@ def look(run: Run) -> Looked:
     told = tuple(_beside(called, run.events, shown, line, taken))
     visible = {endpoint: least for endpoint, peak in slowest.items() if (least := smallest(peak)) is not None}
     return Looked(line, tuple(shown), drifts, grown, told, doubtful, max(1, looks), visible, taken)
+
+
+def _growth(one: Series, found: Drift | None) -> Growth | None:
+    return growth(one.scaled, one.floor or _floor(one), found.fitted if found else 0.0)
 
 
 def _emptied(values: Floats, taken: Spans, line: Timeline, cell_ns: int) -> Floats:

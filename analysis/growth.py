@@ -17,6 +17,7 @@ from analysis.scan import Floats
 
 PARTS, FEWEST = 16, 8
 """Of a soak, and of them those that must be known."""
+TINIEST = 1e-12
 FREEDOM = 8
 """Of the error, which is that of some falls: by simulation (tests/bench/soak_findings.py)."""
 
@@ -43,18 +44,23 @@ class Growth:
         return 2 * float(special.stdtr(FREEDOM, -abs(self.by) / self.error))
 
 
-def growth(values: Floats, floor: float) -> Growth | None:
-    """None where too little is known. `floor`: no level is known better than that."""
+def growth(values: Floats, floor: float, fitted: Floats | float = 0.0) -> Growth | None:
+    """None where too little is known. `floor`: no level is known better than that.
+
+    `fitted`: changes that were found, whose falls are no chance.
+    """
     cells = np.arange(len(values))
     parts = [part for part in np.array_split(cells, PARTS) if not np.isnan(values[part]).all()]
     if len(parts) < FEWEST:
         return None
-    levels = np.array([np.nanmedian(values[part]) for part in parts])
-    near, far = _falls(levels, 1), _falls(levels, 4)
+    rest = values - fitted
+    levels, left = (np.array([np.nanmedian(one[part]) for part in parts]) for one in (values, rest))
+    near, far = _falls(left, 1), _falls(left, 4)
     # as independent levels, or as a random walk, or between
     grows = min(0.5, max(0.0, math.log(far / near) / math.log(4))) if near and far else 0.0
-    error = max(near, _falls(levels, 2), far) * ((len(levels) - 1) / 4) ** grows
-    return Growth(float(levels[0]), float(levels[-1]), max(error, floor), float(parts[-1].mean() - parts[0].mean()))
+    error = max(near, _falls(left, 2), far) * ((len(left) - 1) / 4) ** grows
+    apart = float(parts[-1].mean() - parts[0].mean())
+    return Growth(float(levels[0]), float(levels[-1]), max(error, floor, TINIEST), apart)
 
 
 def _falls(levels: Floats, apart: int) -> float:

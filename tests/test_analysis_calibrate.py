@@ -12,9 +12,10 @@ import analysis
 from analysis import words
 from analysis.batches import observe
 from analysis.calibrate import Calibration, CalibrationError, calibrate, observed
+from analysis.candidates import variants
 from analysis.fleet import AWAKE
 from analysis.occupation import by_size
-from analysis.records import Manifest
+from analysis.records import Manifest, RunError, Slo
 from analysis.simulate import Routing, Rule, simulate
 from analysis.validate import measured, replay, validate
 
@@ -282,3 +283,16 @@ def test_batches_that_cost_more_than_they_bring_are_said(tmp_path):
     model = calibrate([analysis.load(tmp_path / "it")], "m/a")
     (said,) = [note for note in model.notes if "would take more" in note]
     assert "with max_batch 1 a replica would take more" in said
+
+
+def test_runs_of_different_devices_are_no_model_and_that_is_said_first(tmp_path):
+    """Not that the model is off: it is of neither."""
+    runs = []
+    for name, times in (("H200", 1), ("L4", 3)):
+        said = {"max_batch": 8, "max_wait_ms": 0.0, "device_name": f"NVIDIA {name}"}
+        server = Server(linear(0.008 * times, 0.002 * times, 0.1), gap_s=0.0005, said=said)
+        batched_run(tmp_path / name, server, [40 / times, 120 / times], slo=("p99<100ms",), seconds=10)
+        runs.append(analysis.load(tmp_path / name))
+    with pytest.raises(RunError, match=r"m/a was measured on NVIDIA H200 \(H200\) and NVIDIA L4 \(L4\): plan with"):
+        variants(runs, Slo.parse("p99<100ms"))
+    assert variants(runs[:1], Slo.parse("p99<100ms"))[0][0].endpoint == "m/a"

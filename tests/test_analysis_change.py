@@ -201,3 +201,23 @@ def test_a_bound_decides_a_gate_where_it_can(low: float | None, high: float | No
     answer, said = Gate.parse("capacity<-5%").judge(change)
     assert answer is kept
     assert kept is not False or said == "capacity of m/a at p99<50ms changed by −50 % or less"
+
+
+def test_what_else_differs_is_named_and_can_be_a_gate(base: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", _steps(1.0), seed=2, poisson=True, slo=SLO, devices=[Waveform()])
+    other.manifest.versions["torch"] = "2.11"
+    for entry in other.manifest.endpoints:
+        entry["parameters"] = {**(entry.get("parameters") or {}), "device_name": "NVIDIA H200"}
+    other.manifest.write(other.folder)
+    code, said = _compare(base, other.folder)
+    assert code == 0
+    assert "other ran in other circumstances than base" in said.replace("\n", " ")
+    assert "device name" in said
+    assert _compare(base, other.folder, "--fail-on", "circumstances")[0] == 1
+    found = json.loads(_compare(base, other.folder, "--json")[1])
+    assert found["circumstances"]["other"]["m/eager device name"] == ["–", "NVIDIA H200"]
+
+
+def test_equal_circumstances_are_no_sentence_and_break_no_gate(base: Path, same: Path) -> None:
+    code, said = _compare(base, same, "--fail-on", "circumstances")
+    assert (code, "circumstances" in said) == (0, False)

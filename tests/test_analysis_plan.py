@@ -184,6 +184,22 @@ def test_the_cheapest_is_chosen_of_those_that_can_be_trusted() -> None:
     assert "by a plan that cannot be trusted" in plan_words.conclusion(doubted)
 
 
+def test_what_is_known_of_one_alone_decides_nothing() -> None:
+    """A variant whose power nobody measured would be the cheaper one for having no electricity on its bill."""
+    known, unknown = variant("m/known", idle_w=400.0, active_w=700.0), variant("m/unknown", service(0.0065, 0.0005))
+    asked = question(prices=Prices(gpu_hour=0.1, kwh=3.0))
+    found = plan(["r"], [known, unknown], asked)
+    by_name = {one.endpoint: answer for one, answer in found.answered}
+    assert by_name["m/known"].cost_per_hour > by_name["m/unknown"].cost_per_hour  # not of one kind
+    fewest = min(found.answered, key=lambda one: (one[1].gpus, one[1].replicas, one[0].endpoint == "m/unknown"))
+    assert found.best is not None
+    assert found.best[0].endpoint == fewest[0].endpoint
+    (said,) = [one for one in plan_words.warnings(found) if "is not known" in one]
+    assert said.startswith("The power of m/unknown is not known, so variants are ranked by the devices that they take")
+    both_known = plan(["r"], [known, replace(known, endpoint="m/other")], asked)
+    assert not any("is not known" in one for one in plan_words.warnings(both_known))
+
+
 def test_the_conclusion_can_be_read_out(both: Plan) -> None:
     best = both.best
     assert best is not None

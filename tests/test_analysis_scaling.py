@@ -170,6 +170,11 @@ def test_the_serve_config_is_that_of_headroom_serve_with_the_autoscaler(one) -> 
 def test_the_pod_autoscalers_have_the_same_figures() -> None:
     yaml = pytest.importorskip("yaml")
     one = CASES[2]
+    made = {"This": scaling_files.hpa_yaml, "KEDA's": scaling_files.keda_yaml}
+    for who, text in ((who, make(one, written(one))) for who, make in made.items()):
+        assert "Ray Serve's autoscaler, as simulated" in text
+        assert f"# {who} autoscaler was not simulated" in text
+        assert "[4m]" in text  # of scrapes each minute a rate over one minute sees one, which is none
     hpa = yaml.safe_load(scaling_files.hpa_yaml(one, written(one)))
     keda = yaml.safe_load(scaling_files.keda_yaml(one, written(one)))
     assert hpa["apiVersion"] == "autoscaling/v2"

@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 from chromium import CHROMIUM, findings, tabbed
-from folders import GPU, START_NS, Floats, Load, make_run
+from folders import GPU, START_NS, Floats, Load, make_run, rewrite
 from often import at_most, counts
 from soaks import Truth, curve, write
 
@@ -96,6 +96,69 @@ def test_a_leak_of_one_percent_by_hour_is_found_with_its_start(tmp_path: Path) -
     allowed = Truth(memory=truth.memory, limits={"memory_pct_h": 1.5})
     found = soaked(write(tmp_path / "allowed", allowed))
     assert (len(found.findings), found.findings[0].fails, found.verdict) == (1, False, "pass")
+
+
+@pytest.mark.parametrize("edges", [[3.0], [2.0, 4.0], [1.2, 2.9, 4.6], [0.5, 5.5]])
+def test_memory_that_grows_in_stairs_is_a_leak(tmp_path: Path, edges: list[float]) -> None:
+    def stairs(at_h: Floats) -> Floats:
+        return np.asarray(1 + 0.3 * np.sum([at_h >= edge for edge in edges], axis=0))
+
+    found = soaked(write(tmp_path / "run", Truth(memory=stairs)))
+    assert found.verdict == "fail"
+    assert {row.series for row in found.findings if row.fails} == {"memory_bytes"}
+    grew = found.looked.grown["memory_bytes", GPU]
+    assert grew.by / grew.begin == pytest.approx(0.3 * len(edges), rel=0.02)
+
+
+def test_memory_that_comes_back_is_none(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(memory=lambda h: np.where((h >= 2) & (h < 4), 1.3, 1.0))))
+    assert found.verdict == "pass"
+    (row,) = found.visible[1:]
+    assert row.growth_pct_h is not None
+    assert row.growth_pct_h < 0.5
+
+
+def test_an_improvement_answers_nothing_about_a_worsening(tmp_path: Path) -> None:
+    limits = {"p99_step_pct": 1.0}
+    flat = soaked(write(tmp_path / "flat", Truth(hours=3.0, limits=limits)))
+    fell = soaked(write(tmp_path / "fell", Truth(hours=3.0, limits=limits, latency=after(1.5, 0.7))))
+    assert [flat.verdict, fell.verdict] == ["inconclusive", "inconclusive"]
+    assert only(fell, "step", "p99_ms").size == pytest.approx(-30, abs=3)
+
+
+def test_the_end_of_better_hours_is_a_rise(tmp_path: Path) -> None:
+    found = soaked(write(tmp_path / "run", Truth(latency=lambda h: np.where((h >= 2) & (h < 4), 0.6, 1.0))))
+    row = only(found, "spell", "p99_ms")
+    assert (row.size < 0, row.fails, found.verdict) == (True, True, "fail")
+
+
+def test_what_may_be_chance_is_no_pass(tmp_path: Path) -> None:
+    """P99 is 40 % lower for hours, and too much was looked at to be sure of it."""
+    found = soaked(write(tmp_path / "run", Truth(latency=lambda h: np.where((h >= 0.7) & (h < 3), 0.6, 1.0))))
+    assert not [row for row in found.findings if row.series == "p99_ms"]
+    assert found.verdict == "inconclusive"
+    assert found.reasons[0].startswith("this soak cannot say whether P99 of m/a was 39")
+    assert found.reasons[0].endswith("that may be chance")
+
+
+@pytest.mark.parametrize(("gone", "verdict"), [(range(6, 39), "inconclusive"), (range(6, 8), "pass")])
+def test_hours_are_those_that_were_measured(tmp_path: Path, gone: range, verdict: str) -> None:
+    folder = write(tmp_path / "run", Truth(hours=8.0))
+    run = analysis.load(folder)
+    rows, manifest = run.requests(), run.manifest
+    steps = manifest.scenario["steps"]
+    rewrite(folder, rows[~rows["step"].isin(gone)])
+    manifest.scenario["steps"] = [step for step in steps if step["index"] not in gone]
+    manifest.write(folder)
+    start, end = steps[gone[0]]["start_ns"], steps[gone[-1]]["end_ns"]
+    append_event(folder, "gap", start_ns=start, end_ns=end, scheduled={"m/a": 1})
+    found = soaked(folder)
+    assert found.hours == pytest.approx(8 - len(gone) / 6, abs=0.02)
+    assert found.verdict == verdict
+    assert found.sentence.startswith(f"Over {8 - len(gone) / 6:.1f} of 8.0 hours m/a answered ")
+    said = " ".join(found.reasons)
+    told = "nothing was measured for 5.5 hours, which is 69 % of the soak, where 10 % may be" in said
+    assert told == (verdict == "inconclusive")
 
 
 def test_a_stall_each_minute_is_found_with_its_start(tmp_path: Path) -> None:

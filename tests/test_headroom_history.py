@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from folders import Load, lognormal, make_run
 from test_analysis_expectation import noisy, run_of
+from test_analysis_gallery import run_in
 
 from analysis import history
 from analysis.expectation import LEAST
@@ -169,3 +170,43 @@ def test_bad_input_is_one_sentence_and_exit_2(reported: Path) -> None:
         ),
     ):
         assert sentence("history", *words).startswith(f"headroom: {said}")
+
+
+def test_what_is_worse_can_be_accepted_and_who_and_why_is_written_down(tmp_path: Path) -> None:
+    history.add(tmp_path, [*noisy(5, 12), run_of(90, by={"p99": 1.5})])
+    headroom("history", tmp_path, "--fail-on-regression", code=1)
+    said = headroom("history", tmp_path, "--accept", "run-090", "--why", "four more layers", "--who", "anna").output
+    assert "what is worse in run-090 is accepted by anna" in said
+    shown = headroom("history", tmp_path, "--fail-on-regression").output
+    assert "What is worse in run-090 was accepted by anna" in shown
+    assert ": four more layers." in shown
+    assert "worse, as accepted" in shown
+    history.add(tmp_path, [run_of(91, by={"p99": 1.5})])
+    assert "no change" in headroom("history", tmp_path, "--fail-on-regression").output
+    history.add(tmp_path, [run_of(92, by={"p99": 2.0})])
+    headroom("history", tmp_path, "--fail-on-regression", code=1)
+    (accepted,) = json.loads(headroom("history", tmp_path, "--json").output)["accepted"]
+    assert (accepted["run"], accepted["who"], accepted["why"]) == ("run-090", "anna", "four more layers")
+
+
+def test_nobody_accepts_without_a_reason_or_a_run(tmp_path: Path) -> None:
+    history.add(tmp_path, [run_of(1)])
+    assert "say --why" in sentence("history", tmp_path, "--accept", "run-001")
+    assert "there is no such run" in sentence("history", tmp_path, "--accept", "nothing", "--why", "x")
+    assert "are of --accept" in sentence("history", tmp_path, "--why", "x")
+
+
+def test_a_name_that_is_used_again_is_another_run(tmp_path: Path) -> None:
+    """Nightly runs that all have the same folder's name, the last of them twice as slow."""
+    for day in range(8):
+        run_in(tmp_path, f"n{day}", [Load("m/eager", 100, lognormal(10), seconds=30)], day=day)
+    run_in(tmp_path, "nightly", [Load("m/eager", 100, lognormal(10), seconds=30)], day=9)
+    headroom("history", "--add", tmp_path)
+    headroom("history", tmp_path, "--pin", "main", "nightly")
+    shutil.rmtree(tmp_path / "nightly")
+    run_in(tmp_path, "nightly", [Load("m/eager", 100, lognormal(20), seconds=30)], day=20)
+    found = json.loads(headroom("history", tmp_path, "--json").output)
+    assert [run["run"] for run in found["series"][-1]["runs"]][-2:] == ["nightly", "nightly"]
+    assert found["verdict"] == "fail"
+    with pytest.raises(RunError, match="its folder holds another run now"):
+        history.pinned_folder("main", [tmp_path])
