@@ -94,7 +94,7 @@ BENCHES = {
         "--seconds 4 --rounds 3", 400, "--models custom_cnn --variants eager --seconds 1 --rounds 2", 52
     ),
     "simulate": Bench("", 15, "--requests 100000", 6),
-    "soak_findings": Bench("--soaks 8", 150, "--soaks 1 --only 0.7,twice,leak,stall", 12),
+    "soak_findings": Bench("--soaks 7", 130, "--soaks 1 --only 0.7,twice,leak,stall", 12),
     "soak_memory": Bench("--seconds 120", 130, None, why="memory grows over minutes or not at all"),
     "soak_verdicts": Bench("--soaks 1 --clean 4", 45, "--soaks 1 --only gap", 8),
     "ten_million": Bench("", 160, "--rows 1e5 --rounds 2", 13),
