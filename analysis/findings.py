@@ -101,7 +101,7 @@ class Looked:
         if found is None:
             return None
         least = (-float(special.stdtrit(FREEDOM, LEVEL / self.looks / 2)) + 0.84) * found.error
-        return abs(one.slope(found.begin, least * 3600 / (found.cells * self.line.slice_s)))
+        return abs(one.change(found.begin, least)) * 3600 / (found.cells * self.line.slice_s)
 
     def _visible(self, one: Series, told: Any, error: Any) -> float | None:
         found = self.drifts.get((one.name, one.subject))
@@ -131,10 +131,12 @@ def look(run: Run) -> Looked:
         for one in judged
         if (found := drift(one.scaled, by=one.quantity.by, floor=one.floor or _floor(one), load=load)) is not None
     }
+    # where the load followed a curve, P99 follows it, and would be taken to grow
+    grows = MEMORY if load is not None else (*MEMORY, "p99_ms")
     grown = {
         (one.name, one.subject): grew
         for one in judged
-        if one.name in MEMORY and (grew := _growth(one, drifts.get((one.name, one.subject)))) is not None
+        if one.name in grows and (grew := _growth(one, drifts.get((one.name, one.subject)))) is not None
     }
     tried = [
         row for one in judged if (found := drifts.get((one.name, one.subject))) for row in _changes(one, found, line)
@@ -154,7 +156,11 @@ def look(run: Run) -> Looked:
 
 
 def _growth(one: Series, found: Drift | None) -> Growth | None:
-    return growth(one.scaled, one.floor or _floor(one), found.fitted if found else 0.0)
+    """Of memory all of it; of latency what no change explains, as a jump has a limit of its own."""
+    fitted = found.fitted if found else 0.0
+    if one.name in MEMORY or found is None:
+        return growth(one.scaled, one.floor or _floor(one), fitted)
+    return growth(one.scaled - fitted + found.level, one.floor or _floor(one))
 
 
 def _emptied(values: Floats, taken: Spans, line: Timeline, cell_ns: int) -> Floats:
@@ -215,17 +221,17 @@ def _changes(one: Series, found: Drift, line: Timeline) -> Iterator[Finding]:
 
 
 def _grew(one: Series, found: Growth, line: Timeline) -> Iterator[Finding]:
-    """From the beginning to the end, in percent by hour."""
+    """From the beginning to the end, in percent by hour, as on a straight line."""
     if found.by <= 0 or one.change(found.begin, found.by) < (one.quantity.matters or 0.0):
         return
     hours, reach = found.cells * line.slice_s / 3600, REACH * found.error
-    size, low, high = (100 * one.slope(found.begin, (found.by + far) / hours) for far in (0.0, -reach, reach))
+    size, low, high = (100 * one.change(found.begin, found.by + far) / hours for far in (0.0, -reach, reach))
     row = Finding(
         "growth", one.name, one.subject, line.zero_ns, None, size, "%/h", low, high, found.p_value, None, (), ""
     )
     value, least, most = to_uncertainty(size, *sorted((abs(low), abs(high))))
     between = f" ({least}–{most})" if least != most else ""
-    levels = f"from {_level(one, found.begin)} to {_level(one, found.end)}"
+    levels = f"from {_level(one, one.plain(found.begin))} to {_level(one, one.plain(found.end))}"
     yield replace(row, sentence=f"{_what(one)} grew {levels} in all, which is {value} %/h{between}")
 
 

@@ -53,14 +53,19 @@ def growth(values: Floats, floor: float, fitted: Floats | float = 0.0) -> Growth
     parts = [part for part in np.array_split(cells, PARTS) if not np.isnan(values[part]).all()]
     if len(parts) < FEWEST:
         return None
-    rest = values - fitted
-    levels, left = (np.array([np.nanmedian(one[part]) for part in parts]) for one in (values, rest))
-    near, far = _falls(left, 1), _falls(left, 4)
-    # as independent levels, or as a random walk, or between
-    grows = min(0.5, max(0.0, math.log(far / near) / math.log(4))) if near and far else 0.0
-    error = max(near, _falls(left, 2), far) * ((len(left) - 1) / 4) ** grows
+    levels, rest = (np.array([np.nanmedian(one[part]) for part in parts]) for one in (values, values - fitted))
+    # where something else than what was fitted happened, that has falls which the values have not
+    error = min(_error(levels), _error(rest))
     apart = float(parts[-1].mean() - parts[0].mean())
     return Growth(float(levels[0]), float(levels[-1]), max(error, floor, TINIEST), apart)
+
+
+def _error(levels: Floats) -> float:
+    """Of the last over the first, by the falls between all."""
+    near, far = _falls(levels, 1), _falls(levels, 4)
+    # as independent levels, or as a random walk, or between
+    grows = min(0.5, max(0.0, math.log(far / near) / math.log(4))) if near and far else 0.0
+    return max(near, _falls(levels, 2), far) * ((len(levels) - 1) / 4) ** grows
 
 
 def _falls(levels: Floats, apart: int) -> float:

@@ -35,6 +35,10 @@ SURELY_CYCLES = 16
 """As many show a stall that is in no more than `MOSTLY` of them."""
 MOSTLY = 0.66
 """Of the cycles, in which a stall is seen."""
+MOST, MOST_PARTS = 5, 10
+"""Stalls of one endpoint; parts of a period that are tried in its place."""
+LARGER = 1.5
+"""One that is so much larger than a known one is no rest of it."""
 MATTERS, MATTERS_MS = 0.2, 1.0
 """A stall holds requests up by so much of what they usually take, and by so much."""
 
@@ -88,15 +92,32 @@ def peaks(run: Run, line: Timeline) -> dict[str, Floats]:
 
 
 def stalls(peak: Floats) -> list[Stall]:
-    """Of one endpoint, the clearest first; multiples and parts of a period are not told again."""
-    periods = [*USUAL_S, *_recurring(peak)]
-    tried = [stall for period_s in periods if (stall := _folded(peak, period_s, len(periods))) is not None]
+    """Of one endpoint, the clearest first; each is taken out before the next is looked for, or it would hide that."""
     found: list[Stall] = []
-    for stall in sorted(tried, key=lambda one: -one.seen):
-        ratios = [max(stall.period_s, known.period_s) / min(stall.period_s, known.period_s) for known in found]
-        if all(abs(ratio - round(ratio)) > 0.02 * ratio for ratio in ratios):
-            found.append(stall)
+    for _ in range(MOST):
+        periods = [*USUAL_S, *_recurring(peak)]
+        tried = [stall for period_s in periods if (stall := _folded(peak, period_s, len(periods))) is not None]
+        if not tried:
+            break
+        clearest = max(tried, key=lambda one: one.seen)
+        if not any(_again(clearest, known) for known in found):
+            found.append(clearest)
+        peak = _without(peak, clearest)
     return found
+
+
+def _again(stall: Stall, known: Stall) -> bool:
+    """Whether it is what is left of a known one, at its period or a multiple of it."""
+    ratio = stall.period_s / known.period_s
+    return ratio > 0.9 and abs(ratio - round(ratio)) <= min(0.1, 0.02 * ratio) and stall.size_ms <= LARGER * known.size_ms
+
+
+def _without(peak: Floats, stall: Stall) -> Floats:
+    """With a hole where it was, and a phase on either side."""
+    at_s = (np.arange(len(peak)) + 0.5) / TENTHS
+    width_s = stall.period_s / _phases(stall.period_s)
+    rest: Floats = np.where((at_s - stall.start_s + width_s) % stall.period_s < 3 * width_s, math.nan, peak)
+    return rest
 
 
 def smallest(peak: Floats) -> tuple[float, float] | None:
@@ -113,13 +134,17 @@ def smallest(peak: Floats) -> tuple[float, float] | None:
 
 def _cycles(peak: Floats, period_s: float) -> Floats:
     """The slowest request by cycle and phase, NaN where there is none."""
-    phases = max(2, min(PHASES, int(period_s * TENTHS + 1e-6)))
+    phases = _phases(period_s)
     count = int(len(peak) / TENTHS / period_s)
     at = np.floor((np.arange(len(peak)) + 0.5) * (phases / (period_s * TENTHS))).astype(np.int64)
     used = (at < count * phases) & ~np.isnan(peak)
     most = np.full(count * phases, -1.0)
     np.maximum.at(most, at[used], peak[used])
     return np.where(most < 0, math.nan, most).reshape(count, phases)
+
+
+def _phases(period_s: float) -> int:
+    return max(2, min(PHASES, int(period_s * TENTHS + 1e-6)))
 
 
 def _slow(cycles: Floats) -> Floats:
@@ -136,14 +161,17 @@ def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
 
     cycles = _cycles(peak, period_s)
     count, phases = cycles.shape
+    known = ~np.isnan(cycles)
     if count < LEAST_CYCLES or phases < 5:
         return None
     slow = _slow(cycles)
-    first, last, phase = longest(slow - (MOSTLY - 0.06))
-    length, hits = last - first, float(slow[first:last, phase].sum())
+    # a cycle in which nobody came at this phase says nothing of it
+    first, last, phase = longest(np.where(known, slow - (MOSTLY - 0.06), 0.0))
+    length, hits = int(known[first:last, phase].sum()), float(slow[first:last, phase].sum())
     if length < LEAST_CYCLES or hits < MOSTLY * length:
         return None
-    by_chance = max(1, phases // 10) / phases
+    # of equal latencies more than a tenth are the slowest, and where few phases have any so are these
+    by_chance = max(max(1, phases // 10) / phases, float(slow[first:last].sum() / known[first:last].sum()))
     # any phase, any beginning and end, any period
     looks = phases * (count * (count - 1) / 2) * tried
     p_value = min(1.0, looks * float(special.betainc(hits, length - hits + 1, by_chance)))
@@ -152,7 +180,7 @@ def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
     if middle < max(MATTERS * usual, MATTERS_MS) or p_value > LEVEL:
         return None
     begin = (first + phase / phases) * period_s
-    end = None if last >= count - 2 else (last + phase / phases) * period_s
+    end = None if last >= count - 2 else (last - 1 + phase / phases) * period_s
     return Stall(period_s, begin, end, middle, low, high, p_value, -hits * math.log(by_chance))
 
 
@@ -195,10 +223,26 @@ def _recurring(peak: Floats) -> Iterator[float]:
     for lag in (np.flatnonzero(high) + 3).tolist():
         if again[lag] < 0.5 * inner.max() or any(abs(lag / p - round(lag / p)) < 0.05 for p in found):
             continue
-        found.append(_tuned(peak, again, float(lag)))
+        found.append(_part(peak, _tuned(peak, again, float(lag))))
         if len(found) == 3:
             break
-    yield from (period for period in found if all(abs(period / usual - 1) > 0.001 for usual in USUAL_S))
+    cycles = len(peak) / TENTHS / np.array(USUAL_S)
+    for period in found:
+        # a usual period would get out of step with it by more than a phase
+        if all(abs(period / usual - 1) * n * _phases(usual) > 1 for usual, n in zip(USUAL_S, cycles, strict=True)):
+            yield period
+
+
+def _part(peak: Floats, period_s: float) -> float:
+    """The shortest whole part of it that fits as well: of half seconds the autocorrelation sees every second one."""
+
+    def fits(part_s: float) -> float:
+        slow = _slow(_cycles(peak, part_s))
+        return float(slow.sum(axis=0).max()) / max(1, len(slow))
+
+    whole = fits(period_s)
+    parts = (period_s / n for n in range(MOST_PARTS, 1, -1) if period_s / n >= 1)
+    return next((part_s for part_s in parts if fits(part_s) >= 0.9 * whole), period_s)
 
 
 def _tuned(peak: Floats, again: Floats, lag: float) -> float:
@@ -209,7 +253,7 @@ def _tuned(peak: Floats, again: Floats, lag: float) -> float:
         period = (about - 1 + int(np.argmax(again[about - 1 : about + 2]))) / times
         times *= 2
     reach = 1.5 / max(2, times // 2)
-    width = period / max(2, min(PHASES, int(period * TENTHS)))
+    width = period / _phases(period)
     hop = max(width * period / (len(peak) / TENTHS) / 2, reach / 100)
     tries = period + np.arange(-reach, reach + hop, hop)
     return float(max(tries, key=lambda one: _slow(_cycles(peak, one)).sum(axis=0).max() * one))

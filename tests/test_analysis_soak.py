@@ -118,6 +118,14 @@ def test_memory_that_comes_back_is_none(tmp_path: Path) -> None:
     assert row.growth_pct_h < 0.5
 
 
+def test_p99_that_grows_by_no_straight_line_is_a_drift(tmp_path: Path) -> None:
+    """Threefold in eight hours; its logarithm bends, and noise that remembers can look so."""
+    folder = write(tmp_path / "run", Truth(hours=8.0, latency=lambda h: 1 + 0.29 * h), seed=4)
+    found = soaked(folder)
+    assert found.verdict == "fail"
+    assert "P99 of m/a gr" in found.reasons[0]
+
+
 def test_an_improvement_answers_nothing_about_a_worsening(tmp_path: Path) -> None:
     limits = {"p99_step_pct": 1.0}
     flat = soaked(write(tmp_path / "flat", Truth(hours=3.0, limits=limits)))
@@ -362,6 +370,57 @@ def test_the_report_holds_it_and_the_page_shows_it(tmp_path: Path) -> None:
 
 
 # ---- stalls by themselves
+
+
+def held(hours: float, *timers: tuple[float, float], rate: float = 20.0, seed: int = 1) -> Floats:
+    """The slowest of each tenth of a second; each timer, a period and a size in ms, holds up for a second."""
+    rng = np.random.default_rng(seed)
+    at_s = np.arange(int(36000 * hours)) / 10 + 0.05
+    peak = 20 * np.exp(0.3 * rng.normal(size=len(at_s)))
+    for number, (period_s, size_ms) in enumerate(timers):
+        peak += np.where((at_s - 3 - 2 * number) % period_s < 1.0, size_ms, 0.0)
+    return np.where(rng.random(len(at_s)) < rate / 10, peak, np.nan)
+
+
+@pytest.mark.parametrize(("small", "large"), [((10.0, 40.0), (30.0, 300.0)), ((5.0, 30.0), (60.0, 400.0))])
+def test_a_larger_stall_at_a_multiple_is_one_of_its_own(small: tuple[float, float], large: tuple[float, float]) -> None:
+    found = stalls(held(3.0, small, large))
+    assert max(one.size_ms for one in found) == pytest.approx(large[1], rel=0.15)
+    assert min(one.period_s for one in found) == small[0]
+    assert [one.period_s for one in stalls(held(3.0, small))] == [small[0]]  # and its multiples are not
+
+
+@pytest.mark.parametrize("period_s", [60.02, 60.05, 10.009, 30.01])
+def test_a_timer_that_is_hardly_off_a_round_period_is_told_from_end_to_end(period_s: float) -> None:
+    found = stalls(held(8.0, (period_s, 300.0)))[0]
+    assert found.period_s == pytest.approx(period_s, rel=1e-4)
+    assert (found.start_s < 2 * period_s, found.end_s) == (True, None)
+
+
+def test_a_hole_is_no_time_without_a_stall() -> None:
+    peak = held(8.0, (60.0, 300.0))
+    peak[36000 * 2 : 36000 * 5] = np.nan
+    (found,) = stalls(peak)
+    assert (found.start_s, found.end_s) == (pytest.approx(3, abs=1.1), None)
+    half = held(8.0, (60.0, 300.0))
+    half[np.arange(len(half)) % 6000 >= 3000] = np.nan
+    assert [one.period_s for one in stalls(half)][:1] == [60.0]
+
+
+def test_the_last_stall_is_told_at_its_own_time() -> None:
+    peak = held(3.0, (60.0, 300.0))
+    peak[36000 * 2 :] = held(1.0, seed=2)
+    (found,) = stalls(peak)
+    assert found.end_s == pytest.approx(7200 - 57, abs=1.1)
+
+
+def test_equal_latencies_are_no_stall() -> None:
+    for seed in range(10):
+        peak = held(1.0, rate=4.0, seed=seed)
+        known = np.flatnonzero(~np.isnan(peak))
+        rng = np.random.default_rng(seed)
+        peak[rng.choice(known, len(known) // 7, replace=False)] = 30000.0  # all given up at the same time
+        assert stalls(peak) == []
 
 
 @pytest.mark.parametrize("period_s", [1.0, 5.0, 30.0, 60.0, 7.0, 47.3])

@@ -110,12 +110,16 @@ def visible_rows(view: View) -> list[list[str]]:
             QUANTITIES[row["series"]].said,
             short(row["subject"]),
             limit(row),
-            by_hour(row["slope_pct_h"] if row.get("growth_pct_h") is None else row["growth_pct_h"]),
+            by_hour(_least(row["slope_pct_h"], row.get("growth_pct_h"))),
             percent(row["step_pct"]),
             words.ABSENT if row.get("stall_ms") is None else f"{ms(row['stall_ms'])} each {row['stall_s']:g} s or less",
         ]
         for row in verdict["visible"]
     ]
+
+
+def _least(*rises: float | None) -> float | None:
+    return min((rise for rise in rises if rise is not None), default=None)
 
 
 def process_rows(view: View) -> list[list[str]]:
