@@ -45,12 +45,13 @@ def find(batches: Batches, max_batch: int, wait_s: float | None = None) -> Found
     wait = seen_s if wait_s is None else wait_s
     has_next = np.zeros(len(batches), dtype=bool)
     has_next[:-1] = batches.follows[1:]
-    partial = has_next & (batches.requests < max_batch)
+    # where an answer of a batch is missing, nobody knows how much room it had
+    partial = has_next & batches.whole & (batches.requests < max_batch)
     left = partial & _left(batches, slack)
     counts = int(partial.sum()), int(left.sum())
     if counts[1] >= ENOUGH and counts[1] > LEFT_SHARE * counts[0]:
         after_full = np.zeros(len(batches), dtype=bool)
-        after_full[1:] = batches.requests[:-1] >= max_batch
+        after_full[1:] = ~batches.whole[:-1] | (batches.requests[:-1] >= max_batch)
         rule = Rule.BLOCKING if (after_full & batches.follows)[left].mean() > 0.5 else Rule.AWAITING
         return Found(rule, *counts, wait)
     # told by those who came while a batch ran, and went into the next one together

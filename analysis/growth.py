@@ -65,7 +65,7 @@ def _error(levels: Floats) -> float:
     near, far = _falls(levels, 1), _falls(levels, 4)
     # as independent levels, or as a random walk, or between
     grows = min(0.5, max(0.0, math.log(far / near) / math.log(4))) if near and far else 0.0
-    return max(near, _falls(levels, 2), far) * ((len(levels) - 1) / 4) ** grows
+    return float(max(near, _falls(levels, 2), far) * ((len(levels) - 1) / 4) ** grows)
 
 
 def _falls(levels: Floats, apart: int) -> float:

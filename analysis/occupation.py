@@ -39,9 +39,10 @@ SURE, WORTH = 5.0, 0.03
 def by_size(sizes: Ints, values: Floats, most: int) -> tuple[Floats, Bools]:
     """Means by size, from 1 to `most`, and which of them were seen.
 
-    Where a straight line through all sizes is as near to their means as chance allows, it is that line, which is surer
-    than each mean by itself. Else sizes that were not seen lie on the lines between their neighbours, above the last on
-    the straight line's slope, or in proportion where there is but one; below the first they take as long as that.
+    Where a straight line through all sizes is as near to their means as chance allows, and begins at nothing or more,
+    it is that line, which is surer than each mean by itself. Else sizes that were not seen lie on the lines between
+    their neighbours, above the last on the straight line's slope, or in proportion where there is but one; below the
+    first they take as long as that.
     """
     counts = np.bincount(sizes, minlength=most + 1)[: most + 1]
     known = counts >= min(SEEN, int(counts.max()))
@@ -53,7 +54,7 @@ def by_size(sizes: Ints, values: Floats, most: int) -> tuple[Floats, Bools]:
         slope, level = np.polyfit(at, means, 1, w=1 / errors)
         off = (means - level - slope * at) / errors
         free = len(at) - 2
-        if free and slope >= 0 and off @ off <= free + 2 * math.sqrt(2 * free):
+        if free and slope >= 0 and level >= 0 and off @ off <= free + 2 * math.sqrt(2 * free):
             found = level + slope * every
         found[at[-1] + 1 :] = found[at[-1]] + max(0.0, slope) * (every[at[-1] + 1 :] - at[-1])
     else:

@@ -66,7 +66,13 @@ class Limits:
         if kind == "stall":
             return "stall_ms"
         if series == "p99_ms":
-            return "p99_trend_pct_h" if kind in ("growth", "trend") else "p99_step_pct" if kind in ("step", "spell") else None
+            return (
+                "p99_trend_pct_h"
+                if kind in ("growth", "trend")
+                else "p99_step_pct"
+                if kind in ("step", "spell")
+                else None
+            )
         return "memory_pct_h" if kind in ("growth", "trend") and series in MEMORY else None
 
     def most(self, kind: str, series: str) -> float | None:

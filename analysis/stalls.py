@@ -109,7 +109,9 @@ def stalls(peak: Floats) -> list[Stall]:
 def _again(stall: Stall, known: Stall) -> bool:
     """Whether it is what is left of a known one, at its period or a multiple of it."""
     ratio = stall.period_s / known.period_s
-    return ratio > 0.9 and abs(ratio - round(ratio)) <= min(0.1, 0.02 * ratio) and stall.size_ms <= LARGER * known.size_ms
+    return (
+        ratio > 0.9 and abs(ratio - round(ratio)) <= min(0.1, 0.02 * ratio) and stall.size_ms <= LARGER * known.size_ms
+    )
 
 
 def _without(peak: Floats, stall: Stall) -> Floats:

@@ -5,6 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 from batched import Server, batched_run, linear
+from folders import rewrite
 from virtual_ray import asked
 
 import analysis
@@ -104,3 +105,15 @@ def test_the_limit_of_the_trap_is_the_known_one():
 def test_rules_that_are_found_are_the_enum(tmp_path):
     _, seen = found(tmp_path / "it", "company", 0.0, (0.7,))
     assert isinstance(seen.rule, Rule)
+
+
+def test_a_batch_with_a_missing_answer_had_no_room_left(tmp_path):
+    """One of a hundred answers is lost after its batch: that batch looks one smaller than it was."""
+    server = Server(linear(FIXED_S, EACH_S, 0.1), 8, 0.0, "company", gap_s=0.0002)
+    rows = batched_run(tmp_path / "it", server, [0.9 * LIMIT, 0.95 * LIMIT], seconds=20)
+    lost = np.random.default_rng(1).random(len(rows)) < 0.01
+    rows.loc[lost, ["status", "done_ns", "queue_ms", "compute_ms", "replica", "batch_rows"]] = ["timeout", *[None] * 5]
+    rewrite(tmp_path / "it", rows)
+    steps = observed([analysis.load(tmp_path / "it")], "m/a")
+    seen = batching.find(Batches.joined([step.batches for step in steps]), 8, 0.0)
+    assert (seen.rule, seen.left) == (Rule.COMPANY, 0)

@@ -296,3 +296,13 @@ def test_runs_of_different_devices_are_no_model_and_that_is_said_first(tmp_path)
     with pytest.raises(RunError, match=r"m/a was measured on NVIDIA H200 \(H200\) and NVIDIA L4 \(L4\): plan with"):
         variants(runs, Slo.parse("p99<100ms"))
     assert variants(runs[:1], Slo.parse("p99<100ms"))[0][0].endpoint == "m/a"
+
+
+def test_sizes_below_the_first_that_was_seen_take_no_time_less_than_none():
+    """A line through large batches alone may begin anywhere."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(5, 9, 200)
+        found, known = by_size(sizes, 0.2 * sizes**2 * rng.normal(1, 0.05, 200), 8)
+        assert not known[:5].any()
+        assert (found[1:] > 0).all()

@@ -25,6 +25,10 @@ class Table:
     notes: Sequence[str] = field(default=())
 
 
+MOST_ERRORS = 0.01
+"""Of the requests, at a rate that is called kept."""
+
+
 def tables(size: Size, results: Results, only: Sequence[str] = ()) -> Iterator[Table]:
     subjects = [subject for subject in size.subjects if not only or subject.label in only]
     if claims := published(results):
@@ -47,6 +51,7 @@ def headline(size: Size, results: Results) -> str:
             name.removeprefix(f"bare--{subject.label}--"): found["batches"][str(batch)]["speed"]
             for name, found in results.items()
             if name.startswith(f"bare--{subject.label}--") and "speed" in found.get("batches", {}).get(str(batch), {})
+            if _agrees(found)
         }
         if speeds:
             best = max(speeds, key=lambda variant: speeds[variant])
@@ -69,6 +74,11 @@ def bare(subject: Subject, variants: Sequence[str], batches: Sequence[int], resu
             notes.append(f"{variant}: {found.get('refused') or found.get('failed')}")
         else:
             rows.append(_bare_row(variant, batches, found))
+            if not _agrees(found):
+                off = significant(found["parity_relative_error"], 2)
+                notes.append(
+                    f"{variant}: its outputs are off by {off} from those of eager fp32: its speed counts for nothing"
+                )
     about = (
         "Batches one after the other with no server around; faster than eager where above 1, call by call in turn. New "
         "shape: the first and the next call with a row more than the largest batch; none: what is compiled is compiled "
@@ -106,6 +116,7 @@ def published(results: Results) -> Table | None:
             variant: row
             for variant in BETTER
             if (row := _batch(results, claim.subject, variant, claim.batch)) and "speed" in row
+            if _agrees(results[f"bare--{claim.subject}--{variant}"])
         }
         if not mine:
             continue
@@ -122,6 +133,11 @@ def published(results: Results) -> Table | None:
         "Where it is less than theirs, the profiles say where the time goes; on a CPU there are no launches to save."
     )
     return Table("Published figures beside ours", about, head, rows) if rows else None
+
+
+def _agrees(found: Mapping[str, Any]) -> bool:
+    """Whether its outputs are those of eager fp32: how fast something else is computed is of no interest."""
+    return found.get("parity_ok") is not False
 
 
 def _batch(results: Results, label: str, variant: str, batch: int) -> Mapping[str, Any] | None:
@@ -243,11 +259,12 @@ def _steps(found: Mapping[str, Any], variant: str) -> list[Mapping[str, Any]]:
 
 
 def _highest_kept(found: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
-    """The step of the highest rate that can be trusted, and that the endpoint kept up with."""
+    """The step of the highest rate that can be trusted, and that the endpoint kept up with, with hardly a failure."""
     good = [
         step
         for step in _steps(found, variant)
         if step["trusted"] and not any(reason.startswith("overloaded") for reason in step["reasons"])
+        if step["errors"] <= MOST_ERRORS * step["n"]
     ]
     return max(good, key=lambda step: float(step["offered_rps"]), default=None)
 
