@@ -21,7 +21,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -45,8 +44,23 @@ LARGE = 3.0
 """Standard errors of the newest run itself."""
 FAR = 5.0
 """Median absolute deviations, as standard deviations, at which that is."""
-DRAWS = 200_000
-"""Of a few runs and one more, that say how far it may be off."""
+CHANCES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+WIDER = {
+    5: (1.75, 1.87, 1.97, 2.08, 2.26, 2.39),
+    6: (1.53, 1.59, 1.65, 1.70, 1.79, 1.85),
+    7: (1.43, 1.46, 1.49, 1.53, 1.57, 1.61),
+    8: (1.36, 1.38, 1.40, 1.42, 1.45, 1.47),
+    9: (1.31, 1.33, 1.34, 1.36, 1.38, 1.40),
+    10: (1.03, 1.05, 1.07, 1.10, 1.17, 1.25),
+    11: (1.03, 1.04, 1.06, 1.08, 1.13, 1.19),
+    12: (1.02, 1.03, 1.04, 1.06, 1.08, 1.12),
+    13: (1.02, 1.02, 1.04, 1.05, 1.06, 1.10),
+    14: (1.01, 1.02, 1.02, 1.03, 1.04, 1.06),
+    15: (1.01, 1.02, 1.02, 1.03, 1.04, 1.05),
+    16: (1.01, 1.01, 1.02, 1.02, 1.03, 1.04),
+}
+"""By how many times Student's t one more run is off by chance, as runs were set aside: by number of runs, and at these
+chances. Drawn a million times; the tests draw anew."""
 FINEST = 0.002
 """No figure is known better than this, on its scale, however alike a few runs are."""
 
@@ -153,27 +167,21 @@ class Usual:
 
 def usual(earlier: Floats, chance: float) -> Usual:
     """`chance`: how often one more run may be off by more, to one side."""
-    from scipy import special
-
     apart = np.abs(earlier - np.median(earlier))
     if len(earlier) < ENOUGH:
-        near = np.delete(earlier, np.argmax(apart))
-        return Usual(float(np.median(earlier)), float(np.std(near, ddof=1)), _few(len(earlier), chance), len(earlier))
-    earlier = earlier[apart <= max(FAR * 1.4826 * float(np.median(apart)), FINEST)]
-    n = len(earlier)
-    reach = float(special.stdtrit(n - 1, 1 - chance)) * math.sqrt(1 + 1 / n)
-    return Usual(float(np.mean(earlier)), float(np.std(earlier, ddof=1)), reach, n)
+        centre, kept = float(np.median(earlier)), np.delete(earlier, np.argmax(apart))
+    else:
+        kept = earlier[apart <= max(FAR * 1.4826 * float(np.median(apart)), FINEST)]
+        centre = float(np.mean(kept))
+    return Usual(centre, float(np.std(kept, ddof=1)), far(len(earlier), chance), len(earlier))
 
 
-@lru_cache(maxsize=256)
-def _few(runs: int, chance: float) -> float:
-    """The same of a few: no table has it, so it is drawn."""
-    drawn = np.random.default_rng(runs).standard_normal((DRAWS, runs + 1))
-    earlier, newest = np.sort(drawn[:, :runs], axis=1), drawn[:, runs]
-    centre = np.median(earlier, axis=1)
-    first = earlier[:, -1] - centre > centre - earlier[:, 0]
-    near = np.where(first[:, None], earlier[:, :-1], earlier[:, 1:])
-    return float(np.quantile((newest - centre) / near.std(axis=1, ddof=1), 1 - chance))
+def far(runs: int, chance: float) -> float:
+    """By how many spreads of so many runs one more is off, to one side, in so many cases."""
+    from scipy import special
+
+    wider = np.interp(-math.log(chance), -np.log(CHANCES), WIDER[runs]) if runs in WIDER else 1.0
+    return float(wider * special.stdtrit(runs - 1, 1 - chance)) * math.sqrt(1 + 1 / runs)
 
 
 def baseline(

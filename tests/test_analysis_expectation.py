@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import START_NS
-from often import counts
+from often import at_least, at_most, counts
 from test_analysis_gallery import DAY_NS
 
 from analysis import words
 from analysis.entry import Entry, Kept, Level, Opened
-from analysis.expectation import ACCEPTED, BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge
+from analysis.expectation import ACCEPTED, BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge, usual
 from analysis.history import key_of
 from analysis.lineage import KINDS, lineages
 from analysis.shift import shifts
@@ -111,7 +111,19 @@ def test_after_a_change_only_the_new_level_counts_once_five_runs_know_it() -> No
     assert shift.ratio == pytest.approx(1.5, rel=0.1)
 
 
-@counts(30, 200)
+@pytest.mark.parametrize("runs", [5, 7, 9, 10, 12, 16, 25])
+def test_one_more_run_is_as_far_off_as_is_said(runs: int) -> None:
+    """By drawing runs of no change: so often it is farther, as runs are set aside."""
+    rng = np.random.default_rng(runs)
+    for chance in (0.02, 0.007):
+        beyond = 0
+        for row in rng.standard_normal((6000, runs + 1)):
+            known = usual(row[:runs], chance)
+            beyond += row[runs] - known.centre > known.reach * known.spread
+        assert at_least(0.85 * chance, 6000) <= beyond <= at_most(1.1 * chance, 6000)
+
+
+@counts(10, 200)
 def test_a_regression_is_not_learned(seeds: int) -> None:
     """P99 is 15 % worse for good, of runs that differ by 1 %: red in the first five runs, from five earlier ones on."""
     for before in range(LEAST, 13):

@@ -337,7 +337,7 @@ def test_every_sentence(tmp_path: Path) -> None:
     history.add(tmp_path, [*entries[:8], run_of(9, errors=200, by={"p99": math.inf})])
     errors, lost = sorted(s for s in history_table.overview(tmp_path).sentences() if " is worse " in s)[::-1]
     assert errors.startswith("errors at 100/s of m/a is worse in run-009: 4 %, +3.8")
-    assert " points from 8 earlier runs, expected 0.0038–0.433 %." in errors
+    assert " points from 8 earlier runs, expected 0.0039–0.433 %." in errors
     assert lost == (
         "P99 at 100/s of m/a is worse in run-009: it is overloaded, or so much fails that it is infinite, and was not "
         "in any earlier run (8 earlier runs)."
