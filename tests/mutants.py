@@ -676,8 +676,63 @@ ANALYSIS = (
     ),
     Mutant(
         "hours of a soak are minutes", "unit", "analysis/soak.py",
-        "hours = looked.line.seconds / 3600", "hours = looked.line.seconds / 60",
+        "hours, gone_pct = measured_s / 3600,", "hours, gone_pct = measured_s / 60,",
         ("test_analysis_soak.py::test_a_clean_soak_has_no_finding_and_passes",),
+    ),
+    Mutant(
+        "a planned fault excuses as long as nobody recovers", "bound", "analysis/faults.py",
+        "until_ns = min(due_ns, next_ns, over_at_ns)", "until_ns = min(next_ns, over_at_ns)",
+        ("test_analysis_calm.py::test_a_fault_excuses_no_more_than_a_recovery_may_take",),
+    ),
+    Mutant(
+        "what recovers too late has recovered", "bound", "analysis/judge.py",
+        "return took_s <= may_take_s", "return True",
+        ("test_analysis_calm.py::test_what_a_recovery_may_take_and_cost_can_be_set",),
+    ),
+    Mutant(
+        "as before is before the last of faults that follow each other", "factor", "analysis/faults.py",
+        "usual[endpoint] = span.before_ns", "pass",
+        ("test_analysis_calm.py::test_as_before_is_before_the_first_of_faults_that_follow_each_other",),
+    ),
+    Mutant(
+        "the end of better hours is no rise", "sign", "analysis/soak.py",
+        "return limit is not None and _rise(row) > limit", "return limit is not None and row.size > limit",
+        ("test_analysis_soak.py::test_the_end_of_better_hours_is_a_rise",),
+    ),
+    Mutant(
+        "gaps are hours, too", "unit", "analysis/soak.py",
+        "- struck.lost_s(gaps, start, end) for start, end in spans)", "for start, end in spans)",
+        ("test_analysis_soak.py::test_a_gap_inside_a_chapter_is_no_hour",),
+    ),
+    Mutant(
+        "stairs are judged by what their falls are with a wrong fit", "factor", "analysis/growth.py",
+        "error = min(_error(levels), _error(rest))", "error = _error(rest)",
+        ("test_analysis_growth.py::test_what_was_fitted_wrongly_is_no_noise",),
+    ),
+    Mutant(
+        "runs that were worse are learned", "row", "analysis/expectation.py",
+        "            worse.append(value)\n", "            learned.append(value)\n            worse.append(value)\n",
+        ("test_analysis_expectation.py::test_a_regression_is_not_learned",),
+    ),
+    Mutant(
+        "a capacity that was not found is one that was", "bound", "analysis/lineage.py",
+        "return self.low is not None and self.high is None", "return False",
+        ("test_analysis_expectation.py::test_a_capacity_that_was_not_found_is_a_bound",),
+    ),
+    Mutant(
+        "a run is known by its name alone", "factor", "analysis/history.py",
+        "if _key_in(folder) not in found.runs)", "if folder.name not in {name for name, _ in found.runs})",
+        ("test_headroom_history.py::test_a_name_that_is_used_again_is_another_run",),
+    ),
+    Mutant(
+        "a hole is a cycle without the stall", "row", "analysis/stalls.py",
+        "longest(np.where(known, slow - (MOSTLY - 0.06), 0.0))", "longest(slow - (MOSTLY - 0.06))",
+        ("test_analysis_soak.py::test_a_hole_is_no_time_without_a_stall",),
+    ),
+    Mutant(
+        "a batch with a missing answer had room left", "row", "analysis/batching.py",
+        "has_next & batches.whole & (batches", "has_next & (batches",
+        ("test_analysis_batching.py::test_a_batch_with_a_missing_answer_had_no_room_left",),
     ),
     Mutant(
         "a trend is by block where it should be by cell", "unit", "analysis/drift.py",

@@ -58,6 +58,22 @@ def test_what_goes_up_and_down_is_no_growth() -> None:
     assert found.p_value > 0.01
 
 
+def test_what_was_fitted_wrongly_is_no_noise() -> None:
+    """A ramp laid through stairs leaves falls; the stairs themselves have none."""
+    at = np.linspace(0, 1, CELLS)
+    stairs = np.asarray(20.0 * ((at >= 0.2).astype(float) + (at >= 0.5) + (at >= 0.8)))
+    for fitted in (0.0, 60 * at, stairs):
+        found = growth(stairs + 0.1 * noise(1), 0.0, fitted)
+        assert found is not None
+        assert found.error < 1
+    # and what comes back after it was found is none, either
+    spell = np.where((at > 0.3) & (at < 0.6), 20.0, 0.0)
+    came_back, not_found = growth(spell + 0.1 * noise(1), 0.0, spell), growth(spell + 0.1 * noise(1), 0.0)
+    assert came_back is not None
+    assert not_found is not None
+    assert came_back.error < 1 < not_found.error
+
+
 def test_holes_are_left_out_and_too_few_parts_say_nothing() -> None:
     values = np.linspace(0, 1, CELLS)
     values[60:200] = math.nan

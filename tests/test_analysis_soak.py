@@ -169,6 +169,17 @@ def test_hours_are_those_that_were_measured(tmp_path: Path, gone: range, verdict
     assert told == (verdict == "inconclusive")
 
 
+def test_a_gap_inside_a_chapter_is_no_hour(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", Truth(hours=2.0))
+    at = START_NS + 3000 * 10**9
+    append_event(folder, "gap", start_ns=at, end_ns=at + 1200 * 10**9, scheduled={"m/a": 1})
+    found = soaked(folder)
+    assert found.hours == pytest.approx(2 - 1 / 3, abs=0.02)
+    assert found.reasons[0].startswith(
+        "nothing was measured for 20 minutes, which is 17 % of the soak, where 10 % may be"
+    )
+
+
 def test_a_stall_each_minute_is_found_with_its_start(tmp_path: Path) -> None:
     truth = Truth(hours=3.0, stall_ms=200.0, stall_from_h=1.0, limits={"stall_ms": 50.0})
     found = soaked(write(tmp_path / "run", truth))

@@ -128,9 +128,9 @@ def test_what_makes_no_soak_is_said(given, sentence):
 
 
 def test_limits_stand_in_the_manifest_under_the_names_that_the_analysis_has():
-    asked = "p99_step < 12.5%; p99_trend<1 %/h,memory<0.5%/ h, stall<50ms"
+    asked = "p99_step < 12.5%; p99_trend<1 %/h,memory<0.5%/ h, stall<50ms, gap<2%"
     found = scenario(limits=asked).as_json()["soak"]
-    assert found == {"p99_step_pct": 12.5, "p99_trend_pct_h": 1, "memory_pct_h": 0.5, "stall_ms": 50}
+    assert found == {"p99_step_pct": 12.5, "p99_trend_pct_h": 1, "memory_pct_h": 0.5, "stall_ms": 50, "gap_pct": 2}
     assert set(found) == {key for key, _ in limits.TERMS.values()} == {one.name for one in fields(Limits)} - {"asked"}
     assert limits.parse(limits.EXAMPLE).keys() == found.keys()
     assert scenario().as_json()["soak"] == {}
