@@ -51,8 +51,8 @@ def conclusion(
     else:
         clause = answered(run.calm, run.manifest.slos, judged, best)
         clause += ", the time of planned faults left out" if clause and struck.injected(run) else ""
-    said = [soaked] if soaked else []
-    said += [answer.sentence for answer in struck.answers(run) if answer.kept is False]
+    said = [answer.sentence for answer in struck.answers(run) if answer.kept is False]
+    said += [soaked] if soaked else []
     if open_ and not soaked:
         what = "whether the objective is met" if run.manifest.slos else "what the endpoints can take"
         why = next((reason for reason in judged.reasons if reason != verdict.NONE_SET), "")
