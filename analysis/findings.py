@@ -74,7 +74,7 @@ class Looked:
     drifts: Mapping[tuple[str, str], Drift]
     """By name and subject of the series, of those that can be judged."""
     grown: Mapping[tuple[str, str], Growth]
-    """Likewise, of memory."""
+    """Likewise, of memory and P99."""
     findings: tuple[Finding, ...]
     doubtful: tuple[Finding, ...]
     """What may be chance, and may be none."""

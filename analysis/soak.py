@@ -31,6 +31,11 @@ MOST_SAID = 3
 """Findings in the sentence that is read out."""
 SHORTEST_S = 300.0
 """24 cells of ten seconds, and some settle time: less is no series."""
+P99_LIMITS = {
+    "trend": "p99_trend_pct_h", "growth": "p99_trend_pct_h", "step": "p99_step_pct", "spell": "p99_step_pct",
+}  # fmt: skip
+MEMORY_LIMITS = {"trend": "memory_pct_h", "growth": "memory_pct_h"}
+"""Of kinds of findings: the limit that holds for them."""
 SLACK = 0.01
 """Less than this share of a soak, as the pauses between chapters are, is no gap to speak of."""
 LOOSEST = {"p99_trend_pct_h": 100.0, "p99_step_pct": 50.0, "memory_pct_h": 10.0}
@@ -65,15 +70,7 @@ class Limits:
         """Of the limit that holds for a change of this kind."""
         if kind == "stall":
             return "stall_ms"
-        if series == "p99_ms":
-            return (
-                "p99_trend_pct_h"
-                if kind in ("growth", "trend")
-                else "p99_step_pct"
-                if kind in ("step", "spell")
-                else None
-            )
-        return "memory_pct_h" if kind in ("growth", "trend") and series in MEMORY else None
+        return P99_LIMITS.get(kind) if series == "p99_ms" else MEMORY_LIMITS.get(kind) if series in MEMORY else None
 
     def most(self, kind: str, series: str) -> float | None:
         name = self.name(kind, series)
