@@ -111,7 +111,7 @@ def test_after_a_change_only_the_new_level_counts_once_five_runs_know_it() -> No
     assert shift.ratio == pytest.approx(1.5, rel=0.1)
 
 
-@pytest.mark.parametrize("runs", [5, 7, 9, 10, 12, 16, 25])
+@pytest.mark.parametrize("runs", [5, 10, *(pytest.param(n, marks=pytest.mark.long) for n in (7, 9, 12, 16, 25))])
 def test_one_more_run_is_as_far_off_as_is_said(runs: int) -> None:
     """By drawing runs of no change: so often it is farther, as runs are set aside."""
     rng = np.random.default_rng(runs)
@@ -123,7 +123,7 @@ def test_one_more_run_is_as_far_off_as_is_said(runs: int) -> None:
         assert at_least(0.85 * chance, 6000) <= beyond <= at_most(1.1 * chance, 6000)
 
 
-@counts(10, 200)
+@counts(4, 200)
 def test_a_regression_is_not_learned(seeds: int) -> None:
     """P99 is 15 % worse for good, of runs that differ by 1 %: red in the first five runs, from five earlier ones on."""
     for before in range(LEAST, 13):

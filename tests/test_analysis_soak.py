@@ -98,7 +98,9 @@ def test_a_leak_of_one_percent_by_hour_is_found_with_its_start(tmp_path: Path) -
     assert (len(found.findings), found.findings[0].fails, found.verdict) == (1, False, "pass")
 
 
-@pytest.mark.parametrize("edges", [[3.0], [2.0, 4.0], [1.2, 2.9, 4.6], [0.5, 5.5]])
+@pytest.mark.parametrize(
+    "edges", [[1.2, 2.9, 4.6], *(pytest.param(one, marks=pytest.mark.long) for one in ([3.0], [2.0, 4.0], [0.5, 5.5]))]
+)
 def test_memory_that_grows_in_stairs_is_a_leak(tmp_path: Path, edges: list[float]) -> None:
     def stairs(at_h: Floats) -> Floats:
         return np.asarray(1 + 0.3 * np.sum([at_h >= edge for edge in edges], axis=0))
@@ -149,7 +151,10 @@ def test_what_may_be_chance_is_no_pass(tmp_path: Path) -> None:
     assert found.reasons[0].endswith("that may be chance")
 
 
-@pytest.mark.parametrize(("gone", "verdict"), [(range(6, 39), "inconclusive"), (range(6, 8), "pass")])
+@pytest.mark.parametrize(
+    ("gone", "verdict"),
+    [(range(6, 39), "inconclusive"), pytest.param(range(6, 8), "pass", marks=pytest.mark.long)],
+)
 def test_hours_are_those_that_were_measured(tmp_path: Path, gone: range, verdict: str) -> None:
     folder = write(tmp_path / "run", Truth(hours=8.0))
     run = analysis.load(folder)
@@ -401,7 +406,9 @@ def test_a_larger_stall_at_a_multiple_is_one_of_its_own(small: tuple[float, floa
     assert [one.period_s for one in stalls(held(3.0, small))] == [small[0]]  # and its multiples are not
 
 
-@pytest.mark.parametrize("period_s", [60.02, 60.05, 10.009, 30.01])
+@pytest.mark.parametrize(
+    "period_s", [60.02, *(pytest.param(p, marks=pytest.mark.long) for p in (60.05, 10.009, 30.01))]
+)
 def test_a_timer_that_is_hardly_off_a_round_period_is_told_from_end_to_end(period_s: float) -> None:
     found = stalls(held(8.0, (period_s, 300.0)))[0]
     assert found.period_s == pytest.approx(period_s, rel=1e-4)
