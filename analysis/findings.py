@@ -129,7 +129,7 @@ def look(run: Run) -> Looked:
     drifts = {
         (one.name, one.subject): found
         for one in judged
-        if (found := drift(one.scaled, by=one.quantity.by, floor=one.floor or _floor(one), load=load)) is not None
+        if (found := drift(one.scaled, by=one.quantity.by, floor=_floor(one), load=load)) is not None
     }
     # where the load followed a curve, P99 follows it, and would be taken to grow
     grows = MEMORY if load is not None else (*MEMORY, "p99_ms")
@@ -157,10 +157,11 @@ def look(run: Run) -> Looked:
 
 def _growth(one: Series, found: Drift | None) -> Growth | None:
     """Of memory all of it; of latency what no change explains, as a jump has a limit of its own."""
-    fitted = found.fitted if found else 0.0
-    if one.name in MEMORY or found is None:
-        return growth(one.scaled, one.floor or _floor(one), fitted)
-    return growth(one.scaled - fitted + found.level, one.floor or _floor(one))
+    if found is None:
+        return growth(one.scaled, _floor(one))
+    if one.name in MEMORY:
+        return growth(one.scaled, _floor(one), found.fitted)
+    return growth(one.scaled - found.fitted + found.level, _floor(one))
 
 
 def _emptied(values: Floats, taken: Spans, line: Timeline, cell_ns: int) -> Floats:
@@ -172,7 +173,9 @@ def _emptied(values: Floats, taken: Spans, line: Timeline, cell_ns: int) -> Floa
 
 
 def _floor(one: Series) -> float:
-    """A tenth of what matters: less noise than this makes no difference surer."""
+    """What is known of its noise, or a tenth of what matters: less than this makes no difference surer."""
+    if one.floor:
+        return one.floor
     known = one.scaled[~np.isnan(one.scaled)]
     scale = abs(float(np.median(known))) if one.quantity.relative and not one.quantity.factor and len(known) else 1.0
     return 0.1 * (one.quantity.matters or 0.0) * scale

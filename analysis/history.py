@@ -91,7 +91,10 @@ def read(runs: Path, entries: Iterable[Entry] | None = None) -> History:
         folders = folders_in(runs) if runs.is_dir() else []
         if not folders and not (runs / FILE).exists():
             raise RunError(f"{runs} holds neither a {FILE} nor a run folder")
-        entries = (Entry.of(folder) for folder in folders if _key_in(folder) not in found.runs)
+        names = {name for name, _ in found.runs}
+        entries = (
+            Entry.of(folder) for folder in folders if folder.name not in names or _key_in(folder) not in found.runs
+        )
     found.runs |= {key_of(entry): entry for entry in entries if has_figures(entry)}
     return found
 
@@ -130,10 +133,7 @@ def follow(folder: Path) -> None:
 
 def pin(runs: Path, name: str, entry: Entry) -> None:
     """Gives a run a name, which another run may have had until now; its figures are kept with it."""
-    if not has_figures(entry):
-        raise RunError(f"{entry.name} has no figures to pin: {entry.said}")
-    add(runs, [entry])
-    _append(runs, lambda _: [{"pin": name, "run": entry.name, "time_ns": entry.time_ns}])
+    _say_of(runs, entry, "pin", {"pin": name, "run": entry.name, "time_ns": entry.time_ns})
 
 
 def unpin(runs: Path, name: str) -> None:
@@ -144,10 +144,15 @@ def unpin(runs: Path, name: str) -> None:
 
 def accept(runs: Path, entry: Entry, who: str, why: str) -> None:
     """What is worse in a run, and lasts, is usual from it on."""
-    if not has_figures(entry):
-        raise RunError(f"{entry.name} has no figures to accept: {entry.said}")
-    add(runs, [entry])
     line = {"accept": entry.name, "time_ns": entry.time_ns, "who": who, "why": why, "at_ns": time.time_ns()}
+    _say_of(runs, entry, "accept", line)
+
+
+def _say_of(runs: Path, entry: Entry, what: str, line: Line) -> None:
+    """Something about a run, whose figures are kept with it."""
+    if not has_figures(entry):
+        raise RunError(f"{entry.name} has no figures to {what}: {entry.said}")
+    add(runs, [entry])
     _append(runs, lambda _: [line])
 
 

@@ -19,7 +19,6 @@ from analysis import struck, verdict, words
 from analysis.findings import Finding, Looked, look, short
 from analysis.footprint import Process, processes
 from analysis.series import MEMORY, QUANTITIES, Series
-from analysis.struck import Spans
 from analysis.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict
 
 if TYPE_CHECKING:
@@ -197,14 +196,9 @@ def _kinds(series: str) -> tuple[str, ...]:
 
 def _measured_s(run: Run) -> float:
     """How long something was driven: gaps are none of it."""
-    spans: Spans = []
-    ended = run.ended_ns
-    for step in sorted(run.manifest.scenario["steps"], key=lambda step: int(step["start_ns"])):
-        start, end = int(step["start_ns"]), min(int(step["end_ns"]), ended or 1 << 62)
-        if spans and start <= spans[-1][1]:
-            spans[-1] = spans[-1][0], max(spans[-1][1], end)
-        elif end > start:
-            spans.append((start, end))
+    ended = run.ended_ns or 1 << 62
+    plans = ((int(step["start_ns"]), min(int(step["end_ns"]), ended)) for step in run.manifest.scenario["steps"])
+    spans = struck.joined((start, end) for start, end in plans if end > start)
     gaps = [(gap.start_ns, gap.end_ns) for gap in _gaps(run)]
     return sum((end - start) / 1e9 - struck.lost_s(gaps, start, end) for start, end in spans)
 

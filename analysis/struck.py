@@ -7,7 +7,7 @@ arrivals stay in every count. Judged is that users are served as before in time,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +34,17 @@ def injected(run: Run, endpoint: str | None = None) -> list[Struck]:
 
 
 def spans(run: Run, endpoint: str | None = None) -> Spans:
+    return joined((one.start_ns, one.end_ns) for one in injected(run, endpoint))
+
+
+def joined(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Those that meet or overlap as one."""
     found: Spans = []
-    for one in sorted(injected(run, endpoint), key=lambda one: one.start_ns):
-        if found and one.start_ns <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], one.end_ns)
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
         else:
-            found.append((one.start_ns, one.end_ns))
+            found.append((start, end))
     return found
 
 

@@ -721,7 +721,7 @@ ANALYSIS = (
     ),
     Mutant(
         "a run is known by its name alone", "factor", "analysis/history.py",
-        "if _key_in(folder) not in found.runs)", "if folder.name not in {name for name, _ in found.runs})",
+        "folder.name not in names or _key_in(folder) not in found.runs", "folder.name not in names",
         ("test_headroom_history.py::test_a_name_that_is_used_again_is_another_run",),
     ),
     Mutant(
