@@ -103,6 +103,8 @@ class Observed:
     """Of each; infinity for what failed."""
     rows: float
     """Per request, in the mean."""
+    sizes: tuple[int, int]
+    """The fewest and the most rows of a request."""
     batches: Batches
     """Those begun after the settle time."""
     batch: Ints
@@ -117,7 +119,7 @@ class Observed:
     """Other endpoints that were driven at the same time."""
     power_w: float | None = None
     idle_w: float | None = None
-    """Of all the endpoint's devices."""
+    """Of the endpoint's devices; of one that others use, too, its share."""
 
     @property
     def window(self) -> Bools:
@@ -153,7 +155,7 @@ def observe(run: Run, measured: MeasuredStep) -> Observed:
         overloaded=measured.overloaded,
         doubt=None if row.trusted else next(iter(row.reasons), "it cannot be trusted"),
         beside=tuple(sorted({str(one["endpoint"]) for one in others} - {row.endpoint})),
-        power_w=row.power_w,
+        power_w=None if joules is None else joules / window_s,
         idle_w=None if joules is None or net is None else (joules - net * row.ok) / window_s,
     )
 
@@ -170,6 +172,7 @@ def of_rows(rows: pd.DataFrame, start_ns: int, seconds: float, settle_s: float) 
     batches, batch = _batches(rows[told], start_ns)
     kept = batches.begun_s >= settle_s
     mine = kept[batch]
+    size = rows["rows"].fillna(1)
     return Observed(
         run="",
         index=0,
@@ -179,7 +182,8 @@ def of_rows(rows: pd.DataFrame, start_ns: int, seconds: float, settle_s: float) 
         settle_s=settle_s,
         arrivals_s=intended_s,
         latency_s=latency_s,
-        rows=float(rows["rows"].fillna(1).mean()) if len(rows) else 1.0,
+        rows=float(size.mean()) if len(rows) else 1.0,
+        sizes=(int(size.min()), int(size.max())) if len(rows) else (1, 1),
         batches=batches.only(kept),
         batch=(np.cumsum(kept) - 1)[batch[mine]],
         queued_s=rows["queue_ms"].to_numpy(dtype=np.float64)[told][mine] / 1e3,

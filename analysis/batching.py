@@ -13,13 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.batches import Batches, Bools
-from analysis.simulate import Rule, Service
-from analysis.stats import Floats
+from analysis.fleet import Fleet, Routing, Rule, Service
+from analysis.queueing import stable_below_rps
 from analysis.words import significant
 
 ENOUGH = 20
 LEFT_SHARE = 0.05
 """Of the batches that were not full: more of them than this leave requests behind, or it is chance and clocks."""
+LEFTOVER_SHARE = 0.95
+"""Of the batches that leave requests behind: so many are leftovers of the one before where a method blocks."""
+COSTLY = 0.97
+"""A limit that is lower than such a share of what it could be is worth a sentence."""
 SURE_S, SURE_SHARE = 0.5e-3, 0.1
 """How far instants may be off: so long, or such a share of a batch's time."""
 
@@ -35,24 +39,24 @@ class Found:
     left: int
     """Those of them that left somebody behind."""
     wait_s: float
-    """The batch wait that was seen: how long a lone request is kept by an idle replica."""
+    """The batch wait that was seen: how long an idle replica keeps a request."""
 
 
 def find(batches: Batches, max_batch: int, wait_s: float | None = None) -> Found:
     """`wait_s` is the batch wait that is declared, `max_batch` the most requests in a batch."""
     slack = slack_s(batches)
-    seen_s = _idle_wait_s(batches, slack)
-    wait = seen_s if wait_s is None else wait_s
     has_next = np.zeros(len(batches), dtype=bool)
     has_next[:-1] = batches.follows[1:]
     # where an answer of a batch is missing, nobody knows how much room it had
     partial = has_next & batches.whole & (batches.requests < max_batch)
+    wait = _idle_wait_s(batches, partial, slack) if wait_s is None else wait_s
     left = partial & _left(batches, slack)
     counts = int(partial.sum()), int(left.sum())
     if counts[1] >= ENOUGH and counts[1] > LEFT_SHARE * counts[0]:
-        after_full = np.zeros(len(batches), dtype=bool)
-        after_full[1:] = ~batches.whole[:-1] | (batches.requests[:-1] >= max_batch)
-        rule = Rule.BLOCKING if (after_full & batches.follows)[left].mean() > 0.5 else Rule.AWAITING
+        # what a full batch left over had come before that one began; a wait that runs out takes later ones along
+        over = np.zeros(len(batches), dtype=bool)
+        over[1:] = batches.last_s[1:] <= batches.begun_s[:-1] + slack
+        rule = Rule.BLOCKING if (over & batches.follows)[left].mean() >= LEFTOVER_SHARE else Rule.AWAITING
         return Found(rule, *counts, wait)
     # told by those who came while a batch ran, and went into the next one together
     pressed = batches.follows & (batches.first_s < batches.ended_before_s - slack)
@@ -72,11 +76,15 @@ def _left(batches: Batches, slack: float) -> Bools:
     return found
 
 
-def _idle_wait_s(batches: Batches, slack: float) -> float:
-    alone = batches.follows & (batches.requests == 1) & (batches.first_s > batches.ended_before_s + slack)
-    waits = (batches.begun_s - batches.first_s)[alone]
-    median = float(np.median(waits)) if len(waits) >= ENOUGH else 0.0
-    return median if median > 2 * slack else 0.0
+def _idle_wait_s(batches: Batches, partial: Bools, slack: float) -> float:
+    """Of those that came alone; where hardly any did, of all, if they waited equally long."""
+    idle = batches.follows & (batches.first_s > batches.ended_before_s + slack)
+    waits_s = batches.begun_s - batches.first_s
+    alone, any_s = waits_s[idle & (batches.requests == 1)], waits_s[idle & partial]
+    found = alone if len(alone) >= ENOUGH else any_s
+    low, middle, high = np.quantile(found, [0.25, 0.5, 0.75]) if len(found) >= ENOUGH else (0.0, 0.0, 0.0)
+    alike = found is alone or high - low <= max(2 * slack, SURE_SHARE * middle)
+    return float(middle) if alike and middle > 2 * slack else 0.0
 
 
 def _patient(batches: Batches, partial: Bools, wait_s: float, slack: float) -> Rule:
@@ -103,18 +111,16 @@ def warning(endpoint: str, found: Found, service: Service) -> str | None:
         )
     if found.rule is not Rule.AWAITING:
         return None
-    most, could = awaiting_limit_rps(service, found.wait_s), service.limit_rps
+    limits = [
+        stable_below_rps(Fleet(service, 1, service.max_batch, found.wait_s, rule, Routing.LEAST))
+        for rule in (Rule.AWAITING, Rule.COMPANY)
+    ]
+    costs = (
+        f", and a replica keeps up with {significant(limits[0])}/s where batches of all that waits would do "
+        f"{significant(limits[1])}/s"
+    )
     return (
         f"{endpoint} closes a batch {significant(1e3 * found.wait_s)} ms after its first request although the replica "
-        f"is busy (as Ray's @serve.batch does around a method that awaits): {how}, and a replica keeps up with "
-        f"{significant(most)}/s where batches of all that waits would do {significant(could)}/s"
+        f"is busy (as Ray's @serve.batch does around a method that awaits): {how}"
+        + (costs if limits[0] < COSTLY * limits[1] else "")
     )
-
-
-def awaiting_limit_rps(service: Service, wait_s: float) -> float:
-    """Where λ·S(n̄) reaches n̄ = min(B, 1 + λW): beyond it the queue of small batches grows without bound."""
-    rates = np.linspace(0, service.limit_rps, 2001)[1:]
-    size: Floats = np.minimum(service.max_batch, 1 + rates * wait_s)
-    time_s = np.interp(size, np.arange(1, service.max_batch + 1), service.mean_s[1:])
-    stable = rates * time_s < size
-    return float(rates[-1] if stable.all() else rates[max(0, int(np.argmin(stable)) - 1)])

@@ -140,6 +140,12 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
         raise CalibrationError(_no_batches(endpoint, seen))
     if beside := sorted({name for one in good or drowned for name in one.beside}):
         notes.append(f"{', '.join(beside)} was driven at the same time: what that took of the machine is in the times")
+    sizes = [size for one in good or drowned for size in one.sizes]
+    if min(sizes) < max(sizes):
+        raise CalibrationError(
+            f"requests to {endpoint} have {min(sizes)} to {max(sizes)} rows: a plan counts requests of one size, so "
+            "drive each size by itself"
+        )
     rows = float(np.mean([one.rows for one in good or drowned]))
     most = max(int(one.batches.requests.max()) for one in (*good, *drowned))
     if said.get("max_batch"):
@@ -152,6 +158,11 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
     wait_s = float(said["max_wait_ms"]) / 1e3 if ours else None
 
     batches = Batches.joined([one.batches for one in good or drowned])
+    if (batches.begun_s < batches.ended_before_s - batching.slack_s(batches)).mean() > batching.LEFT_SHARE:
+        raise CalibrationError(
+            f"batches of {endpoint} overlap, as of several replicas that don't say which of them answered: a plan has "
+            "to know"
+        )
     found = batching.find(batches, most, wait_s)
     declared_rule = Rule.COMPANY if ours else None
     rule = found.rule or declared_rule or Rule.OPPORTUNISTIC

@@ -7,6 +7,7 @@ requests are counted for the autoscaler, then it decides.
 from __future__ import annotations
 
 import heapq
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,8 +37,8 @@ class Crew:
         self._outages = np.zeros(slots, dtype=np.int64)
         """How many of them each is in."""
         self._up = np.empty(0, dtype=np.int64)
-        self._paid_s = 0.0
-        self._paid_until_s, self._there = float(world.arrivals_s[0]), 0
+        self._there: list[tuple[float, int]] = []
+        """When the number that was asked for and is in no outage changed, and to what."""
         self._agenda = [(0.0, what, 0) for what in (SEND, NOTE, DECIDE) if scaling is not None]
         for outage in fleet.outages:
             if 0 <= outage.replica < slots:
@@ -65,8 +66,10 @@ class Crew:
         kernel.settle(self._world, kernel.FOREVER_S)
 
     def replica_s(self, last_s: float) -> float:
-        """Sum over the replicas of the time until then for which each was asked for, and not in an outage."""
-        return self._paid_s + self._there * max(0.0, last_s - self._paid_until_s)
+        """Sum over the replicas of the time, from the first arrival until then, for which each was there to be paid."""
+        first_s = float(self._world.arrivals_s[0])
+        spans = pairwise([*self._there, (np.inf, 0)])
+        return sum(count * max(0.0, min(to_s, last_s) - max(from_s, first_s)) for (from_s, count), (to_s, _) in spans)
 
     def _outage(self, now_s: float, replica: int, fallen: bool) -> None:
         if fallen and not self._outages[replica]:
@@ -108,7 +111,6 @@ class Crew:
     def _renew(self, now_s: float) -> None:
         """Who is up from now on."""
         self._bring(now_s)
-        self._paid_s, self._paid_until_s = self.replica_s(now_s), max(now_s, self._paid_until_s)
         there = (self._ready_s < np.inf) & (self._outages == 0)
         ready = there & (self._ready_s <= now_s)
         up = np.flatnonzero(ready)
@@ -117,4 +119,5 @@ class Crew:
                 kernel.weigh(self._world, replica, bool(ready[replica]))
         if not self.sizes or len(up) != len(self._up):
             self.sizes.append((now_s, len(up)))
-        self._up, self._there = up, int(there.sum())
+        self._there.append((now_s, int(there.sum())))
+        self._up = up

@@ -32,7 +32,7 @@ from analysis.entry import Entry
 from analysis.history import Key, key_of
 from analysis.lineage import KINDS, Kind, Lineage, Reading, Track
 from analysis.shift import shifts
-from analysis.sketch import LEVEL
+from analysis.stats import median
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,6 +40,9 @@ LEAST, MOST = 5, 30
 """Earlier runs that the expected range is learned from."""
 ENOUGH = 10
 """Runs from which on those that are far off are set aside: of fewer nobody knows what far is."""
+ALARMS = 0.045
+"""How often one of all figures of a new run is called worse where nothing changed: at most one time in twenty, of which
+a tenth is for what is left out of the baseline by chance, as that narrows it."""
 LARGE = 3.0
 """Standard errors of the newest run itself."""
 FAR = 5.0
@@ -167,11 +170,11 @@ class Usual:
 
 def usual(earlier: Floats, chance: float) -> Usual:
     """`chance`: how often one more run may be off by more, to one side."""
-    apart = np.abs(earlier - np.median(earlier))
+    apart = np.abs(earlier - median(earlier))
     if len(earlier) < ENOUGH:
-        centre, kept = float(np.median(earlier)), np.delete(earlier, np.argmax(apart))
+        centre, kept = median(earlier), np.delete(earlier, np.argmax(apart))
     else:
-        kept = earlier[apart <= max(FAR * 1.4826 * float(np.median(apart)), FINEST)]
+        kept = earlier[apart <= max(FAR * 1.4826 * median(apart), FINEST)]
         centre = float(np.mean(kept))
     return Usual(centre, float(np.std(kept, ddof=1)), far(len(earlier), chance), len(earlier))
 
@@ -231,7 +234,7 @@ def _judged(
     begun, ended = _level(starts, len(earlier))
     ended = len(earlier) if any(n >= ended for n in taken) else ended
     recent, lasts = baseline(
-        kind, earlier[begun:ended], errors[begun:ended], LEVEL / figures, [n - begun for n in taken]
+        kind, earlier[begun:ended], errors[begun:ended], ALARMS / figures, [n - begun for n in taken]
     )
     if lasts:
         begun += lasts
@@ -273,7 +276,7 @@ def _held(judged: Judged, recent: Floats, figures: int, pinned: Reading | None) 
     kind, newest = judged.track.kind, judged.newest
     assert newest is not None
     # one tail to either side, shared by the figures: what is called is outside the range, and nothing else
-    known = usual(recent, LEVEL / figures)
+    known = usual(recent, ALARMS / figures)
     if pinned is not None:  # it is as far off as any other
         more = math.sqrt(2 / (1 + 1 / known.runs))
         known = replace(known, centre=kind.scaled(pinned.value), reach=more * known.reach)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from analysis.stats import median
+
 Floats = npt.NDArray[np.float64]
 
 FEWEST = 3
@@ -60,7 +62,7 @@ def _drawn_in(values: Floats) -> Floats:
     found = values.copy()
     for k in range(len(values)):
         near = values[max(0, k - 5) : k + 6]
-        middle = float(np.median(near))
-        reach = FAR * 1.4826 * float(np.median(np.abs(near - middle)))
+        middle = median(near)
+        reach = FAR * 1.4826 * median(np.abs(near - middle))
         found[k] = min(max(values[k], middle - reach), middle + reach)
     return found

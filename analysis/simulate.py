@@ -172,7 +172,8 @@ def knee(
     Looked for from `to_rps`, where queues begin to grow for ever, down to `from_rps`, a hundredth of what the replicas
     could do. The percentile need not rise with the rate: where requests wait for a batch to fill it falls first.
     """
-    lowest, highest = from_rps or fleet.limit_rps / 100, to_rps or stable_below_rps(fleet)
+    highest = to_rps or stable_below_rps(fleet)
+    lowest = from_rps or min(fleet.limit_rps, highest) / 100
 
     def keeps(rate_rps: float) -> bool:
         return simulate(arrivals(rate_rps), fleet, seed).keeps(percent, slo_s)

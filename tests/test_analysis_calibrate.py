@@ -174,6 +174,32 @@ def test_power_is_idle_and_occupied(tmp_path):
     assert step.idle_w == pytest.approx(40, rel=0.05)
 
 
+def test_power_of_a_device_that_two_use_is_shared_out(tmp_path):
+    loads = [Load("m/a", 100.0, seconds=30.0), Load("m/b", 100.0, seconds=30.0, at_s=0.0)]
+    make_run(tmp_path / "it", loads, devices=[Waveform()], mode="hold")
+    run = analysis.load(tmp_path / "it")
+    steps = [step for name in ("m/a", "m/b") for step in observed([run], name)]
+    assert sum(step.power_w for step in steps) == pytest.approx(200, rel=0.03)
+    assert sum(step.idle_w for step in steps) == pytest.approx(40, rel=0.05)
+
+
+def test_requests_of_several_sizes_are_no_model(tmp_path):
+    rows = batched_run(tmp_path / "it", steady(), [0.5 * LIMIT])
+    rows.loc[::2, ["rows", "batch_rows"]] = [4, 12]
+    rewrite(tmp_path / "it", rows)
+    with pytest.raises(CalibrationError, match=r"m/a have 1 to 4 rows: .* drive each size by itself"):
+        calibrate([analysis.load(tmp_path / "it")], "m/a")
+
+
+def test_replicas_without_names_are_no_model(tmp_path):
+    """Taken for one, they would be accused of leaving requests behind."""
+    rows = batched_run(tmp_path / "it", steady(replicas=2), [1.2 * LIMIT])
+    rows["replica"] = None
+    rewrite(tmp_path / "it", rows)
+    with pytest.raises(CalibrationError, match="batches of m/a overlap, as of several replicas"):
+        calibrate([analysis.load(tmp_path / "it")], "m/a")
+
+
 @pytest.mark.parametrize("share", [0.3, 3.0])
 def test_sizes_on_a_line_are_that_line_and_others_their_own(share):
     rng = np.random.default_rng(2)

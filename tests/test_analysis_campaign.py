@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from analysis.campaign import page
 from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells
 from analysis.campaign.published import CLAIMS
 from analysis.campaign.study import FACTS, PICTURES, TABLES, study
-from analysis.campaign.tables import best_batch, tables
+from analysis.campaign.tables import STAGES, Table, best_batch, inside, served, tables, together
 from analysis.campaign.work import LOCK, CampaignError, Work, spread
 from serve import models
 from serve.variants import load, refusal
@@ -96,13 +97,23 @@ def test_the_tables_say_what_the_cells_do(tmp_path: Path) -> None:
     }
     claims, resnet, unet = tables(size, found)
     assert claims.rows[0][-1] == "yes"
-    assert "2.3×" in claims.rows[0]
+    assert "2.33×" in claims.rows[0]
     assert "3.10×" in claims.rows[0]
     assert [row[0] for row in resnet.rows] == ["eager", "compiled-reduce-overhead"]
     assert "8" in resnet.rows[1]  # the best batch
     assert best_batch(found["bare--resnet50--eager"]) == "32"
     assert resnet.notes == ["int8: int8 needs torchao"]
     assert len(unet.notes) == 3  # not measured yet
+    found["bare--resnet50--eager"] |= {
+        "again": {"failed": "it crashed"},
+        "new_shape": {"rows": 33, "failed": "no memory"},
+    }
+    found["bare--resnet50--eager"]["batches"]["32"] = {"failed": "does not fit"}
+    found["profile--resnet50--int8"] = {"failed": "its process ended with -9"}
+    assert next(table for table in tables(size, found) if table.title == "resnet50, bare").notes == [
+        "eager, batches of 32: does not fit", "eager, warm start: it crashed", "eager, new shape: no memory",
+        "int8: int8 needs torchao", "int8, profile: its process ended with -9",
+    ]  # fmt: skip
     text = page.markdown(FACTS_OF, (3, 6), size, found, [claims, resnet, unet])
     assert "3 of 6 cells" in text
     assert "batch of 1: resnet50 3.10× (compiled-reduce-overhead)." in text
@@ -115,6 +126,55 @@ CNN_LIKE = Subject("resnet50", "resnet50")
 FACTS_OF = MACHINE | {"python": "3.11", "headroom": "0.1", "date": "2026-01-01", "command": "headroom campaign"}
 
 
+def step(rate: float, p50_ms: float = 10.0, errors: int = 0, *reasons: str, trusted: bool = True) -> dict[str, Any]:
+    times = {"p50_ms": p50_ms, "p99_ms": 2 * p50_ms, "p99_low_ms": p50_ms, "mean_ms": p50_ms, "batch_rows_mean": 4.0}
+    stages = {f"{stage}_mean_ms": None if stage == "h2d" else 2.0 for stage in STAGES}
+    return times | stages | {
+        "endpoint": "resnet50/eager", "offered_rps": rate, "n": 1000, "errors": errors, "reasons": list(reasons),
+        "trusted": trusted,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("beside", "why"),
+    [
+        (
+            step(50.0, 30.0, 0, "the load generator was late", trusted=False),
+            "beside the other it cannot be trusted: the",
+        ),
+        (step(50.0, 30.0, 0, "overloaded: the queue grew"), "beside the other it was overloaded: the queue grew"),
+        (step(50.0, 30.0, 300), "beside the other 300 of 1,000 requests failed"),
+        (step(40.0, 30.0), "it was driven at 50/s by itself and at 40/s beside the other"),
+        (None, "beside the other it was not measured"),
+    ],
+)
+def test_side_by_side_is_compared_only_where_it_can_be(beside: dict[str, Any] | None, why: str) -> None:
+    def table(both: dict[str, Any] | None) -> Table:
+        parts = {"alone": {"steps": [step(50.0)]}, "both": {"steps": [both] if both else [], "conclusion": ["Hm."]}}
+        return together(CNN_LIKE, ("eager",), {"mixed--resnet50": parts})
+
+    assert table(step(51.0, 30.0)).rows[0][2:4] == ["10 → 30", "3.00×"]
+    assert table(beside).rows == []
+    assert table(beside).notes[0] == "both at once: Hm."
+    assert why in table(beside).notes[1]
+
+
+def test_only_rates_that_were_kept_are_said_to_be(tmp_path: Path) -> None:
+    steps = [step(50.0), step(60.0), step(70.0, 10.0, 1000), step(80.0, 10.0, 0, "overloaded: it grew")]
+    found = {"ramp--resnet50": {"run": "gone", "steps": [*steps, step(90.0, trusted=False)]}}
+    limits = [{"endpoint": "resnet50/eager", "low_rps": None, "high_rps": 12.0, "resolved": False}]
+    (row,) = served(CNN_LIKE, ("eager",), found | {"knee--resnet50": {"capacity": limits}}).rows
+    assert (row[4], row[6]) == ("≤ 12", "60")
+    (row,) = inside(CNN_LIKE, ("eager",), found).rows  # a stage that nobody told takes nothing of the way
+    assert (row[6], row[9]) == ("–", "2")
+    size = Size(subjects=(CNN_LIKE,), variants=("eager",), better="eager")
+    shown = page.page(FACTS_OF, (1, 2), size, found, list(tables(size, found)), tmp_path)
+    assert "Not drawn: " not in shown  # no table of what is served, as nothing is served
+    size = replace(size, served=("resnet50",))
+    assert "Not drawn: " in page.page(FACTS_OF, (1, 2), size, found, list(tables(size, found)), tmp_path)
+
+
+@pytest.mark.live
 def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
     """The first cell is there already, and is not measured again; the second can't be had and is kept as such."""
     size = Size(subjects=(MLP,), variants=("eager", "tensorrt"), better="tensorrt", batches=(1, 4), seconds=0.1)

@@ -10,7 +10,7 @@ import pytest
 from heaped import Heaped
 
 from analysis.fleet import AWAKE, ROUTERS, Autoscaling, Waking
-from analysis.queueing import mdc_latency_s, mmc_latency_s
+from analysis.queueing import mdc_latency_s, mmc_latency_s, stable_below_rps
 from analysis.simulate import Fleet, Outage, Routing, Rule, Service, knee, simulate
 
 SPREAD = np.exp(0.3 * np.random.default_rng(5).normal(size=(2, 64)))
@@ -234,7 +234,28 @@ def test_the_knee_is_beyond_the_rates_at_which_only_waiting_for_a_batch_costs_ti
     assert found > 700
 
 
+def test_the_knee_is_found_where_small_batches_are_far_below_what_full_ones_do():
+    """AWAITING keeps up with 11/s, where a hundredth of full batches is 20/s already."""
+    fleet = Fleet(affine(256, 0.1, 1e-4), 1, 256, 0.01, Rule.AWAITING, Routing.LEAST)
+    found = knee(fleet, 1.0, 99, lambda rate_rps: poisson(rate_rps, 20_000))
+    assert 0.5 * stable_below_rps(fleet) < found < stable_below_rps(fleet)
+
+
 # ---- autoscaling
+
+
+@pytest.mark.parametrize("cold_start_s", [5.0, 30.0, 60.0, 120.0])
+def test_replicas_are_paid_from_when_they_are_asked_for_until_the_end(cold_start_s):
+    """A rise near the end: those that come up after it are paid until then alone."""
+    scaling = Autoscaling(1.0, 2, 20, cold_start_s=cold_start_s)
+    fleet = Fleet(
+        Service.steady(np.array([0.0, 0.1])), 1, 1, 0.0, Rule.OPPORTUNISTIC, Routing.LEAST, autoscaling=scaling
+    )
+    found = simulate(np.concatenate([np.arange(0, 250, 0.2), np.arange(250, 330, 1 / 25)]), fleet)
+    changes = zip(found.scaled_at_s[1:] - cold_start_s, np.diff(found.scaled_to), strict=True)
+    wanted = 2 * found.span_s + sum(more * max(0.0, found.span_s - asked_s) for asked_s, more in changes)
+    assert found.scaled_to[-1] > 2
+    assert found.replica_s == pytest.approx(wanted)
 
 
 def test_replicas_are_added_once_the_delay_and_the_cold_start_are_over():

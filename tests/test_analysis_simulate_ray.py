@@ -49,6 +49,7 @@ def rays(tmp_path_factory):
     return {key: list(islice(found, len(rates))) for key, rates in RATES.items()}
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("rule", "batcher"), RATES, ids=lambda value: str(value))
 def test_batches_are_made_as_rays_batch_queue_makes_them(rule, batcher, rays):
     _, _, most, wait_s = BATCHERS[batcher]

@@ -398,7 +398,10 @@ def held(hours: float, *timers: tuple[float, float], rate: float = 20.0, seed: i
     return np.where(rng.random(len(at_s)) < rate / 10, peak, np.nan)
 
 
-@pytest.mark.parametrize(("small", "large"), [((10.0, 40.0), (30.0, 300.0)), ((5.0, 30.0), (60.0, 400.0))])
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [((10.0, 40.0), (30.0, 300.0)), pytest.param((5.0, 30.0), (60.0, 400.0), marks=pytest.mark.long)],
+)
 def test_a_larger_stall_at_a_multiple_is_one_of_its_own(small: tuple[float, float], large: tuple[float, float]) -> None:
     found = stalls(held(3.0, small, large))
     assert max(one.size_ms for one in found) == pytest.approx(large[1], rel=0.15)

@@ -31,6 +31,11 @@ def test_a_rank_is_numpys(n: int) -> None:
         assert rank(n, percent) == np.quantile(np.arange(n), percent / 100, method="higher")
 
 
+def test_a_rank_is_exact_where_a_share_is_no_binary_fraction() -> None:
+    for thousands in range(1, 200):  # 1000 * 0.999 is 999.0000000000001
+        assert rank(1000 * thousands + 1, 99.9) == 999 * thousands
+
+
 def test_failures_are_the_slowest() -> None:
     values = np.array([*range(90), *[math.inf] * 10], dtype=float)
     assert percentile(values, 89) == 89

@@ -10,6 +10,7 @@ from typing import Any
 from analysis import plot, words
 from analysis.campaign.cells import Cell, Size, Subject
 from analysis.campaign.tables import Results, Table, headline
+from analysis.records import RunError
 from analysis.report.axes import Panel, Scale, linear
 from analysis.report.document import THEME, document, parts
 from analysis.report.figure import Readout, figure, legend
@@ -103,9 +104,11 @@ def colour(size: Size, subject: Subject, variant: str) -> int:
 def _rates(folder: Path, two: tuple[tuple[str, int], ...]) -> Html:
     """The hockey stick of a run, and the way to its whole report."""
     whole = tag("a", "the whole report", href=f"{folder.parent.name}/{folder.name}/report.html")
-    return tag(
-        "div", plot.hockey_stick(load(folder), id_=f"rates-{folder.name}", series=dict(two)).body, tag("p", whole)
-    )
+    try:
+        run = load(folder)
+    except RunError as why:
+        return tag("p", f"Not drawn: {why}")
+    return tag("div", plot.hockey_stick(run, id_=f"rates-{folder.name}", series=dict(two)).body, tag("p", whole))
 
 
 def _batches(number: int, subject: Subject, size: Size, results: Results) -> Html | None:

@@ -14,6 +14,8 @@ Results = Mapping[str, Mapping[str, Any]]
 MOST_OPERATORS = 10
 MOST_ERRORS = 0.01
 """Of the requests, at a rate that is called kept."""
+SAME_RATE = 0.05
+"""By which rates may differ that are called the same."""
 BETTER = ("compiled-reduce-overhead", "cudagraph", "compiled-max-autotune", "compiled", "compiled-default")
 """Of these the fastest stands for what compiling brings, as with the published figures."""
 
@@ -77,6 +79,12 @@ def bare(subject: Subject, variants: Sequence[str], batches: Sequence[int], resu
                 notes.append(
                     f"{variant}: its outputs are off by {off} from those of eager fp32: its speed counts for nothing"
                 )
+            lost = {f"batches of {batch}": row for batch, row in found["batches"].items()}
+            lost |= {"warm start": found.get("again") or {}, "new shape": found.get("new_shape") or {}}
+            notes += [f"{variant}, {what}: {one['failed']}" for what, one in lost.items() if "failed" in one]
+        profile = results.get(Cell("profile", subject, variant).name, {})
+        if why := profile.get("failed") or profile.get("refused"):
+            notes.append(f"{variant}, profile: {why}")
     about = (
         "Batches one after the other with no server around; faster than eager where above 1, call by call in turn. New "
         "shape: the first and the next call with a row more than the largest batch; none: what is compiled is compiled "
@@ -121,7 +129,7 @@ def published(results: Results) -> Table | None:
         ratio, row = mine[best]["speed"], mine[best]
         rows.append([
             claim.subject, str(claim.batch), claim.hardware, f"{claim.eager:g} → {claim.compiled:g} {claim.unit}",
-            f"{claim.ratio:.1f}×", f"{row['eager_p50_ms']:.3g} → {row['p50_ms']:.3g} ms", best, f"{ratio:.2f}×",
+            f"{claim.ratio:.2f}×", f"{row['eager_p50_ms']:.3g} → {row['p50_ms']:.3g} ms", best, f"{ratio:.2f}×",
             "yes" if ratio >= claim.ratio else "no",
         ])  # fmt: skip
     head = ["subject", "batch", "there", "eager → compiled", "ratio", "here", "variant", "ratio", "at least theirs"]
@@ -165,7 +173,8 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
         low, high = limit.get("low_rps"), limit.get("high_rps")
         rate = (low + high) / 2 if limit.get("resolved") and low and high else None
         share = rate / ceiling["batches"][best]["rows_s"] if rate and best else None
-        between = f"{significant(low)} to {significant(high)}" if high else f"≥ {significant(low)}" if low else "–"
+        ends = significant(low), significant(high)
+        between = " to ".join(ends) if low and high else f"≥ {ends[0]}" if low else f"≤ {ends[1]}" if high else "–"
         rows.append([
             variant, significant(alone.get("p50_ms")), significant(alone.get("p99_ms")), significant(rate),
             between, significant(share, 2),
@@ -188,12 +197,13 @@ def inside(subject: Subject, variants: Sequence[str], results: Results) -> Table
         if top is None or not top.get("batch_rows_mean"):
             continue
         stages = [top[f"{stage}_mean_ms"] for stage in STAGES]
+        way = top["mean_ms"] - sum(one or 0.0 for one in stages)
         # the runner pads a batch to the next size that it has
         size = next((size for size in sorted(map(int, bare)) if size >= top["batch_rows_mean"] - 1e-9), None)
         alone = bare.get(str(size), {})
         rows.append([
             variant, significant(top["offered_rps"]), significant(top["batch_rows_mean"]), significant(top["mean_ms"]),
-            *map(significant, stages), significant(top["mean_ms"] - sum(stages)), "–" if size is None else str(size),
+            *map(significant, stages), significant(way), "–" if size is None else str(size),
             significant(alone.get("p50_ms")), significant(alone.get("rows_s")),
         ])  # fmt: skip
     head = ["variant", "rate/s", "rows a batch", "latency, ms", *(f"{name}, ms" for name in STAGES.values())]
@@ -204,10 +214,15 @@ def inside(subject: Subject, variants: Sequence[str], results: Results) -> Table
 
 def together(subject: Subject, variants: Sequence[str], results: Results) -> Table:
     found = results.get(Cell("mixed", subject).name, {})
-    rows = []
+    rows, notes = [], [str(found["failed"])] if "failed" in found else []
+    if said := found.get("both", {}).get("conclusion"):
+        notes.append(f"both at once: {_sentence(said)}")
     for variant in variants:
         alone, both = (next(iter(_steps(found.get(part, {}), variant)), None) for part in ("alone", "both"))
-        if alone and both:
+        if why := _not_compared(alone, both):
+            if found and "failed" not in found:
+                notes.append(f"{variant} is not compared: {why}")
+        elif alone and both:
             row = [variant, significant(alone["offered_rps"])]
             for key, known in (("p50_ms", "p50_ms"), ("p99_ms", "p99_low_ms")):
                 a, b = alone[key], both[key]
@@ -215,9 +230,21 @@ def together(subject: Subject, variants: Sequence[str], results: Results) -> Tab
                 row += [f"{significant(a)} → {significant(b)}", f"{b / a:.2f}×" if sure else "–"]
             rows.append(row)
     head = ["variant", "rate/s each", "P50 alone → beside the other, ms", "", "P99", ""]
-    notes = [str(found["failed"])] if "failed" in found else []
     about = "At the same rate each: by itself, and both at once. P99 has a ratio where its sample is large enough."
     return Table(f"{subject.label}, two variants on one device", about, head, rows, notes)
+
+
+def _not_compared(alone: Mapping[str, Any] | None, both: Mapping[str, Any] | None) -> str | None:
+    """Why times by itself and beside the other are not of the same requests."""
+    if alone is None or both is None:
+        return f"{'beside the other' if alone else 'by itself'} it was not measured"
+    for where, step in (("by itself", alone), ("beside the other", both)):
+        if why := _not_kept(step):
+            return f"{where} {why}"
+    rates = alone["offered_rps"], both["offered_rps"]
+    if abs(rates[1] - rates[0]) > SAME_RATE * rates[0]:
+        return f"it was driven at {significant(rates[0])}/s by itself and at {significant(rates[1])}/s beside the other"
+    return None
 
 
 def profiles(subject: Subject, variants: Sequence[str], results: Results) -> Iterator[Table]:
@@ -257,14 +284,19 @@ def _steps(found: Mapping[str, Any], variant: str) -> list[Mapping[str, Any]]:
 
 
 def _highest_kept(found: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
-    """The step of the highest rate that can be trusted, and that the endpoint kept up with, with hardly a failure."""
-    good = [
-        step
-        for step in _steps(found, variant)
-        if step["trusted"] and not any(reason.startswith("overloaded") for reason in step["reasons"])
-        if step["errors"] <= MOST_ERRORS * step["n"]
-    ]
+    """The step of the highest rate that it kept."""
+    good = [step for step in _steps(found, variant) if not _not_kept(step)]
     return max(good, key=lambda step: float(step["offered_rps"]), default=None)
+
+
+def _not_kept(step: Mapping[str, Any]) -> str | None:
+    """Why a step's rate was not kept, or nobody knows."""
+    reason = next(iter(step["reasons"]), "")
+    if not step["trusted"]:
+        return f"it cannot be trusted: {reason}"
+    if step["errors"] > MOST_ERRORS * step["n"]:
+        return f"{step['errors']:,} of {step['n']:,} requests failed"
+    return next((f"it was {reason}" for reason in step["reasons"] if reason.startswith("overloaded")), None)
 
 
 def _sentence(conclusion: Any) -> str:
