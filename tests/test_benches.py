@@ -186,6 +186,7 @@ print(it.pid, flush=True)
 """
 
 
+@pytest.mark.live
 def test_what_a_benchmark_leaves_running_is_ended_and_told(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_all, "PATIENCE_S", (0.2, 0.2, 5.0))
     found = ran(tmp_path, LEAVES + """print('{"benchmark": "it"}')""")
@@ -194,6 +195,7 @@ def test_what_a_benchmark_leaves_running_is_ended_and_told(tmp_path, capsys, mon
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.live
 def test_a_benchmark_that_hangs_is_ended_with_all_that_it_started(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_all, "PATIENCE_S", (0.2, 0.2, 5.0))
     hangs = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LEAVES + "time.sleep(60)"

@@ -161,7 +161,7 @@ def test_an_overloaded_endpoint_has_the_throughput_and_the_energy_that_it_had(li
     """At 140 % of what it can do: its own count of answers, and the stand-in's power, in the very window."""
     t0 = time.time()
     with bare(library | {"STANDIN_T0": str(t0)}, device=GPU[0], delay_ms=20, log=tmp_path / "log") as (url, _):
-        run = drive(url, tmp_path / "it", "--rates", "68", "--step-seconds", "11")
+        run = drive(url, tmp_path / "it", "--rates", "68", "--step-seconds", "11", "--timeout", "60")
     (step,) = run.measured
     answered_ns = np.array((tmp_path / "log").read_text().split(), dtype=np.int64)
     count = int(((answered_ns >= step.start_ns) & (answered_ns < step.end_ns)).sum())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from headroom import main
@@ -24,6 +25,7 @@ def traced(said: str) -> set[str]:
     return {event["name"] for path in paths for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]}
 
 
+@pytest.mark.live
 def test_bare(tmp_path: Path) -> None:
     words = ("mlp", "--variant", "eager", "--device", "cpu", "--batches", "1,8", "--calls", "3", "--out", str(tmp_path))
     done = profile(*words)

@@ -80,6 +80,7 @@ for module in sys.argv[1:]:
 """
 
 
+@pytest.mark.live
 def test_every_module_imports_by_itself_without_torch_and_ray():
     """Each as the first of ours, so that none leans on what another has imported; what is not ours stays loaded."""
     wanted = list(modules())
@@ -133,6 +134,7 @@ def payloads():
     return run_blocked(PAYLOADS, *SCENARIOS)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_scenario_makes_its_payloads(payloads, scenario):
     """The locustfile as Locust loads it, its options parsed, its request bodies made."""

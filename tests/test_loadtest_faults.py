@@ -172,6 +172,7 @@ def test_a_small_volume_of_its_own_is_filled_and_freed(tmp_path):
         subprocess.run(["umount", tmp_path], check=True)
 
 
+@pytest.mark.live
 def test_cores_are_taken_for_as_long_as_was_said_and_no_longer():
     told = inject((Fault("cpu_taken_here", "2", 1.0, at_s=0),), here())
     begin, end = told

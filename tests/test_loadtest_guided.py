@@ -184,6 +184,7 @@ def test_a_model_that_is_off_is_corrected_by_what_was_missed(monkeypatch):
     assert wrong.knee_rps == pytest.approx(right.knee_rps, rel=0.015)
 
 
+@pytest.mark.live
 def test_a_folder_is_asked_by_a_program_of_its_own(tmp_path):
     folder = tmp_path / "it"
     batched_run(folder, SERVER, [100.0, 240.0, 255.0, 270.0], seconds=30, slo=("p99<60ms",))

@@ -22,6 +22,8 @@ from loadtest.engine import gate
 from loadtest.engine.scenario import ScenarioError
 from serve.ingress import free_port
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[1]
 PASSWORD = "twelve or more"
 PATHS = (

@@ -18,6 +18,8 @@ from loadtest.engine.driver import Driver, Order, Payloads
 from loadtest.engine.plan import LoadStep
 from serve import wire
 
+pytestmark = pytest.mark.live
+
 ODDLY, WELL = "/odd", "/good"
 STATUSES = {OK, BAD, CONNECT, TIMEOUT}
 

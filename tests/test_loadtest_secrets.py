@@ -159,6 +159,7 @@ def test_a_url_with_a_password_is_refused_before_anything_is_kept(tmp_path, comm
     assert_nothing_leaked(tmp_path, done.stdout, done.stderr)
 
 
+@pytest.mark.live
 def test_locust_refuses_it_too_on_its_command_line_and_on_its_page(tmp_path):
     secret = f"http://me:{PASSWORD}@127.0.0.1:9"
     command = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--host", secret, "--run-dir", str(tmp_path)]

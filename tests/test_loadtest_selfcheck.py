@@ -43,6 +43,7 @@ def order(step):
     return Order(0, 0, Base.here(), 0, 1, Pattern("poisson"), (step,), ("/",), check=True)
 
 
+@pytest.mark.live
 def test_a_process_measures_itself():
     found = selfcheck.measure(order(LoadStep(0, "null", 100.0, 1.0, 0.0, 0, 1)), PAYLOADS, 5.0, 100)
     assert found["kept"] == 1

@@ -33,6 +33,8 @@ from serve.options import ServeOptions
 from serve.spec import ModelSpec
 from serve.wire import WireError
 
+pytestmark = pytest.mark.live
+
 NULL = ServeOptions(("null",), ("eager",))
 LATE = {"x-request-timeout-seconds": "0.01"}
 

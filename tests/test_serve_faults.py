@@ -119,6 +119,7 @@ def test_what_is_killed(able: Faults, killed: list[tuple[str, str]]) -> None:
     assert killed == [("replica", "alive"), ("node", "far"), ("ingress", "")]
 
 
+@pytest.mark.live
 def test_cores_are_taken_for_a_time(able: Faults) -> None:
     answer = asked(able, fault="cpu_taken", target="2", seconds=2)
     assert answer["sentence"].startswith("2 busy processes for 2 s")

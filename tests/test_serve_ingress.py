@@ -105,6 +105,7 @@ def test_starting_again_with_the_same_file_changes_no_meaning(tmp_path: Path) ->
     assert set(once.splitlines()) == set(twice.splitlines())
 
 
+@pytest.mark.live
 def test_haproxy_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = Path(ingress.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"])
     program.write_text(program.read_text().replace(str(ingress.binary()), shutil.which("sleep") or "sleep"))
