@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -366,6 +367,64 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
     manifest, rows = read(tmp_path / "second")
     assert manifest.status == "aborted"
     assert_ledger_closes(manifest, rows)
+
+
+BUSY = """
+import time
+import gevent
+from loadtest.null import Null
+
+def spin():
+    while True:
+        try:
+            until = time.monotonic() + 0.05
+            while time.monotonic() < until:
+                pass
+        except KeyboardInterrupt:
+            pass  # as any code between two greenlets may
+        gevent.sleep(0.001)
+
+gevent.spawn(spin)
+"""
+
+
+def test_ctrl_c_reaches_the_run_whatever_is_at_work(tmp_path):
+    """Python would raise it in whichever greenlet runs, on the page's server as without one."""
+    base = f"http://127.0.0.1:{(web := free_port())}"
+    (tmp_path / "busy.py").write_text(BUSY)
+    with endpoint() as url:
+        words = [
+            *LOCUST[:3],
+            "-f",
+            str(tmp_path / "busy.py"),
+            "--host",
+            url,
+            "--run-dir",
+            str(tmp_path),
+            "--run-id",
+            "it",
+        ]
+        words += ["--web-host", "127.0.0.1", "--web-port", str(web), "--rates", "40", "--step-seconds", "60"]
+        process = subprocess.Popen(
+            words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL
+        )
+        try:
+            until(lambda: answers(base))
+            urllib.request.urlopen(f"{base}/swarm", data=f"host={url}".encode(), timeout=PATIENCE_S).close()
+            await_rows(tmp_path / "it", 20)
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+    assert Manifest.read(tmp_path / "it").status == "aborted"
+
+
+def answers(base):
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(base, timeout=PATIENCE_S).close()
+        return True
+    return False
 
 
 def test_what_the_server_says_is_asked_before_and_after(tmp_path):

@@ -314,6 +314,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     environment.shape_class = OneUserPerProcess()  # type: ignore[no-untyped-call]
     environment.shape_class.runner = runner
     options = environment.parsed_options
+    _hear_ctrl_c()
     if options.mode == "soak":
         _bound_logs()
     if web_ui is not None:
@@ -323,7 +324,6 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     if options.headless:
         # on a terminal our table takes the place of the one that Locust prints anew each second
         options.only_summary = options.only_summary or _here().screen.possible
-        _hear_ctrl_c()
         # with a load shape Locust installs its own handler only when the test is over
         gevent.signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
     if options.headless or options.autostart:
