@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from serve import guard, ingress, nodes, wire
+from serve import guard, ingress, logs, nodes, wire
 from serve.asgi import Answer, App, Request, as_app, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
@@ -52,13 +52,14 @@ class EndpointReplica:
     ) -> None:
         from ray import serve
 
+        context = serve.get_replica_context()
+        logs.begin(f"{model}/{variant}", context.replica_id.unique_id)
         _stay_on_loopback()
         forget_lost_connections()
         # Ray says 1 here. Passive: threads that spin between batches take cores that the ingress needs.
         # Both are read but once, when torch is loaded.
         os.environ["OMP_NUM_THREADS"] = str(options.replica_threads)
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        context = serve.get_replica_context()
         self._name = (model, variant)
         self._options = options
         self._endpoint = Endpoint(options, model, variant, context.replica_id.unique_id, nodes.here().cpu)
@@ -119,6 +120,7 @@ class GatewayReplica:
     """The gateway as a Serve deployment; `children` are the endpoints when they are bound into its application."""
 
     async def __init__(self, options: ServeOptions, *children: Any) -> None:  # type: ignore[misc]  # Ray awaits it
+        logs.begin(GATEWAY, "-")
         _stay_on_loopback()
         forget_lost_connections()
         self._options = options
