@@ -16,7 +16,6 @@ import json
 import math
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +25,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,8 +44,6 @@ MISUSES = (
 )
 READY_S = 1800
 MANY = 20_000_000
-SOAK = "soak.json"
-"""In the run folder: how a soak was started."""
 STOP_S = 30
 
 
@@ -135,9 +132,18 @@ def serve_options(function: Function) -> Function:
 @click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")
 @click.option("--allow-faults", is_flag=True, help="let clients break things on purpose: kill a replica, take the CPU")
 @click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    envvar="HEADROOM_LOG_FORMAT",
+    help="of what replicas log when something breaks; it goes to standard error",
+)  # fmt: skip
+@click.option("--log-file", type=click.Path(path_type=Path), help="a copy of that, of at most 32 MB")
 @click.option("--config", "only_config", is_flag=True, help="print the YAML for `serve run`, or KubeRay, instead")
 @serve_options
-def serve(models: tuple[str, ...], only_list: bool, only_config: bool, token_file: str | None, **given: Any) -> None:
+def serve(
+    models: tuple[str, ...], only_list: bool, only_config: bool, token_file: str | None, log_format: str,
+    log_file: Path | None, **given: Any,
+) -> None:  # fmt: skip
     """Hosts MODELS, every variant side by side, until stopped."""
     from serve import guard
     from serve.options import ServeOptions, check, named
@@ -168,7 +174,7 @@ def serve(models: tuple[str, ...], only_list: bool, only_config: bool, token_fil
     _stop_with_parent()
     server = None
     try:
-        server = cluster.start(options, click.echo)
+        server = cluster.start(options, click.echo, log_format, log_file)
         _terminate_is_ctrl_c()  # Ray has put a handler of its own there
         click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
         threading.Event().wait()
@@ -294,6 +300,7 @@ def _run(
     forms: Sequence[str] = (),
     lock: int | None = None,
 ) -> int:
+    from analysis.records import SERVER_LOG, SOAK
     from loadtest.engine import access, foretold
     from loadtest.engine.scenario import OPTIONS, from_options
 
@@ -318,6 +325,7 @@ def _run(
     how = {k: value for k, value in given.items() if k not in keys and value not in (None, ()) and value is not False}
     # served and driven by one machine: the load keeps a core, or its lateness would be all there is to see
     how.setdefault("threads", max(1, (os.cpu_count() or 1) - processes))
+    how["log_file"] = str((folder / SERVER_LOG).resolve())
     if plan.faults:
         how["allow_faults"] = True
     start: dict[str, Any] = {"scenario": str(path.resolve()), "host": host, "processes": processes, "words": words}
@@ -329,18 +337,24 @@ def _run(
 
 def _load(folder: Path, start: dict[str, Any], forms: Sequence[str], lock: int | None, more: Sequence[str] = ()) -> int:
     """Drives the endpoint that `start` names, or one that is served here meanwhile."""
+    from analysis.records import SERVER_LOG
+
     with ExitStack() as stack:
         url = start["host"] or stack.enter_context(serving(start["model"], start["variants"], start["how"]))
         path, words = Path(start["scenario"]), [*start["words"], *more]
-        return _drive(path, url, folder, start["processes"], words, forms, lock)
+        try:
+            return _drive(path, url, folder, start["processes"], words, forms, lock)
+        finally:
+            if (folder / SERVER_LOG).exists():
+                click.echo(f"what the server logged: {folder / SERVER_LOG}", err=True)
 
 
 def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
-    from analysis.records import MANIFEST, run_folder
+    from analysis.records import run_folder, taken
 
     folder = run_folder(Path(run_dir), run_id, scenario)
-    if (folder / MANIFEST).exists():
-        refuse(f"{folder} is a run folder already; choose another --run-id")
+    if why := taken(folder):
+        refuse(why)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -352,13 +366,13 @@ def _drive(
     path: Path, host: str, folder: Path, processes: int, words: list[str], forms: Sequence[str], lock: int | None
 ) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
-    from analysis.records import MANIFEST, Manifest
+    from analysis.records import BEFORE, LOG, MANIFEST, SOAK, STATS, Manifest
     from analysis.verdict import EXIT_CODES, INCONCLUSIVE
     from loadtest.engine import launch, provenance
 
     command = [sys.executable, "-m", "locust", "-f", str(path), "--headless", "--only-summary", "--host", host]
-    command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / "locust.log")]
-    command += ["--json-file", str(folder / "locust-stats.json"), *words]
+    command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / LOG)]
+    command += ["--json-file", str(folder / STATS), *words]
     if processes > 1:
         from serve.ingress import free_port
 
@@ -386,8 +400,11 @@ def _drive(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _terminate_is_ctrl_c()
     if not (folder / MANIFEST).exists():
-        log = (folder / "locust.log").read_text().strip().splitlines() if (folder / "locust.log").exists() else []
-        shutil.rmtree(folder)
+        log = (folder / LOG).read_text().strip().splitlines() if (folder / LOG).exists() else []
+        for name in BEFORE:
+            (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # whatever else came there is somebody's
+            folder.rmdir()
         if code == 0:  # stopped by hand before anything was sent
             return 2
         if code == EXIT_CODES[INCONCLUSIVE]:
@@ -628,7 +645,7 @@ def _soak_mode(asked: str | None) -> str:
 def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[str]]:
     """Closes the ledger of the life that ended, and says with what the next one starts."""
     from analysis import store
-    from analysis.records import Manifest, mend_events
+    from analysis.records import SOAK, Manifest, mend_events
     from loadtest.engine import resumption
 
     manifest = Manifest.read(folder)

@@ -29,6 +29,12 @@ EVENTS = "events.jsonl"
 REQUESTS = "requests"
 DEVICES = "devices"
 RESERVE = "reserve"
+SOAK = "soak.json"
+LOG = "locust.log"
+STATS = "locust-stats.json"
+SERVER_LOG = "server.log"
+BEFORE = (SOAK, LOG, STATS, SERVER_LOG)
+"""What `headroom run` and `soak` put into a run's folder before its first row."""
 """Keeps a little of the disk back while a run is written, so that it can still say that the disk is full."""
 
 LATE_MS, LATE_SHARE = 1.0, 0.05
@@ -444,6 +450,16 @@ def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
     stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}"
     names = (stem if n == 1 else f"{stem}-{n}" for n in count(1))
     return next(run_dir / name for name in names if not (run_dir / name).exists())
+
+
+def taken(folder: Path) -> str | None:
+    """Why no run can begin there: it is a run's, or holds what no run that ended before its first row leaves."""
+    if (folder / MANIFEST).exists():
+        return f"{folder} is a run folder already; choose another --run-id"
+    if not folder.is_dir():
+        return f"{folder} is no folder; choose another --run-id" if folder.exists() else None
+    theirs = sorted({path.name for path in folder.iterdir()} - set(BEFORE))
+    return f"{folder} is there already and holds {theirs[0]}; choose another --run-id" if theirs else None
 
 
 def segments(folder: Path, table: str) -> list[Path]:

@@ -19,13 +19,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from serve.locks import locked
 from serve.spec import ModelSpec
-from serve.weights import locked
 
 FORMAT = 1
 COMPLETE = "complete.json"
@@ -74,7 +74,11 @@ class Artefacts:
         lock = self._kept_at.with_name(self._kept_at.name + ".lock")
         trusted = _is_ours_alone(self._kept_at)
         writable = _can_write(self._kept_at)
-        with locked(lock, waiting) if writable else nullcontext():
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(lock, waiting) if writable else nullcontext())
+            except OSError:  # a link lies there, or what another user locked
+                writable = False
             self.found = trusted and self._whole()
             if not writable:
                 self.folder = Path(tempfile.mkdtemp(prefix="headroom-compiled-"))
@@ -82,7 +86,8 @@ class Artefacts:
                 if self.found:
                     shutil.copytree(self._kept_at, self.folder, dirs_exist_ok=True)
                 else:
-                    say(f"{self._kept_at} cannot be written: what is compiled now will not be there at the next start")
+                    who = "cannot be written by this user alone"
+                    say(f"{self._kept_at} {who}: what is compiled now will not be there at the next start")
             elif not self.found:
                 self.clear()
             os.environ[CACHE] = str(self.folder)
@@ -90,6 +95,8 @@ class Artefacts:
 
     def clear(self) -> None:
         """Nothing kept: what is there was made by another, or does not work."""
+        if self.folder.is_symlink():
+            self.folder.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
         _make(self.folder)
         self.folder.chmod(0o700)
@@ -142,20 +149,51 @@ def _make(folder: Path) -> None:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Whether nobody but this user and root can have put anything there."""
+    """Whether nobody but this user and root can have put anything there, or something else in its place."""
     try:
-        found = folder.stat()
+        found = folder.lstat()
+        # a link is not what is used, and others may not write there
+        closed = stat.S_ISDIR(found.st_mode) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return closed and found.st_uid in (0, os.geteuid()) and _is_closed_above(folder)
     except OSError:
         return False
-    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_closed_above(folder: Path) -> bool:
+    where = folder.absolute()
+    return all(_closed(path) for path in {*where.parents, *where.resolve().parents})
+
+
+def _closed(path: Path) -> bool:
+    """Whether nobody but this user and root can put one folder in another's place there."""
+    found = path.lstat()
+    if found.st_uid not in (0, os.geteuid()):
+        return False
+    if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
+        return True
+    open_to = stat.S_IWOTH if _group_is_own(found) else stat.S_IWOTH | stat.S_IWGRP
+    # volumes of a pod are writable for all there, and all there is us
+    return not found.st_mode & open_to or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _group_is_own(found: os.stat_result) -> bool:
+    """Whether its group is the owner's alone, as many systems make one for each user."""
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and not set(group.gr_mem) - {user.pw_name}
 
 
 def _can_write(folder: Path) -> bool:
-    """Whether the folder, or one to be made, is this user's to write: also false on a read-only mount for root."""
+    """Whether the folder, or one to be made, is this user's alone to write: false on a read-only mount for root."""
     try:
         _make(folder)
         with tempfile.TemporaryFile(dir=folder):
-            return folder.stat().st_uid == os.geteuid()
+            return folder.stat().st_uid == os.geteuid() and _is_closed_above(folder)
     except OSError:
         return False
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from serve import health, ingress, wire
+from serve import guard, health, ingress, locks, logs, wire
 from serve.app import FALLBACK, QUIET, application, applications
 from serve.compiler import send_logs_to
 from serve.options import ServeOptions, check
@@ -30,6 +30,10 @@ POLL_S = 0.25
 STILL_S = 5.0
 """How often it is said that something is still going on."""
 UP_S = 60.0
+ALIVE = "alive"
+"""A file in a server's folder, locked as long as it lives."""
+TRIES = 4
+"""Of Ray to start, where all it says is that time ran out."""
 OBJECT_STORE_BYTES = 128 << 20
 DIED = "its process died while loading (out of memory?)"
 
@@ -37,10 +41,12 @@ DIED = "its process died while loading (out of memory?)"
 class Server:
     """A running cluster of our own and its endpoints."""
 
-    def __init__(self, url: str, endpoints: list[str], scratch: str) -> None:
+    def __init__(self, url: str, endpoints: list[str], scratch: str, held: int) -> None:
         self.url = url
         self.endpoints = endpoints
         self._scratch = scratch
+        self._held: int | None = held
+        """The lock that says that this folder is in use."""
 
     def stop(self) -> None:
         """Ends every process of the cluster; may be called again."""
@@ -48,16 +54,26 @@ class Server:
 
         ray.shutdown()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
 
-def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
-    """Serves until stopped; returns when every replica is warm, or raises `ServeError` with what went wrong."""
+def start(
+    options: ServeOptions, say: Callable[[str], None], log_format: str = "text", copy: Path | None = None
+) -> Server:
+    """Serves until stopped; returns when every replica is warm, or raises `ServeError` with what went wrong.
+
+    What replicas log goes to standard error in that format, and to the file `copy`.
+    """
     check(options)
     _sweep()
     # for this user alone, unlike what Ray makes of a folder; short, as paths of the sockets in it are limited
     scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")
+    held = locks.live(Path(scratch, ALIVE))
     try:
         fast = _prepare_environment(options, Path(scratch), say)
+        logs.gather(Path(scratch), log_format, sys.stderr, copy)
         if path := send_logs_to(options.cache_folder / "logs", os.environ):
             say(f"what TORCH_LOGS asks for goes to {path}, of every replica")
         import ray
@@ -66,9 +82,10 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
             raise ServeError("this process has a Ray cluster already; use `serve run serve.app:build` there")
     except BaseException:
         shutil.rmtree(scratch)
+        os.close(held)
         raise
     url = health.url(options.host, options.port, tls=bool(options.tls_cert))
-    server = Server(url, ["/".join(name) for name in options.endpoints], scratch)
+    server = Server(url, ["/".join(name) for name in options.endpoints], scratch, held)
     try:
         say("starting Ray")
         _start_cluster(options, f"{scratch}/r", _http_options(options, fast))
@@ -86,11 +103,12 @@ def start(options: ServeOptions, say: Callable[[str], None]) -> Server:
 
 
 def _sweep() -> None:
-    """Removes what servers that were killed have left behind."""
+    """Removes what servers of ours that were killed have left behind: they hold a lock in it as long as they live."""
     for left in Path(tempfile.gettempdir()).glob("hr[0-9]*-*"):
-        pid = left.name.removeprefix("hr").partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        held = None if left.is_symlink() else locks.grip(left / ALIVE)
+        if held is not None:
             shutil.rmtree(left, ignore_errors=True)
+            os.close(held)
 
 
 def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[str], None]) -> bool:
@@ -106,11 +124,26 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
     wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "h" if fast else None, options.host, tls)
     # other users of this machine could have Ray run what they please, through its ports on loopback
     wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    missing = {key: value for key, value in wanted.items() if key not in os.environ}
+    # what a shell or another program has set there would open what is closed here
+    for key in sorted(filter(_decides, os.environ)):
+        if os.environ[key] not in (wanted.get(key), _ours.get(key)):
+            raise ServeError(f"{key} is set in the environment, and is for headroom serve to set: unset {key}")
+    missing = {key for key in wanted if key not in os.environ}
     if missing and "ray" in sys.modules:
         raise ServeError("Ray was imported before its environment was set; import it after `start` has been called")
-    os.environ.update(missing)
+    _ours.update({key: value for key, value in wanted.items() if key in missing or _decides(key)})
+    os.environ.update(_ours)
     return fast
+
+
+_ours: dict[str, str] = {}
+"""What this process has set in its environment for Ray."""
+
+
+def _decides(key: str) -> bool:
+    """Whether a variable decides who may have Ray run something, or which way requests take."""
+    ways = ("RAY_AUTH_", "RAY_SERVE_HAPROXY_", "RAY_SERVE_ENABLE_HA_PROXY", *ingress.ONE_MACHINE, *guard.CALLBACK)
+    return key.startswith(ways)
 
 
 def _http_options(options: ServeOptions, fast: bool) -> dict[str, Any]:
@@ -125,15 +158,16 @@ def _start_cluster(options: ServeOptions, scratch: str, http_options: dict[str, 
     from ray import serve
 
     before = set(psutil.Process().children())
-    try:
-        _start_ray(scratch)
-    except Exception as problem:
-        # half a minute is Ray's own limit for a node; on a busy machine the second one starts faster
-        if "timed out" not in str(problem):
-            raise
-        for left in set(psutil.Process().children()) - before:
-            left.kill()
-        _start_ray(scratch)
+    for left in reversed(range(TRIES)):
+        try:
+            _start_ray(scratch)
+            break
+        except Exception as problem:
+            # half a minute is Ray's own limit for a node; on a busy machine the next one starts faster
+            if "timed out" not in str(problem) or not left:
+                raise
+            for child in set(psutil.Process().children()) - before:
+                child.kill()
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         serve.start(http_options=http_options, logging_config=QUIET)

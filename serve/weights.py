@@ -8,16 +8,15 @@ as safetensors or with torch's `weights_only`: never a pickle that could run cod
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from serve.locks import locked
 from serve.spec import ModelSpec, ServeError
 
 if TYPE_CHECKING:
@@ -76,19 +75,6 @@ def digest(state: Mapping[str, torch.Tensor]) -> str:
         found.update(name.encode())
         found.update(state[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-@contextmanager
-def locked(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """One process at a time; the others wait, and call `waits` before they do."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waits()
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 def _seeded(spec: ModelSpec, seed: int) -> torch.nn.Module:

@@ -226,7 +226,7 @@ SERVE = (
         ("test_serve_staging.py",),
     ),
     Mutant(
-        "who waits for a lock goes on without it", "lock", "serve/weights.py",
+        "who waits for a lock goes on without it", "lock", "serve/locks.py",
         "            waits()\n            fcntl.flock(held, fcntl.LOCK_EX)\n", "            waits()\n",
         ("test_serve_artefacts.py::test_two_processes_take_turns",),
     ),
@@ -550,7 +550,7 @@ ANALYSIS = (
     ),
     Mutant(
         "a percentile is the next lower value", "bound", "analysis/stats.py",
-        "return math.ceil((n - 1) * (percent / 100))", "return math.floor((n - 1) * (percent / 100))",
+        "return math.ceil((n - 1) * percent / 100 - 1e-9)", "return math.floor((n - 1) * percent / 100)",
         ("test_analysis_stats.py::test_a_rank_is_numpys",),
     ),
     Mutant(

@@ -129,12 +129,12 @@ def started_with(name: str, value: str) -> list[dict[str, Any]]:
 
 def main() -> int:
     from serve.cluster import start
-    from serve.options import ServeOptions
+    from serve.options import ServeOptions, named
     from serve.spec import ServeError
 
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(sys.argv[1]).items()}
     try:
-        server = start(ServeOptions(**given), lambda line: print(line, flush=True))
+        server = start(named(ServeOptions(**given)), lambda line: print(line, flush=True))
     except ServeError as problem:
         print(f"error: {problem}", flush=True)
         return 2

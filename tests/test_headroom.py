@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from endpoint import endpoint
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from analysis.records import Manifest, read_events
 from headroom import main, serving
@@ -247,6 +247,34 @@ def test_a_taken_run_id_is_refused(finished):
     folder, _ = finished
     words = ["--host", "http://127.0.0.1:9", "--run-dir", folder.parent, "--run-id", "it"]
     assert "is a run folder already" in sentence(here("run", "null", *words))
+
+
+def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path):
+    """Nothing listens there, so that Locust would end before any load."""
+    words = ["--host", "http://127.0.0.1:9", "--run-dir", tmp_path, "--run-id", "it", "--self-check", "off"]
+    theirs = tmp_path / "it/thesis.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("years of work")
+    (tmp_path / "it/locust.log").write_text("of another")
+    assert "it is there already and holds thesis.txt; choose another --run-id" in sentence(here("run", "null", *words))
+    soak = ["soak", "null", *words, "--rates", "5", "--total-seconds", "60"]
+    assert "holds thesis.txt" in sentence(here(*soak))
+    assert {path.name for path in theirs.parent.iterdir()} == {"thesis.txt", "locust.log"}
+    (tmp_path / "it-2").write_text("a file")
+    assert "it-2 is no folder" in sentence(here("run", "null", *words[:-3], "it-2", *words[-2:]))
+
+
+@pytest.mark.live
+def test_a_run_that_never_began_takes_back_what_it_made_and_nothing_else(tmp_path, started):
+    words = ["--host", "http://127.0.0.1:9", "--run-dir", tmp_path, "--run-id", "it", "--self-check", "off"]
+    assert "nothing answers" in sentence(headroom("run", "null", *words))
+    assert not (tmp_path / "it").exists()
+    soak = ["soak", "null", *words, "--rates", "5", "--total-seconds", "60"]
+    begun = started([sys.executable, "-m", "headroom", *map(str, soak)], stderr=subprocess.PIPE)
+    until(lambda: (tmp_path / "it").is_dir(), PATIENCE_S)
+    (tmp_path / "it/thesis.txt").write_text("came meanwhile")
+    begun.communicate(timeout=PATIENCE_S)
+    assert [path.name for path in (tmp_path / "it").iterdir()] == ["thesis.txt"]
 
 
 def test_doctor_names_what_it_looked_at():

@@ -129,6 +129,36 @@ def test_a_folder_that_cannot_be_written_is_read_from_a_copy(tmp_path: Path, mon
     assert "cannot be written" in said[0]
 
 
+@pytest.mark.parametrize("how", ["open", "a link", "a lock that is one", "open, in a pod", "sticky"])
+def test_what_others_could_swap_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Where anyone may write to a folder above it, ours can be moved away between look and use."""
+    place = tmp_path / "shared"
+    written(place)
+    place.chmod({"open": 0o777, "open, in a pod": 0o777, "sticky": 0o1777}.get(how, 0o755))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if how == "open, in a pod":
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    if how == "a link":
+        kept = next(path for path in (place / "compiled").iterdir() if path.is_dir())
+        kept.rename(tmp_path / "elsewhere")
+        kept.symlink_to(tmp_path / "elsewhere")
+    if how == "a lock that is one":
+        (lock,) = (place / "compiled").glob("*.lock")
+        lock.unlink()
+        lock.symlink_to(tmp_path / "of somebody")
+    again = opened(place)
+    with again.used(lambda line: None):
+        if how in ("open, in a pod", "sticky"):
+            assert (again.found, again.writable) == (True, True)
+        elif how == "a lock that is one":  # read from a copy
+            assert (again.found, again.writable) == (True, False)
+            assert not (tmp_path / "of somebody").exists()
+        else:
+            assert not again.found
+            assert again.folder.lstat().st_mode & 0o777 == 0o700
+            assert again.writable == (how == "a link")
+
+
 def test_what_is_run_is_for_this_user_alone(tmp_path: Path) -> None:
     kept = written(tmp_path / "not" / "there").folder
     assert {path.stat().st_mode & 0o777 for path in (kept, *kept.parents[:4])} == {0o700}

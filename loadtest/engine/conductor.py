@@ -18,7 +18,7 @@ from typing import Any
 import gevent
 import numpy as np
 
-from analysis.records import MANIFEST
+from analysis.records import taken
 from loadtest.engine import foretold, opening, plan, selfcheck, testimony
 from loadtest.engine.arrivals import Pattern
 from loadtest.engine.board import Board
@@ -84,8 +84,8 @@ class Conductor:
     def prepare(self, payloads: Payloads) -> None:
         """Finds the endpoints and tries one request at each."""
         found = discover(self._client, self.scenario.model, self.scenario.variants)
-        if (self.folder / MANIFEST).exists() and not self.scenario.resume:
-            raise ScenarioError(f"{self.folder} is a run folder already; choose another --run-id")
+        if not self.scenario.resume and (why := taken(self.folder)):
+            raise ScenarioError(why)
         for info in found:
             answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers[0]))
             if answer.status != OK:

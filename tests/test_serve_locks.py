@@ -1,0 +1,74 @@
+"""Locks as proof of life: what is swept is ours and dead, and a link leads nowhere."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve import cluster, locks
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(cluster.tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_dead_server_left_is_swept_and_nothing_else(temp: Path) -> None:
+    """Numbers say nothing: they are of another PID namespace, of somebody's payroll, or used again."""
+    for name in ("hr2024-payroll", "hr1-dead", "hr2-link", "hr3-held", f"hr{os.getpid()}-mine"):
+        (temp / name).mkdir()
+        (temp / name / "work").touch()
+    code = "import sys; from pathlib import Path; from serve import locks; locks.live(Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, temp / "hr1-dead" / cluster.ALIVE], check=True)
+    subprocess.run([sys.executable, "-c", code, temp / f"hr{os.getpid()}-mine" / cluster.ALIVE], check=True)
+    (temp / "hr2-link" / cluster.ALIVE).symlink_to(temp / "hr2024-payroll" / "work")
+    (temp / "hr4-away").symlink_to(temp / "hr1-dead")
+    held = locks.live(temp / "hr3-held" / cluster.ALIVE)
+    cluster._sweep()
+    left = {path.name for path in temp.iterdir()}
+    assert left == {"hr2024-payroll", "hr2-link", "hr3-held", "hr4-away"}
+    assert (temp / "hr2024-payroll" / "work").exists()
+    os.close(held)
+    cluster._sweep()
+    assert not (temp / "hr3-held").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
+def test_what_is_another_users_stays(temp: Path) -> None:
+    (temp / "hr1-theirs").mkdir()
+    (temp / "hr1-theirs" / cluster.ALIVE).touch()
+    os.chown(temp / "hr1-theirs" / cluster.ALIVE, 10001, 10001)
+    cluster._sweep()
+    assert (temp / "hr1-theirs").exists()
+
+
+def test_a_lock_leads_to_no_other_file_and_empties_none(tmp_path: Path) -> None:
+    secret, link = tmp_path / "secret", tmp_path / "x.lock"
+    secret.write_text("keep")
+    link.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic"), locks.locked(link):
+        pass
+    assert secret.read_text() == "keep"
+    with locks.locked(secret):  # it is no matter what is in it
+        assert secret.read_text() == "keep"
+
+
+def test_one_at_a_time_and_the_other_says_that_it_waits(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = os.open(tmp_path / "x.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(first, fcntl.LOCK_EX)
+
+    def waits() -> None:
+        said.append("waiting")
+        os.close(first)
+
+    with locks.locked(tmp_path / "x.lock", waits):
+        assert locks.grip(tmp_path / "x.lock") is None
+    assert said == ["waiting"]
+    held = locks.grip(tmp_path / "x.lock")
+    assert held is not None
+    os.close(held)
