@@ -157,14 +157,11 @@ def serve(
     given["settings"] = dict(_pair(text) for text in given["settings"])
     given["buckets"] = _numbers("--buckets", given["buckets"])
     options = named(ServeOptions(models=models, **given))
-    if only_config:
-        check(replace(options, port=0))
-    else:
-        check(options)
-        if token_file:
-            os.environ[guard.FILE] = str(Path(token_file).absolute())
-        if why := guard.exposure(options):
-            click.echo(f"headroom: {why}", err=True)
+    if token_file:
+        os.environ[guard.FILE] = str(Path(token_file).absolute())
+    check(replace(options, port=0) if only_config else options)
+    if not only_config and (why := guard.exposure(options)):
+        click.echo(f"headroom: {why}", err=True)
     from serve import app, cluster
 
     if only_config:

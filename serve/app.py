@@ -199,8 +199,10 @@ def _stay_on_loopback() -> None:
         return
     listen = getattr(replica, "add_port_to_grpc_server", None)
     if listen is None:
-        log.warning("this Ray opens its port for calls between replicas in another way, maybe on every interface")
-        return
+        raise ServeError(
+            f"Ray {ray.__version__} opens its port for calls between replicas in another way than those that are known "
+            "here, maybe on every interface: install a Ray that pyproject.toml allows"
+        )
     vars(replica)["add_port_to_grpc_server"] = lambda server, address: listen(
         server, address.replace("[::]", ingress.LOOPBACK)
     )
@@ -296,7 +298,7 @@ def build(args: Mapping[str, str]) -> Application:
     given = dict(args)
     part = given.pop("part", None)
     options = from_args(given)
-    check(dataclasses.replace(options, port=0))
+    check(dataclasses.replace(options, host=guard.ANYWHERE, port=0))
     if part is not None:
         return application(options, part)
     return _gateway(options, *(_endpoint(options, name, None) for name in options.endpoints))

@@ -10,7 +10,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ ALIVE = "alive"
 TRIES = 4
 """Of Ray to start, where all it says is that time ran out."""
 OBJECT_STORE_BYTES = 128 << 20
+AUTH_TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105  # its name
 DIED = "its process died while loading (out of memory?)"
 
 
@@ -80,6 +82,8 @@ def start(
 
         if ray.is_initialized():
             raise ServeError("this process has a Ray cluster already; use `serve run serve.app:build` there")
+        if fast:
+            _check_ray(Path(scratch, "h"))
     except BaseException:
         shutil.rmtree(scratch)
         os.close(held)
@@ -92,6 +96,7 @@ def start(
         _wait_until_ready(server, options, say)
         if fast:
             _wait_until_up(1 + len(options.endpoints) * options.replicas)
+        _look_at_ports(options)
     except BaseException as problem:
         server.stop()
         if isinstance(problem, ServeError | KeyboardInterrupt | SystemExit):
@@ -123,7 +128,7 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
     tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
     wanted = ingress.ONE_MACHINE | ingress.environment(scratch / "h" if fast else None, options.host, tls)
     # other users of this machine could have Ray run what they please, through its ports on loopback
-    wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    wanted |= {"RAY_AUTH_MODE": "token", AUTH_TOKEN: secrets.token_hex(32)}
     # what a shell or another program has set there would open what is closed here
     for key in sorted(filter(_decides, os.environ)):
         if os.environ[key] not in (wanted.get(key), _ours.get(key)):
@@ -134,6 +139,21 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
     _ours.update({key: value for key, value in wanted.items() if key in missing or _decides(key)})
     os.environ.update(_ours)
     return fast
+
+
+def _check_ray(folder: Path) -> None:
+    """Raises `ServeError` before anything starts, where HAProxy would be refused its configuration later."""
+    try:
+        from ray.serve._private.haproxy import HAProxyApi, HAProxyConfig
+
+        written = folder / "tried.cfg"
+        api = HAProxyApi(HAProxyConfig(socket_path=str(folder / "a")), config_file_path=str(written))
+        api._generate_config_file_internal()
+        ingress.edited(written.read_text(), ingress.LOOPBACK, folder / "lost.http")
+    except ingress.UnfamiliarError as problem:
+        raise ServeError(str(problem)) from None
+    except (ImportError, AttributeError, TypeError) as problem:  # private parts of Ray that are no longer there
+        raise ServeError(str(ingress.UnfamiliarError(problem))) from problem
 
 
 _ours: dict[str, str] = {}
@@ -234,6 +254,28 @@ def _wait_until_up(replicas: int) -> None:
         if time.monotonic() > until_s:
             raise ServeError("HAProxy does not see the replicas, though they are ready; try --ingress plain")
         time.sleep(POLL_S)
+
+
+def _look_at_ports(options: ServeOptions) -> None:
+    """Raises `ServeError` where a process of the cluster can be reached from elsewhere, but for the port asked for."""
+    asked = set() if guard.is_loopback(options.host) else {options.port}
+    for process in _processes():
+        with suppress(psutil.NoSuchProcess):
+            for each in process.net_connections("inet"):
+                listens = each.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and each.laddr
+                if listens and not guard.is_loopback(each.laddr.ip) and each.laddr.port not in asked:
+                    raise ServeError(
+                        f"{process.name()} listens on {each.laddr.ip}:{each.laddr.port}, where others can reach it "
+                        "and nobody asked for that: this is not safe to run"
+                    )
+
+
+def _processes() -> Iterator[psutil.Process]:
+    """Those of our cluster, whoever their parents are: each has the secret of its calls."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(AUTH_TOKEN) == _ours[AUTH_TOKEN]:
+                yield process
 
 
 def _cause(application: Any) -> str:

@@ -27,6 +27,9 @@ FILE = "HEADROOM_TOKEN_FILE"
 SHORTEST = 16
 """Characters: HAProxy's file holds digests, and a short token could be found by trying."""
 
+ANYWHERE = "0.0.0.0"  # noqa: S104
+"""Where a server listens as far as we know, if Ray was started by others."""
+
 REFUSED = b'{"error":"this server wants a bearer token that it knows: Authorization: Bearer TOKEN"}'
 CALLBACK = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve.guard.middlewares"}
 """Has Ray put `middlewares` around each of its HTTP servers, some of whose paths no application sees."""
@@ -117,7 +120,7 @@ def middlewares() -> list[Any]:
 
 def exposure(options: ServeOptions) -> str | None:
     """What to say of a server that more than this machine reaches; raises `ServeError` where that can't be meant."""
-    if _is_loopback(options.host):
+    if is_loopback(options.host):
         return None
     if tokens():
         clear = "tokens and tensors cross the network in the clear, unless something in front does TLS: give --tls-cert"
@@ -129,8 +132,9 @@ def exposure(options: ServeOptions) -> str | None:
     return f"whoever reaches port {options.port} can use this server: set {TOKEN} to a secret, or --host 127.0.0.1"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        found = ipaddress.ip_address(host.partition("%")[0])
+        return (getattr(found, "ipv4_mapped", None) or found).is_loopback
     except ValueError:
         return host == "localhost"

@@ -2,7 +2,8 @@
 
 The fast way is Ray's own, but it asks for many environment variables before any Ray process starts, and would
 listen on every interface. Owns those variables, the program that starts HAProxy with what is left of Ray's
-configuration for it, and the count of requests that took the slow way after all. Knows nothing of Ray's API.
+configuration for it, and the count of requests that took the slow way after all. Of Ray it knows that configuration:
+where Ray writes another than the one that is edited here, nothing starts.
 
 For a cluster that something else starts (`ray start`, KubeRay), `python -m serve.ingress FOLDER` prints the
 variables that every node needs.
@@ -23,6 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -201,26 +203,58 @@ def _make_private(folder: Path) -> None:
     folder.chmod(0o700)
 
 
+class UnfamiliarError(RuntimeError):
+    """Ray's configuration of HAProxy is not as it is known here, so what we change in it might not take."""
+
+    def __str__(self) -> str:
+        from importlib.metadata import version
+
+        return (
+            f"Ray {version('ray')} writes HAProxy's configuration in another way than it is known here, so what "
+            f"protects the port might not take: {super().__str__()}. Install a Ray that pyproject.toml allows, or take "
+            "--ingress plain"
+        )
+
+
+EDITED = "# as edited for headroom\n"
+
+
 def edited(configuration: str, host: str, lost: Path, bind: str = "", rule: str = "") -> str:
     """Ray's configuration of HAProxy as we want it; `lost` is the file with the reply for lost requests.
 
-    `bind` follows the address (TLS), and `rule` comes before all others (tokens).
+    `bind` follows the address (TLS), and `rule` comes before all others (tokens). Each change is counted.
     """
+    if configuration.startswith(EDITED):
+        return configuration
     address = f"[{host}]" if ":" in host else host
-    # no pages of statistics and metrics, which would listen on every interface: the admin socket tells it all
-    text = re.sub(r"(?ms)^frontend prometheus\n.*?(?=^frontend http_frontend)", "", configuration)
-    text = re.sub(r"(?ms)^listen stats\n.*", "", text)
-    # no line of log per request
-    text = re.sub(r"(?m)^ *(log .* local0 .*|option httplog)\n", "", text)
-    # where all of Ray is on loopback, this port alone may be reached from elsewhere; else Ray was told the host
-    text = re.sub(r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", rf"    bind {address}:\1\n", text)
-    way_in = re.compile(r"(?m)^(frontend http_frontend\n *bind \S+).*\n")
-    text = way_in.sub(lambda found: f"{found[1]}{bind}\n{rule}{RULES}", text)
-    # whoever reaches this socket commands HAProxy
-    text = re.sub(r"(?m)^( *stats socket .*) mode 666 ", r"\1 mode 600 ", text)
     limits = f"    timeout http-request {HEAD_S}s\n    errorfile 400 {lost.with_name('broken.http')}\n"
-    text = text.replace("\ndefaults\n", f"\ndefaults\n{limits}")
-    return re.sub(r"(?m)^( *errorfile 50\d) .*", rf"\1 {lost}", text)
+    rules = f"\\1{bind}\n{rule}{RULES}"
+    text = configuration
+    for what, where, instead, often in (
+        # they would listen on every interface, and the admin socket tells it all
+        ("its page of metrics", r"(?ms)^frontend prometheus\n.*?(?=^\S)", "", (1,)),
+        ("its page of statistics", r"(?ms)^listen stats\n.*?(?=^\S|\Z)", "", (1,)),
+        ("a line of log per request", r"(?m)^ *(log .* local0 .*|option httplog)\n", "", (2,)),
+        # where all of Ray is on loopback, this port alone may be reached from elsewhere; else Ray was told the host
+        ("its address", r"(?m)^ *bind 127\.0\.0\.1:(\d+)\n", f"    bind {address}:\\1\n", (1, 0)),
+        ("the beginning of its rules", r"(?m)^(frontend http_frontend\n *bind \S+).*\n", rules, (1,)),
+        # whoever reaches this socket commands HAProxy
+        ("its admin socket", r"(?m)^( *stats socket .*) mode 666 ", "\\1 mode 600 ", (1,)),
+        ("the beginning of its defaults", r"(?m)^defaults\n", f"defaults\n{limits}", (1,)),
+        ("a reply to lost requests", r"(?m)^( *errorfile 50\d) .*", f"\\1 {lost}", (3,)),
+    ):
+        # what is put there is no pattern, but for the group that stays
+        text, found = re.subn(where, partial(_put, instead), text)
+        if found not in often:
+            raise UnfamiliarError(f"{what} was found {found} times, where {often[0]} was expected")
+    ways_in = re.findall(r"(?m)^ *((?:frontend|listen|bind) +\S+)", text)
+    if len(ways_in) != 2 or ways_in[0] != "frontend http_frontend":
+        raise UnfamiliarError(f"requests would have other ways in: {', '.join(ways_in)}")
+    return EDITED + text
+
+
+def _put(instead: str, found: re.Match[str]) -> str:
+    return instead.replace("\\1", found[1]) if "\\1" in instead else instead
 
 
 def run_haproxy(program: str, host: str, bind: str, rule: str, arguments: list[str]) -> NoReturn:
@@ -229,7 +263,10 @@ def run_haproxy(program: str, host: str, bind: str, rule: str, arguments: list[s
     lost = path.with_name("lost.http")
     lost.write_bytes(LOST_HTTP)
     path.with_name("broken.http").write_bytes(BROKEN_HTTP)
-    path.write_text(edited(path.read_text(), host, lost, bind, rule))
+    try:
+        path.write_text(edited(path.read_text(), host, lost, bind, rule))
+    except UnfamiliarError as problem:  # Ray shows the end of this
+        sys.exit(str(problem))
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     os.execv(program, [program, *arguments])
 

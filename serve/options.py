@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from serve import models, variants, weights
+from serve import guard, models, variants, weights
 from serve.spec import ModelSpec, ServeError, unknown
 from serve.telemetry import MIN_PERIOD_MS
 
@@ -209,6 +209,7 @@ def check(options: ServeOptions) -> None:
     if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
         raise ServeError(f"serving needs {', '.join(missing)}: pip install 'headroom[serve]'")
     _check_tls(options.tls_cert, options.tls_key)
+    guard.exposure(options)
     _check_port(options.host, options.port)
 
 

@@ -43,7 +43,7 @@ HEAD_GROUP = {"rayStartParams", "template", "headService", "serviceType", "enabl
 WORKER_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "rayStartParams", "template"}
 AUTOSCALER = {"idleTimeoutSeconds", "upscalingMode", "resources", "env", "image"}
 SCALED = {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "cooldownPeriod", "pollingInterval", "triggers"}
-ENDPOINT = {"port", "path", "interval", "scrapeTimeout", "scheme"}
+ENDPOINT = {"port", "path", "interval", "scrapeTimeout", "scheme", "authorization"}
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
@@ -236,10 +236,13 @@ def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> N
     assert serving == 1
 
 
-def test_whoever_serves_or_asks_may_have_a_token_of_a_secret(overlay: list[kustomize.Resource]) -> None:
-    reference = {"secretKeyRef": {"name": "headroom-token", "key": "token", "optional": True}}
+def test_whoever_serves_or_asks_has_a_token_of_a_secret_that_must_be_there(overlay: list[kustomize.Resource]) -> None:
+    reference = {"secretKeyRef": {"name": "headroom-token", "key": "token"}}
     for _, container in containers(overlay):
         assert {"name": "HEADROOM_TOKEN", "valueFrom": reference} in container["env"]
+    (monitor,) = of_kind(overlay, "ServiceMonitor")
+    for endpoint in monitor["spec"]["endpoints"]:
+        assert endpoint["authorization"] == {"credentials": {"name": "headroom-token", "key": "token"}}
     said = "create secret generic headroom-token --from-literal=token="
     assert said in (ROOT / "docs" / "deploy.md").read_text()
 

@@ -1,6 +1,8 @@
 """What a server of ours sets for Ray, whatever the shell has set."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,44 @@ def test_tokens_are_on_and_of_this_start_alone(tmp_path: Path) -> None:
     assert len(tokens[0]) == len(tokens[1]) == 64
     assert tokens[0] != tokens[1]
     assert os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] == "300"
+
+
+LISTENS = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET) as way:
+    print(way.getsockname()[1], flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "host", "others_port", "fine"),
+    [
+        ("127.0.0.1", "127.0.0.1", 0, True),
+        ("0.0.0.0", "127.0.0.1", 0, False),
+        ("0.0.0.0", "0.0.0.0", 0, True),
+        ("0.0.0.0", "0.0.0.0", 1, False),
+        ("::", "0.0.0.0", 1, False),
+    ],
+)
+def test_a_port_that_nobody_asked_for_is_looked_for_and_refused(
+    monkeypatch: pytest.MonkeyPatch, where: str, host: str, others_port: int, fine: bool
+) -> None:
+    monkeypatch.setitem(cluster._ours, cluster.AUTH_TOKEN, "of-this-test-alone")
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENS, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, cluster.AUTH_TOKEN: "of-this-test-alone"},
+    ) as other:  # fmt: skip
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        options = ServeOptions(("null",), ("eager",), host=host, port=port + others_port)
+        try:
+            if fine:
+                cluster._look_at_ports(options)
+            else:
+                with pytest.raises(
+                    ServeError, match=f" listens on {where}:{port}, where others can reach it and nobody"
+                ):
+                    cluster._look_at_ports(options)
+        finally:
+            other.communicate("\n")

@@ -27,7 +27,8 @@ from serving import MARK, Served, assert_private_but, served, started_with
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, until
 
-from serve import guard, health, ingress, wire
+import headroom
+from serve import app, cluster, guard, health, ingress, wire
 from serve.asgi import Request
 from serve.gateway import Gateway
 from serve.guard import guarded
@@ -191,9 +192,33 @@ def test_who_listens_beyond_loopback_is_told(
 
 
 @pytest.mark.parametrize("option", ["allow_faults", "profile"])
-def test_nobody_unknown_may_break_things(option: str) -> None:
-    with pytest.raises(ServeError, match=f"--{option.replace('_', '-')} needs a token"):
-        guard.exposure(replace(NULL, host="0.0.0.0", **{option: True}))
+def test_nobody_unknown_may_break_things_whatever_the_way_in(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    def server() -> None:
+        cluster.start(replace(NULL, host="0.0.0.0", **{option: True}), print)
+
+    def others() -> None:  # who listens where is not known there
+        app.build({"model": "null", "variants": "eager", option: "true"})
+
+    def configuration() -> None:
+        words = [
+            "serve",
+            "null",
+            "--variants",
+            "eager",
+            "--config",
+            "--host",
+            "0.0.0.0",
+            f"--{option.replace('_', '-')}",
+        ]
+        headroom.main(words, standalone_mode=False)
+
+    for way in (server, others):
+        with pytest.raises(ServeError, match=f"--{option.replace('_', '-')} needs a token"):
+            way()
+    with pytest.raises(SystemExit, match="2"):
+        configuration()
+    monkeypatch.setenv(guard.TOKEN, GOOD)
+    configuration()
 
 
 def test_a_page_in_a_browser_may_break_nothing() -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,11 +24,14 @@ from serve.options import ServeOptions
 ROOT = Path(__file__).parents[1]
 CONFIG = """global
     log 127.0.0.1:514 local0 info
+    stats socket /somewhere/admin mode 666 level admin expose-fd listeners
     maxconn 4096
 defaults
     log global
     option httplog
+    errorfile 502 /somewhere/500.http
     errorfile 503 /somewhere/500.http
+    errorfile 504 /somewhere/500.http
 frontend prometheus
     bind :9101
     http-request use-service prometheus-exporter if { path /metrics }
@@ -100,9 +105,86 @@ def test_a_host_that_ray_was_told_stays_and_has_the_same_rules(tmp_path: Path) -
     assert text.index("bind *:8123") < text.index("set-header") < text.index("acl healthcheck")
 
 
-def test_starting_again_with_the_same_file_changes_no_meaning(tmp_path: Path) -> None:
-    once, twice = started(tmp_path), started(tmp_path, times=2)
-    assert set(once.splitlines()) == set(twice.splitlines())
+def test_starting_again_with_the_same_file_changes_nothing(tmp_path: Path) -> None:
+    assert started(tmp_path) == started(tmp_path, times=2)
+
+
+RENAMED = {
+    "frontend prometheus": "frontend metrics",
+    "listen stats": "listen statistics",
+    "    log 127.0.0.1:514 local0 info": "    log 127.0.0.1:514 local7 info",
+    "frontend http_frontend": "frontend http",
+    " mode 666 level": " level",
+    "defaults\n": "defaults all\n",
+    "errorfile 504": "http-error 504",
+    "backend http-a": "frontend grpc\n    bind :9000\nbackend http-a",
+    "    bind 127.0.0.1:8123": "    bind 127.0.0.1:8123\n    bind :8124",
+}
+
+
+@pytest.mark.parametrize(("known", "other"), RENAMED.items(), ids=[*RENAMED])
+def test_a_configuration_that_is_not_as_it_is_known_is_refused(tmp_path: Path, known: str, other: str) -> None:
+    assert known in CONFIG
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(CONFIG.replace(known, other))
+    program = ingress.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"]
+    done = subprocess.run([program, "-db", "-f", config], capture_output=True, text=True)
+    assert done.returncode == 1  # and HAProxy was not started
+    assert f"Ray {version('ray')} writes HAProxy's configuration in another way than it is known here" in done.stderr
+    assert "--ingress plain" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# in a process of its own, as Ray reads its environment once
+STARTS = """
+import sys
+from pathlib import Path
+import ray
+import ray.serve._private.haproxy as haproxy
+from serve import cluster
+from serve.options import ServeOptions
+known, other, folder = sys.argv[1:]
+if known:
+    assert known in haproxy.HAPROXY_CONFIG_TEMPLATE
+    haproxy.HAPROXY_CONFIG_TEMPLATE = haproxy.HAPROXY_CONFIG_TEMPLATE.replace(known, other)
+def stop(*_):
+    raise SystemExit("would start")
+cluster._start_cluster = stop
+cluster._prepare_environment = lambda options, scratch, say: bool(cluster.ingress._make_private(scratch / "h") or True)
+cluster.start(ServeOptions(("null",), ("eager",), port=0), print)
+"""
+
+
+@pytest.mark.parametrize(
+    ("known", "other", "said"),
+    [
+        ("", "", "would start"),
+        (
+            "frontend http_frontend",
+            "frontend http_in",
+            "its rules was found 0 times, where 1 was expected",
+        ),
+    ],
+)
+def test_a_ray_that_writes_another_is_refused_before_anything_starts(
+    tmp_path: Path, known: str, other: str, said: str
+) -> None:
+    """Its next version, or this one with a section renamed."""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", STARTS, known, other, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert ("Traceback" in done.stderr) is bool(known)
+    assert list(tmp_path.glob("hr*")) == []
+
+
+def test_ray_is_capped_at_what_was_tried() -> None:
+    (asked,) = re.findall(r'"ray\[serve\]>=2\.(\d+),<2\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    least, next_to_try = map(int, asked)
+    here = int(version("ray").split(".")[1])
+    assert least <= here < next_to_try, f"Ray 2.{here} is not among those that were tried"
+    assert f"Ray 2.{next_to_try} is the next to try" in (ROOT / "docs/testing.md").read_text()
 
 
 @pytest.mark.live

@@ -7,18 +7,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from serving import free_port
 from test_serve_faults import post
 from waiting import PATIENCE_S, until
 
+from serve import guard
+
 pytestmark = pytest.mark.served
 
 ROOT = Path(__file__).parents[1]
+TOKEN = "nobody-else-knows-it"
 PROGRAM = """
-import sys, tempfile
+import sys
 from serve.ingress import ONE_MACHINE
 import os
 os.environ.update(ONE_MACHINE)
@@ -27,10 +30,10 @@ from ray.cluster_utils import Cluster
 from ray import serve
 from serve.app import build
 
-port, scratch = int(sys.argv[1]), sys.argv[2]
+port = int(sys.argv[1])
 small = {"num_cpus": 1, "object_store_memory": 80 << 20}
 cluster = Cluster(initialize_head=True, head_node_args={**small, "_system_config": {"health_check_period_ms": 500,
-    "health_check_failure_threshold": 3}, "temp_dir": scratch})
+    "health_check_failure_threshold": 3}})
 ray.init(address=cluster.address, namespace="headroom", log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": port})
 serve.run(build({"model": "null", "variants": "eager", "allow_faults": "true"}), name="it", route_prefix="/")
@@ -45,7 +48,7 @@ cluster.shutdown()
 
 
 def get(url):
-    with urlopen(url, timeout=PATIENCE_S) as answer:
+    with urlopen(Request(url, headers={"Authorization": f"Bearer {TOKEN}"}), timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 
@@ -55,10 +58,12 @@ def cluster(tmp_path_factory):
 
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="hn") as scratch:
-        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
+        Path(scratch, "ray").mkdir()  # Ray notes its address there, and fails where no Ray has made it before
+        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_TMPDIR": scratch}
+        environment[guard.TOKEN] = TOKEN  # in a cluster of others nobody breaks things without
         log = (tmp_path_factory.mktemp("log") / "err").open("w+")
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(port), scratch],
+            [sys.executable, "-c", PROGRAM, str(port)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=ROOT,
         )  # fmt: skip
         try:
@@ -114,7 +119,7 @@ def test_every_node_is_sampled_and_one_that_dies_is_an_event(cluster):
 
     # the other one is killed by a fault, which never hits the head
     (last,) = set(others) - {gone}
-    assert post(url, fault="node_killed", target=head)[0] == 409
-    status, answer = post(url, fault="node_killed", target=last)
+    assert post(url, TOKEN, fault="node_killed", target=head)[0] == 409
+    status, answer = post(url, TOKEN, fault="node_killed", target=last)
     assert (status, answer["sentence"]) == (200, f"the raylet of {last} was killed")
     until(lambda: set(get(f"{url}/telemetry/devices")["hosts"]) == {head})
