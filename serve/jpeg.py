@@ -17,26 +17,33 @@ MOST_PIXELS = 50_000_000
 MOST_WORK = 4_000_000_000
 """Pixels times scans of all files of a request: at half a nanosecond each, two seconds of a thread."""
 MOST_MARKERS = 1000
-"""Before the frame. A file has some ten, and a large colour profile a hundred or so."""
+"""Before the first scan. A file has some ten, and a large colour profile a hundred or so."""
 SCAN = b"\xff\xda"
 RESIZE_TO_CROP = 256 / 224
 
 
 def size(raw: bytes) -> tuple[int, int] | None:
-    """(height, width) as the header says, or None where it says nothing: no JPEG."""
+    """(height, width) of the one frame before the first scan, or None: no JPEG. What libjpeg would pass over is none,
+    so that it can't find another frame than this."""
     if raw[:2] != b"\xff\xd8":
         return None
-    at = 2
+    at, frame = 2, None
     for _ in range(MOST_MARKERS):
-        if at + 9 > len(raw) or raw[at] != 0xFF:
+        marker, length = raw[at + 1 : at + 2], int.from_bytes(raw[at + 2 : at + 4], "big")
+        if raw[at : at + 1] != b"\xff":
             return None
-        marker = raw[at + 1]
-        if marker == 0xFF:  # padding
+        if marker == b"\xff":  # padding
             at += 1
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame; those three are tables
-            return int.from_bytes(raw[at + 5 : at + 7], "big"), int.from_bytes(raw[at + 7 : at + 9], "big")
-        else:
-            at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
+            continue
+        if marker == b"\xda":
+            return frame
+        if marker <= b"\x01" or b"\xd0" <= marker <= b"\xd9" or length < 2:  # have no length, and no place here
+            return None
+        if b"\xc0" <= marker <= b"\xcf" and marker not in (b"\xc4", b"\xc8", b"\xcc"):  # those three are tables
+            if frame is not None or length < 8:
+                return None
+            frame = int.from_bytes(raw[at + 5 : at + 7], "big"), int.from_bytes(raw[at + 7 : at + 9], "big")
+        at += 2 + length
     return None
 
 
@@ -64,6 +71,8 @@ def decoded(raw: bytes, row: int, side: int) -> Array:
 
     try:
         file = Image.open(BytesIO(raw), formats=("JPEG",))
+        if (file.height, file.width) != size(raw):
+            raise ValueError("its header says two sizes")
         file.draft("RGB", (resized := round(side * RESIZE_TO_CROP), resized))  # large ones are decoded smaller
         image = file.convert("RGB")
     except (OSError, SyntaxError, ValueError) as problem:

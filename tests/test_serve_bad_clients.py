@@ -163,6 +163,40 @@ def test_a_header_that_never_comes_to_the_point_is_left() -> None:
         assert jpeg.size(b"\xff\xd8" + filling * 10**6 + a_jpeg(9, 9)[2:]) is None
 
 
+@pytest.mark.parametrize("marker", [b"\xff\x00", b"\xff\x01", b"\xff\xd0", b"\xff\xd8", b"\xff\xd9"])
+def test_a_frame_behind_a_marker_without_a_length_is_not_hidden_by_another(marker: bytes) -> None:
+    """Who reads a length there passes over the frame that the decoder finds: 49 million pixels that claim to be 81."""
+    raw = bytearray(b"\xff\xd8" + marker)
+    for length in (60_000, 20_000):
+        raw += b"\xff\xfe" + length.to_bytes(2, "big") + bytes(length - 2)
+    at = 4 + 0xFFFE
+    raw[at : at + 9] = b"\xff\xc0\x00\x0b\x08\x00\x09\x00\x09"
+    with pytest.raises(WireError, match="row 0, is not a JPEG file"):
+        jpeg.check([bytes(raw) + a_jpeg(7000, 7000)[2:]])
+
+
+def test_a_second_frame_is_none_and_two_readers_must_see_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = a_jpeg(64, 48)
+    frame = raw.index(b"\xff\xc0")
+    end = frame + 2 + int.from_bytes(raw[frame + 2 : frame + 4], "big")
+    assert jpeg.size(raw) == (48, 64)
+    assert jpeg.size(raw[:end] + raw[frame:]) is None
+    monkeypatch.setattr(jpeg, "size", lambda raw: (9, 9))
+    jpeg.check([raw])
+    with pytest.raises(WireError, match="its header says two sizes"):
+        jpeg.decoded(raw, 0, 224)
+
+
+@pytest.mark.parametrize(
+    "more", [{"progressive": True}, {"quality": 100, "optimize": True}, {"exif": b"Exif" + b"\xff\xda" * 99}]
+)
+def test_files_of_an_encoder_have_the_size_that_it_was_told(more: dict[str, Any]) -> None:
+    for width, height in ((1, 1), (17, 300), (640, 480)):
+        raw = a_jpeg(width, height, **more)
+        assert jpeg.size(raw) == (height, width)
+        assert jpeg.decoded(raw, 0, 224).shape == (3, 224, 224)
+
+
 def test_texts_that_cannot_fit_are_not_counted() -> None:
     prepare = models.load("bert", {"sequence": "16"}).prepare
     with pytest.raises(WireError, match="text 1 has more than 512 bytes, too many for 16 tokens"):

@@ -223,7 +223,8 @@ def test_files_that_are_no_such_images_are_named_by_their_row() -> None:
     bomb = good[: frame + 5] + b"\xff\xff\xff\xff" + good[frame + 9 :]
     assert "row 1, is not a JPEG file" in refused(prepare, one_file(good, b"\x89PNG"))
     assert "65535 × 65535 pixels" in refused(prepare, one_file(bomb))
-    assert "row 0, cannot be decoded" in refused(prepare, one_file(good[: len(good) // 3]))
+    assert "row 0, is not a JPEG file" in refused(prepare, one_file(good[: len(good) // 3]))  # no scan
+    assert "row 0, cannot be decoded" in refused(prepare, one_file(good[: good.index(b"\xff\xda") + 14]))
     assert "not a JPEG" in refused(prepare, one_file(b""))
     assert "not a JPEG" in refused(prepare, one_file(good[:10]))
 
