@@ -189,15 +189,15 @@ def flaws(run: Run) -> list[str]:
     scheduled = manifest.totals.get("scheduled")
     # arrivals that went down with a load process have no row, but an event that says so
     went_down = any(event["event"] == "worker_lost" for event in run.events)
-    known = {
+    ledger = {
         "recorded": rows.rows,
         "said to have gone down with a load process": (
             manifest.totals.get("lost", 0) - rows.statuses[LOST] if went_down else 0
         ),
         "deleted on purpose": run.retired,
     }
-    if manifest.status == "complete" and scheduled is not None and scheduled != sum(known.values()):
-        parts = [f"{count} are {what}" for what, count in known.items() if count or what == "recorded"]
+    if manifest.status == "complete" and scheduled is not None and scheduled != sum(ledger.values()):
+        parts = [f"{count} are {what}" for what, count in ledger.items() if count or what == "recorded"]
         found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {' and '.join(parts)}")
     if rows.doubled:
         found.append(f"the ledger is broken: {rows.doubled} arrivals are recorded twice")

@@ -57,6 +57,11 @@ class Board:
         what = "replacing a lost replica" if self.was_ready(name) else "starting"
         return "LOADING", f"{what} ({len(reports)} of {self._replicas} there)"
 
+    def serving(self, now_s: float) -> str | None:
+        """None when any replica is ready, else the sentence that says that none is."""
+        reports = (report for name in self.endpoints for report in self.reports(name, now_s))
+        return None if any(report["state"] == "READY" for report in reports) else "no endpoint has a ready replica"
+
     def ready(self, names: Iterable[Name], now_s: float) -> str | None:
         """None when all of these are ready, else the sentence that says which is not and why."""
         for model, variant in names:

@@ -61,6 +61,7 @@ class Gateway:
             wire.SERVER: ("GET", self._server),
             wire.LIVE: ("GET", self._live),
             wire.READY: ("GET", self._ready),
+            wire.SERVING: ("GET", self._serving),
             wire.INDEX: ("POST", self._index),
             wire.DEVICES: ("GET", self._devices),
             wire.CLOCK: ("GET", self._clock),
@@ -93,6 +94,11 @@ class Gateway:
         if why := self.board.ready(self.board.endpoints, time.monotonic()):
             raise WireError(503, why)
         return as_json({"ready": True})
+
+    def _serving(self, request: Request) -> Answer:
+        if why := self.board.serving(time.monotonic()):
+            raise WireError(503, why)
+        return as_json({"serving": True})
 
     def _index(self, request: Request) -> Answer:
         return as_json(self.board.index(time.monotonic()))

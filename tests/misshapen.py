@@ -32,7 +32,8 @@ SETTINGS = {"reply_bytes": "1000", "sequence": "32", "layers": "1", "hidden": "6
 SOURCES = {"thumbs": f"{__file__}:thumbs"}
 PATHS = [wire.infer_path(model, "eager") for model in MODELS]
 OTHER_PATHS = [
-    wire.SERVER, wire.LIVE, wire.READY, wire.INDEX, wire.DEVICES, wire.CLOCK, wire.METRICS, wire.FAULTS, "/", "//", "*",
+    wire.SERVER, wire.LIVE, wire.READY, wire.SERVING, wire.INDEX, wire.DEVICES, wire.CLOCK, wire.METRICS,
+    wire.FAULTS, "/", "//", "*",
     "/v2/models", "/v2/models/", "/v2/models/stats", "/v2/models/null", "/v2/models/null/infer",
     "/v2/models/bert/config", "/v2/models/null/versions", "/v2/models/null/versions/", "/v2/models/null/versions/eager",
     "/v2/models/null/versions/eager/", "/v2/models/null/versions/eager/profile", "/v2/models/null/versions/fast/infer",

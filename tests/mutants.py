@@ -671,7 +671,7 @@ ANALYSIS = (
     ),
     Mutant(
         "an unbroken ledger is broken where rows are missing", "sign", "analysis/verdict.py",
-        "scheduled != sum(known.values())", "scheduled < sum(known.values())",
+        "scheduled != sum(ledger.values())", "scheduled < sum(ledger.values())",
         ("test_analysis_verdict.py::test_a_broken_ledger_makes_the_run_invalid",),
     ),
     Mutant(

@@ -205,8 +205,8 @@ def test_a_lost_load_process_costs_its_step_not_the_run(tmp_path: Path) -> None:
     written.manifest.totals["scheduled"] -= 40  # as many as are recorded
     written.manifest.write(written.folder)
     assert judge(analysis.load(written.folder)).reasons[0] == (
-        "the ledger is broken: 3000 arrivals were scheduled, but 3000 are recorded and 40 are said to have gone down with "
-        "a load process"
+        "the ledger is broken: 3000 arrivals were scheduled, but 3000 are recorded and 40 are said to have gone down "
+        "with a load process"
     )
 
 

@@ -226,13 +226,14 @@ def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> N
     for _, container in containers(overlay):
         for probe in (container[name] for name in container if name.endswith("Probe")):
             if "exec" in probe:  # what is behind the token
-                assert probe["exec"]["command"] in (HEALTH, [*HEALTH, wire.LIVE])
+                assert probe["exec"]["command"] in (HEALTH, [*HEALTH, wire.LIVE], [*HEALTH, wire.SERVING])
                 assert probe["timeoutSeconds"] > health.TIMEOUT_S
                 continue
             handler = probe.get("httpGet") or probe["tcpSocket"]
             assert handler["port"] in {port["name"] for port in container["ports"]}
             assert handler.get("path", "/") in known
-        serving += container.get("readinessProbe", {}).get("exec", {}).get("command") == HEALTH
+        asked = [container.get(f"{when}Probe", {}).get("exec", {}).get("command") for when in ("startup", "readiness")]
+        serving += asked == [HEALTH, [*HEALTH, wire.SERVING]]
     assert serving == 1
 
 

@@ -25,6 +25,21 @@ def test_ready_only_when_every_replica_is() -> None:
     assert board.ready([ENDPOINT], 1) is None
 
 
+def test_one_that_loads_again_is_no_reason_to_send_the_others_nothing() -> None:
+    other = ("null", "eager")
+    board = Board([ENDPOINT, other], replicas=2)
+    assert board.serving(0) == "no endpoint has a ready replica"
+    board.put(report("a"), 0)
+    board.put(report("b", "LOADING", "loading torch"), 0)
+    assert board.serving(0) is None
+    assert board.ready(board.endpoints, 0) == "bert/eager is loading: loading torch"
+    board.put(report("a", "LOADING", "loading torch"), 1)  # a reload
+    assert board.serving(1) == "no endpoint has a ready replica"
+    board.put(report("c") | {"model": "null"}, 1)
+    assert board.serving(1) is None
+    assert board.serving(SILENT_S + 2) == "no endpoint has a ready replica"
+
+
 def test_an_endpoint_stays_ready_while_one_more_replica_loads() -> None:
     board = Board([ENDPOINT], replicas=1)
     board.put(report("a"), 0)

@@ -290,7 +290,8 @@ def test_the_printed_configuration_has_neither_files_nor_tokens(pki: Path) -> No
 BODY, HEADERS = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
 ENDPOINT = wire.model_path("null", "eager")
 PATHS = [
-    *(("GET", path, 200) for path in (wire.SERVER, wire.LIVE, wire.READY, wire.DEVICES, wire.CLOCK, wire.METRICS)),
+    *(("GET", path, 200) for path in (wire.SERVER, wire.LIVE, wire.READY, wire.SERVING)),
+    *(("GET", path, 200) for path in (wire.DEVICES, wire.CLOCK, wire.METRICS)),
     *(("GET", path, 200) for path in (ENDPOINT, f"{ENDPOINT}/stats", f"{ENDPOINT}/config", wire.model_path("null"))),
     *(("GET", path, 200) for path in ("/-/healthz", "/-/routes", wire.RAY_METRICS)),
     ("POST", wire.INDEX, 200), ("POST", wire.infer_path("null", "eager"), 200), ("POST", wire.infer_path("null"), 200),

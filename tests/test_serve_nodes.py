@@ -6,15 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 from serving import free_port
 from test_serve_faults import post
+from test_serve_own_models import MODEL
 from waiting import PATIENCE_S, until
 
-from serve import guard
+from serve import guard, wire
 
 pytestmark = pytest.mark.served
 
@@ -30,14 +34,16 @@ from ray.cluster_utils import Cluster
 from ray import serve
 from serve.app import build
 
-port = int(sys.argv[1])
+port, models, before, after = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 small = {"num_cpus": 1, "object_store_memory": 80 << 20}
 cluster = Cluster(initialize_head=True, head_node_args={**small, "_system_config": {"health_check_period_ms": 500,
     "health_check_failure_threshold": 3}})
 ray.init(address=cluster.address, namespace="headroom", log_to_driver=False)
+early = [cluster.add_node(**small) for _ in range(before)]
+cluster.wait_for_nodes()
 serve.start(http_options={"host": "127.0.0.1", "port": port})
-serve.run(build({"model": "null", "variants": "eager", "allow_faults": "true"}), name="it", route_prefix="/")
-others = [cluster.add_node(**small) for _ in range(2)]
+serve.run(build({"models": models, "variants": "eager", "allow_faults": "true"}), name="it", route_prefix="/")
+others = [cluster.add_node(**small) for _ in range(after)]
 cluster.wait_for_nodes()
 print("ready", flush=True)
 for line in sys.stdin:
@@ -52,8 +58,19 @@ def get(url):
         return json.load(answer)
 
 
-@pytest.fixture
-def cluster(tmp_path_factory):
+def status(url, path, body=None, headers=None):
+    asked = Request(url + path, body, (headers or {}) | {"Authorization": f"Bearer {TOKEN}"})
+    try:
+        with urlopen(asked, timeout=PATIENCE_S) as answer:
+            return answer.status
+    except HTTPError as problem:
+        with problem:
+            return problem.code
+
+
+@contextmanager
+def running(log, models="null", before=0, after=2):
+    """A cluster of a head and of nodes that join before it serves these models, or afterwards; and its process."""
     import tempfile
 
     port = free_port()
@@ -61,9 +78,8 @@ def cluster(tmp_path_factory):
         Path(scratch, "ray").mkdir()  # Ray notes its address there, and fails where no Ray has made it before
         environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_TMPDIR": scratch}
         environment[guard.TOKEN] = TOKEN  # in a cluster of others nobody breaks things without
-        log = (tmp_path_factory.mktemp("log") / "err").open("w+")
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(port)],
+            [sys.executable, "-c", PROGRAM, str(port), models, str(before), str(after)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=ROOT,
         )  # fmt: skip
         try:
@@ -74,11 +90,47 @@ def cluster(tmp_path_factory):
             process.stdin.close()
             process.wait(PATIENCE_S)
             process.stdout.close()
-            log.close()
 
 
-def test_every_node_is_sampled_and_one_that_dies_is_an_event(cluster):
-    url, process = cluster
+@pytest.fixture
+def log(tmp_path):
+    with (tmp_path / "err").open("w+") as file:
+        yield file
+
+
+def test_one_endpoint_that_loads_again_leaves_the_other_in_service(log, tmp_path):
+    """Of two nodes: what probes ask for when a node starts is not there then, what they ask afterwards is."""
+    flag = str(tmp_path / "slow")
+    once = f"if os.path.exists({flag!r}):\n            os.remove({flag!r})\n            time.sleep(20)"
+    slow = MODEL.replace("import torch", f"import os\n        import time\n\n        import torch\n\n        {once}")
+    (tmp_path / "my_model.py").write_text(slow)
+    (tmp_path / "own_helper.py").write_text("FACTOR = 2.0\n")
+    with running(log, f"null,{tmp_path}/my_model.py:spec", before=1, after=0) as (url, _):
+        until(lambda: status(url, wire.READY) == 200)
+        Path(flag).touch()  # the next load takes longer than a replica that is silent counts as there
+        nodes = set(get(f"{url}/telemetry/devices")["hosts"])
+        assert len(nodes) == 2
+        body, headers = wire.encode_infer({"x": np.zeros((1, 1), np.uint8)})
+        assert post(url, TOKEN, fault="replica_killed", target="twice/eager")[0] == 200
+        answers, ready, serving = [], [], []
+
+        def is_back():
+            answers.append(status(url, wire.infer_path("null", "eager"), body, headers))
+            ready.append(status(url, wire.READY))
+            serving.append(status(url, wire.SERVING))
+            return 503 in ready and ready[-1] == 200
+
+        until(is_back)
+        assert set(answers) == set(serving) == {200}
+        assert ready.count(503) > 3
+
+
+def test_every_node_is_sampled_and_one_that_dies_is_an_event(log):
+    with running(log) as (url, process):
+        every_node_is_sampled_and_one_that_dies_is_an_event(url, process)
+
+
+def every_node_is_sampled_and_one_that_dies_is_an_event(url, process):
     seen = {}
     cursor = ""
 
