@@ -476,6 +476,34 @@ def test_a_replica_wants_it_on_its_own_port_too(server: Served) -> None:
         assert (status == 401) is (not token and path != "/-/healthz"), statuses
 
 
+@pytest.mark.served
+@pytest.mark.parametrize("server", ["fast"], indirect=True)
+def test_of_all_that_listens_only_ray_s_own_metrics_are_read_without_a_token(server: Served) -> None:
+    """As SECURITY.md says: counts and names, on loopback."""
+    read = until(lambda: [words for port, words in listening(server.mark) if metrics_without_a_token(port)])
+    assert len(listening(server.mark)) > 8
+    theirs = re.compile(r"/ray/(dashboard/dashboard|dashboard/agent|autoscaler/_private/monitor)\.py ")
+    assert [words for words in read if not theirs.search(words)] == []
+
+
+def listening(mark: str) -> list[tuple[int, str]]:
+    """Ports, and the command lines of those who listen there."""
+    ours = {process["pid"]: " ".join(process["cmdline"] or ()) for process in started_with(MARK, mark)}
+    sockets = [each for each in psutil.net_connections("tcp") if each.pid in ours]
+    return [(each.laddr.port, ours[each.pid]) for each in sockets if each.status == psutil.CONN_LISTEN]
+
+
+def metrics_without_a_token(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):  # TLS, or gRPC
+        return False
+    finally:
+        connection.close()
+
+
 # ---- both ways, and the plain one where HAProxy cannot run
 
 
