@@ -175,6 +175,13 @@ def test_no_container_is_root_or_without_bounds(overlay: list[kustomize.Resource
         assert "memory" in container["resources"]["limits"]
 
 
+def test_no_pod_is_told_of_services_by_its_environment(overlay: list[kustomize.Resource]) -> None:
+    """Of one named headroom-serve, by HEADROOM_SERVE_PORT=tcp://…, which is an option of ours."""
+    found = [pod["spec"] for one in overlay for pod in kustomize.pods(one)]
+    assert len(found) >= 4
+    assert all(spec["enableServiceLinks"] is False for spec in found)
+
+
 def test_images_are_ours_and_of_this_version(overlay: list[kustomize.Resource]) -> None:
     for _, container in containers(overlay):
         assert re.fullmatch(rf"headroom-(serve|load):{re.escape(VERSION)}(-cuda)?", container["image"])
