@@ -81,6 +81,15 @@ def main() -> None:
     """Load-tests live inference endpoints: how much compiling buys, and how much an endpoint can take."""
 
 
+def port(text: str) -> int:
+    from serve.health import number
+
+    try:
+        return number(text)
+    except ValueError as problem:
+        refuse(str(problem))
+
+
 # ---- serve
 
 
@@ -120,7 +129,7 @@ def serve_options(function: Function) -> Function:
 @click.argument("models", nargs=-1)
 @click.option("--variants", default="eager,compiled", show_default=True, help="served side by side; the first answers")
 @click.option("--host", default="127.0.0.1", show_default=True, help="interface to listen on")
-@click.option("--port", type=int, default=8000, show_default=True)
+@click.option("--port", type=port, default="8000", show_default=True)
 @click.option("--token-file", envvar="HEADROOM_TOKEN_FILE", help="tokens, one of which every request must show")
 @click.option("--tls-cert", default="", help="PEM file of a certificate: HTTPS instead of HTTP")
 @click.option("--tls-key", default="", help="PEM file of its key")
@@ -1120,7 +1129,7 @@ def _live_profile(host: str, ca_file: str, model: str, variant: str, batches: in
 
 
 @main.command()
-@click.option("--port", type=int, default=8000, show_default=True, help="the port that `headroom serve` would take")
+@click.option("--port", type=port, default="8000", show_default=True, help="the port that `headroom serve` would take")
 @click.option("--host", help="an endpoint to look at, such as http://gpu-host:8000")
 def doctor(port: int, host: str | None) -> None:
     """Looks at this machine, and says what to do about what is missing."""

@@ -143,6 +143,8 @@ def keda_yaml(variant: Variant, advice: Advice) -> str:
                 "pollingInterval": 10,
                 "minReplicaCount": max(1, chosen.min_replicas),
                 "maxReplicaCount": chosen.max_replicas,
+                # while Prometheus does not answer: too few would refuse requests
+                "fallback": {"failureThreshold": 3, "replicas": chosen.max_replicas},
                 "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(advice)}},
                 "triggers": [trigger],
             },

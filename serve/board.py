@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serve.counters import Counts, add, as_prometheus, as_statistics, zero
+from serve.exposition import family
 
 SILENT_S = 15.0
 
@@ -90,5 +91,9 @@ class Board:
         return found
 
     def metrics(self, now_s: float) -> str:
-        """Prometheus text of every replica that is heard of."""
-        return as_prometheus(report for name in self.endpoints for report in self.reports(name, now_s))
+        """Prometheus text: of every endpoint whether it is ready, and of every replica that is heard of."""
+        states = {name: self.state(name, now_s)[0] for name in self.endpoints}
+        ready = [("", {"model": m, "variant": v}, int(state == "READY")) for (m, v), state in states.items()]
+        what = "Whether as many replicas are warm as were asked for."
+        own = "".join(f"{line}\n" for line in family("endpoint_ready", "gauge", what, ready))
+        return own + as_prometheus(report for name in self.endpoints for report in self.reports(name, now_s))

@@ -1,7 +1,8 @@
 """Asks a server of this machine: its own start does, an image's health check, and Kubernetes' probes.
 
 Such a probe has the token and the port from its environment (HEADROOM_TOKEN, HEADROOM_SERVE_PORT …), as the server has,
-so no manifest holds a secret. Ends with 0 where the answer is 200, else with 1 and a sentence:
+so no manifest holds a secret. Ends with 0 where the answer is 200, else with a sentence: with 1, or with 2 where the
+environment is wrong and no server could be asked:
 
     python -m serve.health [/v2/health/live]
 """
@@ -23,6 +24,20 @@ READY = "/v2/health/ready"  # as in `serve.wire`, which loads numpy
 EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 """Where a server that listens everywhere is reached from here."""
 TIMEOUT_S = 4.0  # within the five seconds that probes are given
+
+
+def number(text: str) -> int:
+    """A port as it was given; raises `ValueError` with the sentence for what is none."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    if text.startswith(("tcp://", "udp://")):
+        raise ValueError(
+            f"HEADROOM_SERVE_PORT={text} is what Kubernetes tells every pod of a Service named headroom-serve, and no "
+            "port: set enableServiceLinks: false in the pod's spec, or HEADROOM_SERVE_PORT to a number, such as 8000"
+        )
+    raise ValueError(f"a port is a number, such as 8000, not '{text}'")
 
 
 def url(host: str, port: int, tls: bool) -> str:
@@ -65,7 +80,12 @@ def _shows(certificate: str, connected: socket.socket) -> bool:
 
 def main() -> int:
     given = {name: os.environ.get(f"HEADROOM_SERVE_{name}") for name in ("HOST", "PORT", "TLS_CERT")}
-    server = url(given["HOST"] or "127.0.0.1", int(given["PORT"] or 8000), bool(given["TLS_CERT"]))
+    try:
+        port = number(given["PORT"] or "8000")
+    except ValueError as problem:
+        print(f"headroom: {problem}", file=sys.stderr)
+        return 2
+    server = url(given["HOST"] or "127.0.0.1", port, bool(given["TLS_CERT"]))
     path = sys.argv[1] if len(sys.argv) > 1 else READY
     try:
         status, body = ask(server, path)

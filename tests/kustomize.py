@@ -52,9 +52,15 @@ def _build(folder: Path, found: list[Resource]) -> list[Resource]:
     return found
 
 
-def selected(resources: list[Resource], kind: str, name: str) -> list[Resource]:
-    found = [one for one in resources if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-    assert found, f"there is no {kind} {name}"
+def selected(resources: list[Resource], kind: str = "", name: str = "", group: str = "") -> list[Resource]:
+    """Those of which everything that is given is true."""
+
+    def fits(one: Resource) -> bool:
+        own = (one["kind"], one["metadata"]["name"], one["apiVersion"].rpartition("/")[0])
+        return all(wanted in ("", is_so) for wanted, is_so in zip((kind, name, group), own, strict=True))
+
+    found = [one for one in resources if fits(one)]
+    assert found, f"there is no {kind} {name} {group}"
     return found
 
 

@@ -182,6 +182,7 @@ def test_the_pod_autoscalers_have_the_same_figures() -> None:
     assert hpa["spec"]["metrics"][0]["external"]["target"] == {"type": "AverageValue", "averageValue": "12500m"}
     assert hpa["metadata"]["name"] == "headroom-custom-cnn-compiled-bf16"
     assert (keda["spec"]["minReplicaCount"], keda["spec"]["maxReplicaCount"]) == (2, 7)
+    assert keda["spec"]["fallback"] == {"failureThreshold": 3, "replicas": 7}
     trigger = keda["spec"]["triggers"][0]["metadata"]
     assert trigger["threshold"] == "12.5"
     assert trigger["query"] == scaling_files.query(one)

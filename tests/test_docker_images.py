@@ -142,22 +142,33 @@ def test_what_a_build_gets_makes_a_whole_wheel(tmp_path: Path) -> None:
 # ---- compose
 
 
+def resolved(text: str, environment: dict[str, str]) -> str:
+    """As compose does it: `$$`, and the forms `${NAME:-…}` and `${NAME:+…}` within one another.
+
+    No `:?`: compose resolves what is in a form whether or not it is used, so one within another always refuses.
+    """
+    done = ""
+    while "$" in text:
+        before, _, text = text.partition("$")
+        done += before
+        if text.startswith("$"):
+            done, text = done + "$", text[1:]
+            continue
+        end = next(at for at in range(len(text)) if text[: at + 1].count("{") == text[: at + 1].count("}"))
+        found = re.fullmatch(r"\{(\w+):([-+])(.*)\}", text[: end + 1])
+        assert found, f"{text} is not understood"
+        (name, how, rest), text = found.groups(), text[end + 1 :]
+        given, other = environment.get(name, ""), resolved(rest, environment)
+        done += given or other if how == "-" else given and other
+    return done + text
+
+
 def interpolated(value: Any, environment: dict[str, str]) -> Any:
-    """As compose does it; forms within forms are not among what we use."""
     if isinstance(value, dict):
         return {key: interpolated(each, environment) for key, each in value.items()}
     if isinstance(value, list):
         return [interpolated(each, environment) for each in value]
-    if not isinstance(value, str):
-        return value
-
-    def chosen(found: re.Match[str]) -> str:
-        given = environment.get(found["name"], "")
-        return {":-": given or found["rest"], ":+": found["rest"] if given else ""}[found["how"]]
-
-    text = re.sub(r"\$\{(?P<name>\w+)(?P<how>:[-+])(?P<rest>[^${}]*)\}", chosen, value)
-    assert "$" not in text, f"{value} is not understood"
-    return text
+    return resolved(value, environment) if isinstance(value, str) else value
 
 
 def services(**environment: str) -> dict[str, dict[str, Any]]:
@@ -252,16 +263,108 @@ def test_variables_become_what_is_served(given: dict[str, str], served: str) -> 
     assert "weights" not in first["args"]  # set, but empty
 
 
+def opened(**environment: str) -> set[str]:
+    """Services that machines other than this one reach."""
+    found = {name: service.get("ports", []) for name, service in services(**environment).items()}
+    return {name for name, ports in found.items() if not all(port.startswith("127.0.0.1:") for port in ports)}
+
+
+OPENERS = {
+    "BIND_SERVE": ({"serve", "serve-gpu"}, "HEADROOM_TOKEN", "HEADROOM_TOKEN"),
+    "BIND_LOAD": ({"master"}, "HEADROOM_WEB_PASSWORD", "HEADROOM_WEB_PASSWORD"),
+    "BIND_GRAFANA": ({"grafana"}, "GRAFANA_PASSWORD", "GF_SECURITY_ADMIN_PASSWORD"),
+}
+"""By variable: what it opens, the secret without which that does not start, and as what the container has it."""
+SECRET = "0123456789abcdef"
+ATTACHED = """
+import argparse, sys
+from flask import Flask
+from loadtest.engine import gate
+gate.attach(argparse.Namespace(host=sys.argv[1], web_login=False, app=Flask("page")))
+"""
+
+
 def test_only_this_machine_reaches_what_is_published() -> None:
-    for service in services().values():
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-    assert services(BIND="0.0.0.0")["serve"]["ports"] == ["0.0.0.0:8000:8000"]
+    assert opened() == opened(BIND="0.0.0.0") == set()
+    published = {name for name, service in SERVICES.items() if "ports" in service}
+    assert published == set.union(*(names for names, *_ in OPENERS.values())) | {"prometheus"}
+
+
+@pytest.mark.parametrize("variable", OPENERS)
+def test_each_port_is_opened_by_itself_and_its_container_has_the_secret(variable: str) -> None:
+    names, secret, inside = OPENERS[variable]
+    given = {variable: "192.0.2.7", secret: SECRET}
+    assert opened(**given) == names
+    for name in names:
+        service = services(**given)[name]
+        assert service["environment"][inside] == services(**{secret: SECRET})[name]["environment"][inside] == SECRET
+        assert service["ports"][0].startswith("192.0.2.7:")
+
+
+def started(name: str, command: list[str], **environment: str) -> tuple[int, str]:
+    """What a container of this service says for an error, as far as our own part of its start goes."""
+    given = {key: value for key, value in services(**environment)[name]["environment"].items() if value is not None}
+    done = subprocess.run(command, env=os.environ | given, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_a_server_that_others_reach_does_not_start_without_a_token() -> None:
+    (image,) = [word for word in of(DOCKER / "serve.Dockerfile", "ENV") if "HEADROOM_SERVE_HOST=0.0.0.0" in word]
+    words = ["env", *image.split(), sys.executable, "-m", "headroom", "serve", "custom_cnn", "--config"]
+    code, said = started("serve", words, BIND_SERVE="0.0.0.0")
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert "HEADROOM_TOKEN must hold a token of 16 characters or more" in said
+    assert started("serve", words, BIND_SERVE="0.0.0.0", HEADROOM_TOKEN=SECRET)[0] == 0
+    assert started("serve", words)[0] == 0  # for this machine alone, as it was
+
+
+def test_the_page_of_locust_does_not_start_without_a_password_whoever_reaches_it() -> None:
+    """Docker reaches it from outside of the container, so to Locust all are from elsewhere."""
+    master = services(BIND_LOAD="0.0.0.0")["master"]["environment"]
+    assert master == services()["master"]["environment"]
+    words = [sys.executable, "-c", ATTACHED, master["LOCUST_WEB_HOST"]]
+    code, said = started("master", words)
+    assert code != 0
+    assert "set HEADROOM_WEB_PASSWORD, or leave the page on loopback" in said
+    assert started("master", words, HEADROOM_WEB_PASSWORD=SECRET) == (0, "")
+
+
+def test_nothing_opens_prometheus_which_asks_nobody_who_they_are() -> None:
+    everything = dict.fromkeys(OPENERS, "0.0.0.0") | {secret: SECRET for _, secret, _ in OPENERS.values()}
+    assert opened(**everything) == {"serve", "serve-gpu", "master", "grafana"}
+    assert services(**everything)["prometheus"]["ports"] == ["127.0.0.1:9090:9090"]
+
+
+def test_grafana_has_no_administrator_whose_password_is_known_and_none_of_an_earlier_start() -> None:
+    """What is in Grafana's database counts more than its environment, so that must not outlive a container."""
+    *shell, script = services()["grafana"]["entrypoint"]
+    script = script.replace("exec /run.sh", "exec env")
+
+    def found(**environment: str) -> tuple[int, dict[str, str]]:
+        given = services(**environment)["grafana"]["environment"]
+        done = subprocess.run([*shell, script], env=given, capture_output=True, text=True, check=False)
+        assert ("GRAFANA_PASSWORD must have 12 characters or more" in done.stderr) == (done.returncode == 2)
+        return done.returncode, dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+    code, made = found()
+    assert (code, made["GF_AUTH_ANONYMOUS_ENABLED"]) == (0, "true")
+    assert len(made["GF_SECURITY_ADMIN_PASSWORD"]) == 36
+    assert found()[1]["GF_SECURITY_ADMIN_PASSWORD"] != made["GF_SECURITY_ADMIN_PASSWORD"]
+    for bind in ({}, {"BIND_GRAFANA": "0.0.0.0"}):
+        code, asked = found(GRAFANA_PASSWORD=SECRET, **bind)
+        assert (code, asked["GF_SECURITY_ADMIN_PASSWORD"]) == (0, SECRET)
+        assert "GF_AUTH_ANONYMOUS_ENABLED" not in asked
+        assert found(GRAFANA_PASSWORD="admin", **bind) == (2, {})
+    assert found(BIND_GRAFANA="0.0.0.0") == (2, {})
+    assert services()["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert "GF_AUTH_ANONYMOUS_ENABLED" not in services()["grafana"]["environment"]
+    assert services()["grafana"]["tmpfs"] == "/var/lib/grafana"
 
 
 def test_a_token_is_for_whoever_serves_or_asks_and_is_written_nowhere() -> None:
-    ours = {name for name, service in SERVICES.items() if "HEADROOM_TOKEN" in service.get("environment", {})}
+    ours = {name for name, service in services().items() if "HEADROOM_TOKEN" in service.get("environment", {})}
     assert ours == set(SERVICES) - {"grafana"}
-    assert all(SERVICES[name]["environment"]["HEADROOM_TOKEN"] is None for name in ours)  # from compose's own
+    assert all(not services()[name]["environment"]["HEADROOM_TOKEN"] for name in ours)  # from compose's own
 
 
 def test_a_folder_with_a_certificate_makes_it_https() -> None:

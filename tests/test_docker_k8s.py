@@ -1,7 +1,9 @@
 """The manifests: overlays resolve, are what Kubernetes takes, refer to what exists, and serve what is said."""
 
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -24,9 +26,10 @@ K8S = ROOT / "docker" / "k8s"
 OVERLAYS = ("cpu", "gpu", "plain-cpu", "plain-gpu")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 KUBERNETES = ("1.29", "1.37")
-OWN_KINDS = {"RayService", "ServiceMonitor", "PodMonitor", "ScaledObject"}
+OWN_KINDS = {"RayService", "ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject"}
 """Kinds that operators bring, for which Kubernetes itself has no schema."""
 SERVE = "headroom-serve-svc"
+WATCH = K8S / "watch" / "kustomization.yaml"
 HEALTH = ["python", "-m", "serve.health"]
 AS_RAY_READS = """
 import sys, yaml
@@ -43,6 +46,7 @@ HEAD_GROUP = {"rayStartParams", "template", "headService", "serviceType", "enabl
 WORKER_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "rayStartParams", "template"}
 AUTOSCALER = {"idleTimeoutSeconds", "upscalingMode", "resources", "env", "image"}
 SCALED = {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "cooldownPeriod", "pollingInterval", "triggers"}
+SCALED |= {"fallback"}
 ENDPOINT = {"port", "path", "interval", "scrapeTimeout", "scheme", "authorization"}
 
 
@@ -102,6 +106,8 @@ def test_operators_take_the_rest(overlay: list[kustomize.Resource]) -> None:
             assert trigger["type"] == "prometheus"
             assert set(trigger["metadata"]) == {"serverAddress", "query", "threshold"}
             assert float(trigger["metadata"]["threshold"]) > 0
+        # without it KEDA would keep to what it saw last, or to one
+        assert one["spec"]["fallback"] == {"failureThreshold": 3, "replicas": one["spec"]["maxReplicaCount"]}
         target = one["spec"]["scaleTargetRef"]["name"]
         (deployment,) = kustomize.selected(overlay, "Deployment", target)
         assert "replicas" not in deployment["spec"]  # each `kubectl apply` would undo what KEDA decided
@@ -110,6 +116,37 @@ def test_operators_take_the_rest(overlay: list[kustomize.Resource]) -> None:
             assert one["apiVersion"] == "monitoring.coreos.com/v1"
             assert set(one["spec"]) == {"selector", key}
             assert all(set(endpoint) <= ENDPOINT for endpoint in one["spec"][key])
+    for one in of_kind(overlay, "PrometheusRule"):  # promtool has looked at what is in a group
+        assert one["apiVersion"] == "monitoring.coreos.com/v1"
+        assert set(one["spec"]) == {"groups"}
+        assert all(set(group) == {"name", "rules"} for group in one["spec"]["groups"])
+
+
+def test_prometheus_selects_monitors_and_rules_by_a_label_that_is_set_in_one_place(
+    overlay: list[kustomize.Resource],
+) -> None:
+    watched = [one for one in overlay if one["apiVersion"].startswith("monitoring.coreos.com/")]
+    assert {one["kind"] for one in watched} == {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    assert all(one["metadata"]["labels"] == {"release": "prometheus"} for one in watched)
+    assert [path for path in K8S.rglob("*.yaml") if "release:" in path.read_text()] == [WATCH]
+    assert WATCH.read_text().count("release:") == 1
+    assert str(WATCH.relative_to(ROOT)) in (ROOT / "docs" / "deploy.md").read_text()
+
+
+def kustomizes() -> bool:
+    if shutil.which("kubectl") is None:
+        return False
+    words = ["kubectl", "version", "--client", "--output=json"]
+    found = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    return str(found.get("kustomizeVersion", "")).startswith("v5.")
+
+
+@pytest.mark.skipif(not kustomizes(), reason="there is no kubectl with kustomize 5")
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_kustomize_itself_makes_the_same_of_them(name: str) -> None:
+    done = subprocess.run(["kubectl", "kustomize", K8S / name], capture_output=True, check=True)
+    ours = {(one["kind"], one["metadata"]["name"]): one for one in kustomize.build(K8S / name)}
+    assert {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)} == ours
 
 
 def test_ray_is_the_version_of_the_tests() -> None:
@@ -173,6 +210,13 @@ def test_no_container_is_root_or_without_bounds(overlay: list[kustomize.Resource
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         assert {"cpu", "memory"} <= set(container["resources"]["requests"])
         assert "memory" in container["resources"]["limits"]
+
+
+def test_no_pod_is_told_of_services_by_its_environment(overlay: list[kustomize.Resource]) -> None:
+    """Of one named headroom-serve, by HEADROOM_SERVE_PORT=tcp://…, which is an option of ours."""
+    found = [pod["spec"] for one in overlay for pod in kustomize.pods(one)]
+    assert len(found) >= 4
+    assert all(spec["enableServiceLinks"] is False for spec in found)
 
 
 def test_images_are_ours_and_of_this_version(overlay: list[kustomize.Resource]) -> None:
@@ -314,8 +358,10 @@ def test_only_what_must_reaches_the_servers(overlay: list[kustomize.Resource]) -
     for whoever, space in (({}, "headroom"), (serving, "elsewhere"), (load, "elsewhere")):
         assert not any(allowed(overlay, serving, whoever, space, port) for port in (8000, 8080, *ray_ports))
     operator = {"app.kubernetes.io/name": "kuberay-operator"}
-    reached = [port for port in ray_ports if allowed(overlay, serving, operator, "anywhere", port)]
+    reached = [port for port in ray_ports if allowed(overlay, serving, operator, "ray-system", port)]
     assert reached == [8265, 52365]
+    for whoever, space in ((operator, "anywhere"), (operator, "headroom"), ({}, "ray-system")):
+        assert not any(allowed(overlay, serving, whoever, space, port) for port in (8000, *ray_ports))
     assert allowed(overlay, serving, {}, "monitoring", 8080)
 
 
@@ -326,3 +372,50 @@ def test_locust_s_page_and_port_are_for_its_workers_and_for_port_forward(overlay
     assert allowed(overlay, to, worker["metadata"]["labels"], "headroom", 5557)
     assert not allowed(overlay, to, worker["metadata"]["labels"], "headroom", 8089)
     assert not allowed(overlay, to, {}, "headroom", 5557)
+
+
+def test_a_policy_names_the_namespace_of_everyone_from_another_and_the_page_says_which() -> None:
+    policies = (K8S / "base" / "network.yaml").read_text()
+    peers = [
+        peer
+        for policy in yaml.safe_load_all(policies)
+        for rule in policy["spec"]["ingress"]
+        for peer in rule["from"]
+        if "namespaceSelector" in peer
+    ]
+    named = [peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for peer in peers]
+    assert named == ["ray-system", "monitoring"]
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    assert all(f"`{name}`" in page for name in named)
+
+
+# ---- what goes on while nodes are drained and versions change
+
+
+def test_a_drain_takes_one_of_several_pods(overlay: list[kustomize.Resource]) -> None:
+    budgets = [one["spec"] for one in of_kind(overlay, "PodDisruptionBudget")]
+
+    def held(pod: kustomize.Resource) -> list[dict[str, Any]]:
+        return [budget for budget in budgets if matches(budget["selector"], pod["metadata"]["labels"])]
+
+    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind(overlay, "ScaledObject")}
+    for one in of_kind(overlay, "Deployment"):
+        several = one["metadata"]["name"] in scaled or one["spec"]["replicas"] > 1
+        (pod,) = kustomize.pods(one)
+        assert [budget["maxUnavailable"] for budget in held(pod)] == ([1] if several else [])
+    for one in of_kind(overlay, "RayService"):
+        cluster = one["spec"]["rayClusterConfig"]
+        (workers,) = cluster["workerGroupSpecs"]
+        # Kubernetes takes a number that must stay, and nothing else, for pods that an operator owns
+        budget = [budget["minAvailable"] for budget in held(workers["template"])]
+        assert budget == ([1] if workers["maxReplicas"] > 1 else [])
+        assert held(cluster["headGroupSpec"]["template"]) == []
+
+
+def test_an_upgrade_waits_for_no_gpu_that_the_pod_it_replaces_has() -> None:
+    for name, surge in (("plain-cpu", 1), ("plain-gpu", 0)):
+        (server,) = kustomize.selected(kustomize.build(K8S / name), "Deployment", "headroom-serve")
+        assert server["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": surge, "maxUnavailable": 1 - surge}
+        (container,) = server["spec"]["template"]["spec"]["containers"]
+        probe = container["startupProbe"]
+        assert server["spec"]["progressDeadlineSeconds"] > probe["failureThreshold"] * probe["periodSeconds"]

@@ -7,7 +7,6 @@ import csv
 import json
 import math
 import re
-import shutil
 import subprocess
 import threading
 import urllib.error
@@ -23,6 +22,7 @@ import numpy as np
 import pytest
 import yaml
 from serving import Served, served
+from test_docker_rules import needs_prometheus, prepared
 from test_loadtest_run import assert_ledger_closes, nothing_left_running, read, said, start  # noqa: F401
 from test_serve_faults import post
 from waiting import PATIENCE_S, until
@@ -52,10 +52,13 @@ SCALING = [
 TARGET = "serve:8000"
 TOKEN_FILE = "/dev/shm/token"
 TOKEN = "watched-0123456789abcdef"
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None or shutil.which("promtool") is None,
-    reason="Prometheus is not installed (Debian: apt-get install prometheus)",
-)
+
+
+def configuration() -> str:
+    """Prometheus' own, with what is made at its start in the same folder."""
+    text = CONFIG.read_text()
+    assert text.count("/dev/shm/") == 2
+    return text.replace("/dev/shm/", "")
 
 
 def plain(query: str) -> str:
@@ -109,11 +112,8 @@ def test_it_shows_the_token_that_compose_gives_it(tmp_path: Path) -> None:
     service = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["prometheus"]
     assert "HEADROOM_TOKEN" in service["environment"]
     assert CONFIG.read_text().count(TOKEN_FILE) == 1
-    (*shell, script) = service["entrypoint"]
-    assert script.count(f"> {TOKEN_FILE};") == 1
-    script = script.replace(TOKEN_FILE, str(tmp_path / "token")).replace("exec /bin/prometheus", "exec echo")
     for given, shown in ({}, ""), ({"HEADROOM_TOKEN": f"{TOKEN},other"}, TOKEN):
-        words = subprocess.run([*shell, script], env=given, capture_output=True, text=True, check=True).stdout.split()
+        words = prepared(tmp_path, **given)
         assert (tmp_path / "token").read_text().strip() == shown
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
     mounts = dict(mount.split(":")[:2] for mount in service["volumes"])
@@ -123,8 +123,8 @@ def test_it_shows_the_token_that_compose_gives_it(tmp_path: Path) -> None:
 
 @needs_prometheus
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
-    (tmp_path / "token").touch()  # as where there is none
-    (tmp_path / "prometheus.yml").write_text(CONFIG.read_text().replace(TOKEN_FILE, "token"))
+    prepared(tmp_path)  # without a token
+    (tmp_path / "prometheus.yml").write_text(configuration())
     words = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -150,11 +150,11 @@ class Watch:
 
     def __init__(self, server: Served, folder: Path) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
-        text = CONFIG.read_text()
+        prepared(folder, HEADROOM_TOKEN=TOKEN)
+        text = configuration()
         assert text.count(TARGET) == 2
-        (folder / "token").write_text(TOKEN)
-        text = text.replace(TARGET, server.netloc).replace(TOKEN_FILE, "token")
-        text = re.sub(r"(scrape_interval|scrape_timeout): \d+s", r"\1: 2s", text)
+        text = text.replace(TARGET, server.netloc)
+        text = re.sub(r"(scrape_interval|scrape_timeout|evaluation_interval): \d+s", r"\1: 2s", text)
         (folder / "prometheus.yml").write_text(text)
         words = ["--config.file", folder / "prometheus.yml", "--storage.tsdb.path", folder / "data", "--log.level=warn"]
         self.process = subprocess.Popen(
@@ -242,6 +242,18 @@ class TestWatched:
 
     def test_both_ways_of_a_server_are_up(self, watch: Watch) -> None:
         assert watch.waited("count(up == 1) == 2") == [2]
+
+    def test_rules_are_read_and_evaluated_and_nothing_is_alarming(self, watch: Watch) -> None:
+        def rules() -> list[dict[str, Any]]:
+            with urllib.request.urlopen(f"{watch.url}/api/v1/rules", timeout=PATIENCE_S) as answer:
+                (group,) = json.load(answer)["data"]["groups"]
+            found: list[dict[str, Any]] = group["rules"]
+            return [] if any(rule["health"] == "unknown" for rule in found) else found
+
+        assert watch.waited("headroom_endpoint_ready") == [1]
+        found = until(rules, every_s=0.5)
+        assert {rule["health"] for rule in found} == {"ok"}
+        assert {rule["name"] for rule in found if rule["state"] == "firing"} == set()
 
     def test_the_figures_are_those_of_the_load(self, watch: Watch) -> None:
         rate = 'rate(headroom_requests_total{outcome="%s"}[30s])'

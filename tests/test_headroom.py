@@ -84,6 +84,19 @@ def test_a_process_says_it_on_standard_error_and_ends_with_2(tmp_path):
     assert not list(tmp_path.glob("runs/*"))
 
 
+def test_a_port_that_kubernetes_puts_there_is_said_to_be_by_the_server_and_by_its_probe():
+    """Which a Service named headroom-serve does in every pod of its namespace, unless they have no service links."""
+    given = os.environ | {"HEADROOM_SERVE_PORT": "tcp://10.0.0.1:8000"}
+    found = sentence(headroom("serve", "mlp", env=given))
+    assert "HEADROOM_SERVE_PORT=tcp://10.0.0.1:8000 is what Kubernetes tells every pod" in found
+    assert "enableServiceLinks: false" in found
+    probe = [sys.executable, "-m", "serve.health"]
+    assert sentence(subprocess.run(probe, env=given, capture_output=True, text=True)) == found
+    other = os.environ | {"HEADROOM_SERVE_PORT": "http"}
+    for done in (headroom("serve", "mlp", env=other), subprocess.run(probe, env=other, capture_output=True, text=True)):
+        assert sentence(done) == "headroom: a port is a number, such as 8000, not 'http'"
+
+
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [

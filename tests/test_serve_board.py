@@ -69,6 +69,18 @@ def test_a_silent_replica_is_forgotten_but_not_what_it_counted() -> None:
     assert board.statistics([ENDPOINT], later)[0]["inference_count"] == 7
 
 
+def test_prometheus_is_told_of_an_endpoint_that_no_replica_tells_of() -> None:
+    """Such as one whose replicas found no room: its own metrics are not there to be looked at."""
+    board = Board([ENDPOINT, ("null", "eager")], replicas=2)
+    board.put(report("a"), 0)
+    board.put(report("b"), 0)
+    told = board.metrics(0).splitlines()
+    assert 'headroom_endpoint_ready{model="bert",variant="eager"} 1' in told
+    assert 'headroom_endpoint_ready{model="null",variant="eager"} 0' in told
+    assert 'headroom_endpoint_ready{model="bert",variant="eager"} 0' in board.metrics(SILENT_S + 1).splitlines()
+    assert "# TYPE headroom_endpoint_ready gauge" in told
+
+
 def test_statistics_add_up_over_replicas() -> None:
     board = Board([ENDPOINT], replicas=2)
     for replica, inferred in (("a", 1), ("b", 2), ("a", 3)):  # the latest of each counts
