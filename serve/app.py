@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from serve import guard, ingress, logs, nodes, wire
-from serve.asgi import Answer, App, Request, as_app, settled
+from serve.asgi import Answer, App, Request, as_app, only, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
 from serve.options import ServeOptions, as_args, check, from_args
 from serve.spec import ServeError, unknown
+from serve.wire import WireError
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -76,7 +77,10 @@ class EndpointReplica:
         async def answer(request: Request) -> Answer:
             return await self._answer(request, request.path.removeprefix(prefix).strip("/"))
 
-        return guard.guarded(as_app(answer, self._options.max_body_bytes), guard.tokens())
+        def refused(path: str, reason: str, ns: int) -> None:
+            self._endpoint.refused(path.removeprefix(prefix).strip("/"), reason, ns)
+
+        return guard.guarded(as_app(answer, self._options.max_body_bytes, refused), guard.tokens())
 
     async def handed_on(self, request: Request, tail: str) -> Answer:
         """A request that came through the gateway, whose clocks may be another machine's."""
@@ -84,9 +88,9 @@ class EndpointReplica:
         return await settled(self._answer(here, tail), request.path)
 
     async def _answer(self, request: Request, tail: str) -> Answer:
-        if tail == "stats" and self._options.most_replicas > 1:
-            await self._gateway.report.remote(self._endpoint.report())
-            counted: Answer = await self._gateway.answer.remote(request)
+        if tail == "stats":  # those of replicas before this one, and of others, count too
+            only(request, "GET")
+            counted: Answer = await self._gateway.statistics.remote(self._endpoint.report())
             return counted
         return await self._endpoint.answer(request, tail)
 
@@ -133,10 +137,18 @@ class GatewayReplica:
         asyncio.get_running_loop().call_later(SETTLED_S, _freeze)
 
     def __serve_build_asgi_app__(self) -> App:
-        return guard.guarded(as_app(self._gateway.answer, self._options.max_body_bytes), guard.tokens())
+        app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused)
+        return guard.guarded(app, guard.tokens())
 
     async def answer(self, request: Request) -> Answer:
         return await settled(self._gateway.answer(request), request.path)
+
+    async def statistics(self, report: Mapping[str, Any]) -> Answer:
+        """Of the endpoint whose replica is asked for them, and says what it has itself."""
+        asking = asyncio.create_task(self._gateway.statistics([(report["model"], report["variant"])]))
+        await asyncio.sleep(0)  # it wants what is reported from now on
+        await self.report(report)
+        return await asking
 
     async def report(self, report: Mapping[str, Any]) -> None:
         self._gateway.board.put(report, time.monotonic())
@@ -156,11 +168,15 @@ class GatewayReplica:
 
     async def _forward(self, name: Name, request: Request, tail: str) -> Answer:
         from ray import serve
+        from ray.exceptions import RayActorError
 
         if name not in self._handles:
             self._handles[name] = serve.get_deployment_handle(deployment_name(name), deployment_name(name))
         sent = dataclasses.replace(request, gone=None)  # only here can that be told
-        found: Answer = await self._handles[name].handed_on.remote(sent, tail)
+        try:
+            found: Answer = await self._handles[name].handed_on.remote(sent, tail)
+        except RayActorError:
+            raise WireError(503, "the replica that had this request is gone; try again", "lost") from None
         return found
 
 

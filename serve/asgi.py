@@ -26,6 +26,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Refused = Callable[[str, str, int], None]
+"""(path, reason, ns): told of each request that ended before anybody was asked for its answer."""
 
 RETRY_AFTER_S = 1
 PATIENCE_S = 20.0
@@ -68,11 +70,12 @@ class Answer:
 
 
 class Room:
-    """What bodies, and answers that wait for their clients, take up in a process."""
+    """What requests that are under way, bodies and answers that wait for their clients, take up in a process."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.taken_bytes = 0
+        self.requests = 0
 
 
 class Share:
@@ -83,6 +86,7 @@ class Share:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._taken_bytes = 0
+        room.requests += 1
 
     def take(self, size_bytes: int) -> None:
         self._taken_bytes += size_bytes
@@ -91,10 +95,12 @@ class Share:
     def check(self) -> None:
         """Raises `WireError` where there is no more room."""
         if self._room.taken_bytes > self._room.limit_bytes:
-            raise WireError(503, f"requests that are under way take up {self._room.limit_bytes} bytes already")
+            limit = self._room.limit_bytes
+            raise WireError(503, f"requests that are under way take up {limit} bytes already", "no_room")
 
     def give_back(self) -> None:
         self.take(-self._taken_bytes)
+        self._room.requests -= 1
 
 
 def as_json(found: object, status: int = 200, **headers: str) -> Answer:
@@ -106,20 +112,36 @@ def as_error(problem: WireError, **headers: str) -> Answer:
     """`{"error": "one sentence"}`; where it may work later, with when to retry; where more would come, as the last."""
     if problem.status == 408:
         headers["connection"] = "close"
-    if problem.status in (429, 503):
+    if problem.status == 503:
         headers["retry-after"] = str(RETRY_AFTER_S)
+    if isinstance(problem, MethodError):
+        headers["allow"] = ", ".join(problem.methods)
     return as_json({"error": problem.sentence}, problem.status, **headers)
 
 
-def only(request: Request, *methods: str) -> None:
-    """Raises `WireError` 405 for any other method."""
+class MethodError(WireError):
+    """405, with what is possible."""
+
+    def __init__(self, request: Request, methods: tuple[str, ...]) -> None:
+        super().__init__(405, f"{request.method} is not possible on {request.path}; use {' or '.join(methods)}")
+        self.methods = methods
+
+
+def only(request: Request, method: str) -> None:
+    """Raises `MethodError` for any other; HEAD is GET without what it would bring."""
+    methods = ("GET", "HEAD") if method == "GET" else (method,)
     if request.method not in methods:
-        raise WireError(405, f"{request.method} is not possible on {request.path}; use {' or '.join(methods)}")
+        raise MethodError(request, methods)
 
 
-def as_app(answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int) -> App:
+def as_app(
+    answer: Callable[[Request], Awaitable[Answer]],
+    max_body_bytes: int,
+    refused: Refused = lambda path, reason, ns: None,
+    room: Room | None = None,
+) -> App:
     """The ASGI application around `answer`, which may raise `WireError`."""
-    room = Room(ROOM * max_body_bytes)
+    room = room or Room(ROOM * max_body_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -129,10 +151,10 @@ def as_app(answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int) 
         elif scope["type"] == "http":
             share = Share(room)
             try:
-                reading = _read_and_answer(scope, receive, answer, max_body_bytes, share)
+                reading = _read_and_answer(scope, receive, answer, max_body_bytes, share, refused)
                 found = await settled(reading, scope["path"])
                 if found is not None:
-                    await _send(found, send, share)
+                    await _send(found, send, share, head=scope["method"] == "HEAD")
             finally:
                 share.give_back()
 
@@ -140,17 +162,34 @@ def as_app(answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int) 
 
 
 async def _read_and_answer(
-    scope: Scope, receive: Receive, answer: Callable[[Request], Awaitable[Answer]], max_body_bytes: int, share: Share
+    scope: Scope,
+    receive: Receive,
+    answer: Callable[[Request], Awaitable[Answer]],
+    max_body_bytes: int,
+    share: Share,
+    refused: Refused,
 ) -> Answer | None:
-    request = await _read(scope, receive, max_body_bytes, share)
+    began_ns, why = time.perf_counter_ns(), "cancelled"
+    request: Request | None = None
+    try:
+        request = await _read(scope, receive, max_body_bytes, share)
+    except WireError as problem:
+        why = problem.reason
+        raise
+    except Exception:
+        why = "failed"
+        raise
+    finally:
+        if request is None:
+            refused(scope["path"], why, time.perf_counter_ns() - began_ns)
     return None if request is None else await answer(request)
 
 
-async def _send(found: Answer, send: Send, share: Share) -> None:
+async def _send(found: Answer, send: Send, share: Share, *, head: bool) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in found.headers.items()]
     headers.append((b"content-length", b"%d" % len(found.body)))
     await send({"type": "http.response.start", "status": found.status, "headers": headers})
-    body = found.body
+    body = b"" if head else found.body
     if len(body) > PIECE_BYTES:
         share.take(len(body))
         whole = memoryview(body)

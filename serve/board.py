@@ -1,7 +1,8 @@
 """What the gateway knows of all replicas: their latest reports, and from them readiness, index and counters.
 
-A replica reports about once a second and is forgotten when it has been silent for `SILENT_S`: so a dead
-one does not count as ready, and the one that replaces it does. Pure: time is an argument.
+A replica reports about once a second and is not counted on when it has been silent for `SILENT_S`: so a dead
+one does not count as ready, and the one that replaces it does. What it counted stays in the totals, once, also when it
+comes back, whatever order its reports come in. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -9,31 +10,57 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from serve.counters import Counts, add, as_prometheus, as_statistics, zero
+from serve.counters import Counters, Counts, add, as_prometheus, as_statistics, zero
 from serve.exposition import family
 
 SILENT_S = 15.0
+MOST_GONE = 200
+"""Silent replicas whose counts are kept apart, in case they come back; of more, the oldest are taken for dead."""
 
 Report = Mapping[str, Any]
 Name = tuple[str, str]
+STOPPING = "the server is stopping"
+NOBODY = ("", "")
+"""Whose are requests for no endpoint that there is."""
 
 
 class Board:
-    """Reports by endpoint and replica."""
+    """Reports by endpoint and replica, and what was refused before any replica had it."""
 
-    def __init__(self, endpoints: Sequence[Name], replicas: int) -> None:
+    def __init__(self, endpoints: Sequence[Name], replicas: int, since_ns: int = 0) -> None:
+        """`since_ns` is the wall clock's, from which on it counts."""
         self.endpoints = tuple(endpoints)
+        self.stopping = False
         self._replicas = replicas
+        self._since_ns = since_ns
         self._reports: dict[Name, dict[str, tuple[float, Report]]] = {name: {} for name in endpoints}
-        self._retired: dict[Name, Counts] = {name: zero() for name in endpoints}
-        """Counts of replicas that are gone: counters never fall."""
+        self._gone: dict[Name, dict[str, Report]] = {name: {} for name in endpoints}
+        """The last of those that are silent."""
+        self._dead: dict[Name, Counts] = {name: zero() for name in endpoints}
+        self._died: set[str] = set()
+        self._edge = {name: Counters() for name in (*endpoints, NOBODY)}
         self._were_ready: set[Name] = set()
 
     def put(self, report: Report, now_s: float) -> None:
-        name = (report["model"], report["variant"])
-        self._reports[name][report["replica"]] = (now_s, report)
+        """Takes a report, unless a later one of the replica was there before it."""
+        name, replica = (report["model"], report["variant"]), report["replica"]
+        _, before = self._reports[name].get(replica, (0.0, self._gone[name].get(replica)))
+        if replica in self._died or (before is not None and before["number"] > report["number"]):
+            return
+        self._gone[name].pop(replica, None)
+        self._reports[name][replica] = (now_s, report)
         if report["state"] == "READY":
             self._were_ready.add(name)
+
+    def refused(self, name: Name, reason: str, ns: int) -> None:
+        """Counts a request that no replica has had."""
+        self._edge[name].answer(ns, reason)
+
+    def heard(self, names: Iterable[Name], since_s: float, now_s: float) -> bool:
+        """Whether all that are not silent have reported since then."""
+        for name in names:
+            self.reports(name, now_s)  # forgets the silent
+        return all(at_s >= since_s for name in names for at_s, _ in self._reports[name].values())
 
     def was_ready(self, name: Name) -> bool:
         """Whether any replica of this endpoint ever was: one that starts now then replaces another."""
@@ -41,9 +68,13 @@ class Board:
 
     def reports(self, name: Name, now_s: float) -> list[Report]:
         """Of the replicas that are heard of."""
-        found = self._reports[name]
+        found, gone = self._reports[name], self._gone[name]
         for replica in [replica for replica, (at_s, _) in found.items() if now_s - at_s > SILENT_S]:
-            add(self._retired[name], found.pop(replica)[1]["counts"])
+            gone[replica] = found.pop(replica)[1]
+        while len(gone) > MOST_GONE:
+            oldest = next(iter(gone))
+            add(self._dead[name], gone.pop(oldest)["counts"])
+            self._died.add(oldest)
         return [report for _, report in found.values()]
 
     def state(self, name: Name, now_s: float) -> tuple[str, str]:
@@ -55,16 +86,20 @@ class Board:
             for report in reports:
                 if report["state"] == state:
                     return state, report["reason"]
-        what = "replacing a lost replica" if self.was_ready(name) else "starting"
+        what = "replacing a lost replica" if self._gone[name] and self.was_ready(name) else "starting"
         return "LOADING", f"{what} ({len(reports)} of {self._replicas} there)"
 
     def serving(self, now_s: float) -> str | None:
         """None when any replica is ready, else the sentence that says that none is."""
+        if self.stopping:
+            return STOPPING
         reports = (report for name in self.endpoints for report in self.reports(name, now_s))
         return None if any(report["state"] == "READY" for report in reports) else "no endpoint has a ready replica"
 
     def ready(self, names: Iterable[Name], now_s: float) -> str | None:
         """None when all of these are ready, else the sentence that says which is not and why."""
+        if self.stopping:
+            return STOPPING
         for model, variant in names:
             state, reason = self.state((model, variant), now_s)
             if state != "READY":
@@ -84,16 +119,29 @@ class Board:
         """`model_stats`, each endpoint's replicas added up, as of their latest reports."""
         found = []
         for name in names:
-            total = add(zero(), self._retired[name])
-            for report in self.reports(name, now_s):
+            there = self.reports(name, now_s)
+            total = add(self._edge[name].snapshot(), self._dead[name])
+            for report in (*there, *self._gone[name].values()):
                 add(total, report["counts"])
-            found.append(as_statistics(*name, total))
+            found.append(as_statistics(*name, total) | {"since": self._since_ns // 1_000_000})
         return found
+
+    def nobody(self) -> dict[str, int]:
+        """How many requests for inference were for no endpoint that there is, or not to be read, by reason."""
+        return dict(self._edge[NOBODY].snapshot()["refused"])
 
     def metrics(self, now_s: float) -> str:
         """Prometheus text: of every endpoint whether it is ready, and of every replica that is heard of."""
         states = {name: self.state(name, now_s)[0] for name in self.endpoints}
         ready = [("", {"model": m, "variant": v}, int(state == "READY")) for (m, v), state in states.items()]
         what = "Whether as many replicas are warm as were asked for."
-        own = "".join(f"{line}\n" for line in family("endpoint_ready", "gauge", what, ready))
-        return own + as_prometheus(report for name in self.endpoints for report in self.reports(name, now_s))
+        edge = [
+            ("", {"model": m, "variant": v, "reason": reason}, n)
+            for (m, v), counters in self._edge.items()
+            for reason, n in counters.snapshot()["refused"].items()
+        ]
+        why = "Requests that got no result before any replica had them, by reason."
+        lines = [*family("endpoint_ready", "gauge", what, ready), *family("edge_refused_total", "counter", why, edge)]
+        return "".join(f"{line}\n" for line in lines) + as_prometheus(
+            report for name in self.endpoints for report in self.reports(name, now_s)
+        )

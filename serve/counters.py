@@ -15,25 +15,13 @@ from operator import itemgetter
 from typing import Any
 
 from serve.exposition import Labels, Sample, family
-from serve.wire import STAGES
+from serve.wire import BUSY, REASONS, STAGES
 
 Counts = dict[str, Any]
 
 SPANS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
-REASONS = {
-    400: "bad_input",
-    404: "not_found",
-    408: "deadline",
-    413: "too_large",
-    415: "bad_input",
-    429: "queue_full",
-    499: "cancelled",
-    500: "failed",
-    503: "queue_full",
-    504: "deadline",
-}
-"""Why a replica that is ready did not answer a request with a result, by status (499: the client left)."""
-NOT_READY = "not_ready"
+REFUSED = (*REASONS.values(), *BUSY)
+"""The words for why a request got no result."""
 EVENTS = {
     "out_of_memory": "Batches that did not fit into the device's memory and were halved.",
     "recompiled_requests": "Requests that waited for torch.compile in their batch.",
@@ -84,12 +72,12 @@ class Counters:
         self._stages = {stage: Histogram() for stage in STAGES}
         self._spent = [self._stages[stage] for stage in STAGES[1:]]
         self._answers = {True: Histogram(), False: Histogram()}
-        self._refused = dict.fromkeys([*REASONS.values(), NOT_READY], 0)
+        self._refused = dict.fromkeys(REFUSED, 0)
         self._events = dict.fromkeys(EVENTS, 0)
         self._lock = threading.Lock()
 
     def batch(self, rows: int, stages_ns: Mapping[str, int], queued_ns: Iterable[int]) -> None:
-        """One execution: `stages_ns` of the batch, `queued_ns` of each of its requests."""
+        """One execution: `stages_ns` of the batch, `queued_ns` of each request that is in it whole."""
         spent_ns = batch, h2d, compute, d2h = _SPENT(stages_ns)
         with self._lock:
             self._last_ms = time.time_ns() // 1_000_000
@@ -110,11 +98,17 @@ class Counters:
             size[2] += compute
             size[3] += d2h
 
-    def answer(self, ok: bool, ns: int, status: int = 200, ready: bool = True) -> None:
-        """One request answered, however it ended; in the event loop's thread alone."""
-        self._answers[ok].add(ns)
-        if not ok:
-            self._refused[REASONS.get(status, "failed") if ready else NOT_READY] += 1
+    def in_chunks(self, stages_ns: Mapping[str, int]) -> None:
+        """One request that went in several batches, now that the last of them is done."""
+        with self._lock:
+            for stage, ns in stages_ns.items():
+                self._stages[stage].add(ns)
+
+    def answer(self, ns: int, refused: str = "") -> None:
+        """One request that ended, with a result or `refused` for one of `REFUSED`; in the event loop's thread alone."""
+        self._answers[not refused].add(ns)
+        if refused:
+            self._refused[refused] += 1
 
     def event(self, name: str, times: int = 1) -> None:
         """One of `EVENTS`."""

@@ -12,14 +12,17 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 from serve import variants, wire
 from serve.asgi import Answer, Request, as_error, as_json, only
 from serve.counters import as_statistics
 from serve.engine import Engine, Job
+from serve.job import late
 from serve.opening import open_runner
 from serve.options import ServeOptions
+from serve.queue import full
 from serve.runner import Runner
 from serve.spec import Tensors
 from serve.watch import Watch
@@ -49,6 +52,8 @@ class Endpoint:
         self._outputs = {output.name for output in self._spec.outputs}
         self._info = EndpointInfo(model, variant, self._spec.inputs, self._spec.outputs)
         self._loop = asyncio.get_running_loop()
+        self._numbers = count()
+        """Of reports: they may overtake one another."""
         self._preparing = 0
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
         self.engine = Engine(
@@ -64,7 +69,6 @@ class Endpoint:
     async def answer(self, request: Request, tail: str) -> Answer:
         """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats or config."""
         if tail == "infer":
-            only(request, "POST")
             return await self._infer(request)
         if tail == "profile":
             only(request, "POST")
@@ -78,6 +82,11 @@ class Endpoint:
             return as_json({"model_stats": [as_statistics(self.model, self.variant, self.engine.counters.snapshot())]})
         return as_json(self._configuration() if tail == "config" else self.metadata())
 
+    def refused(self, tail: str, reason: str, ns: int) -> None:
+        """Counts a request that ended before it could be answered."""
+        if tail == "infer":
+            self.engine.counters.answer(ns, reason)
+
     def _device(self, runner: Runner) -> str:
         return self._cpu if runner.device == "cpu" else runner.device
 
@@ -87,6 +96,7 @@ class Endpoint:
             "model": self.model,
             "variant": self.variant,
             "replica": self.replica,
+            "number": next(self._numbers),
             "state": self.engine.state,
             "reason": self.engine.reason,
             "waiting": self.engine.waiting,
@@ -148,24 +158,33 @@ class Endpoint:
     # ---- inference
 
     async def _infer(self, request: Request) -> Answer:
-        status = 499  # as long as nothing is answered: the client has gone and this task is cancelled
+        refused = "cancelled"  # as long as nothing is answered: the client has gone and this task is cancelled
         try:
-            found = await self._infer_or_raise(request)
-            status = 200
+            only(request, "POST")
+            found, refused = await self._infer_or_raise(request), ""
         except WireError as problem:
-            status = problem.status
-            found = as_error(problem, **self._headers(request))
-        finally:  # also when the client has gone and this task is cancelled
-            ready = self.engine.state == "READY"
-            self.engine.counters.answer(status == 200, time.perf_counter_ns() - request.received_ns, status, ready)
+            found, refused = as_error(problem, **self._headers(request)), problem.reason
+        except Exception:
+            refused = "failed"
+            raise
+        finally:
+            self.engine.counters.answer(time.perf_counter_ns() - request.received_ns, refused)
         return found
 
     async def _infer_or_raise(self, request: Request) -> Answer:
+        deadline_ns = _deadline_ns(request)
         asked = wire.decode_infer(request.body, _header_length(request))
         self._check(asked)
         aside = self._spec.slow_prepare or _has_large_text(request, asked)
-        tensors = await self._prepared(asked.inputs) if aside else self._spec.prepare(asked.inputs)
-        job = self._job(request, asked, tensors, time.perf_counter_ns() if aside else request.received_ns)
+        tensors = await self._prepared(asked.inputs, deadline_ns) if aside else self._spec.prepare(asked.inputs)
+        job = Job(
+            tensors,
+            rows=asked.rows,
+            wanted=frozenset(asked.outputs or self._spec.default_outputs),
+            received_ns=time.perf_counter_ns() if aside else request.received_ns,
+            deadline_ns=deadline_ns,
+            gone=request.gone,
+        )
         job.waiter = self._loop.create_future()
         self.engine.submit(job)
         timer = self._expire_on_time(job)
@@ -179,7 +198,7 @@ class Endpoint:
                 timer.cancel()
         if job.error is not None:
             # another one: the job would hold its own traceback, and with it what it was sent and made
-            raise WireError(job.error.status, job.error.sentence)
+            raise WireError(job.error.status, job.error.sentence, job.error.reason)
         assert job.outputs is not None
         binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
         outputs = {name: job.outputs[name] for name in binary}
@@ -201,26 +220,21 @@ class Endpoint:
         if asked.rows > most:
             raise WireError(413, f"the request has {asked.rows} rows, but at most {most} are taken")
 
-    async def _prepared(self, inputs: Tensors) -> Tensors:
-        """Decoded in a thread of its own; what is being decoded counts as waiting."""
+    async def _prepared(self, inputs: Tensors, deadline_ns: int | None) -> Tensors:
+        """Decoded in a thread of its own; what is being decoded counts as waiting, even if nobody waits any more."""
         if self._preparing + self.engine.waiting >= self._options.max_queue:
-            raise WireError(503, f"the queue is full: {self._options.max_queue} requests wait already")
+            raise full(self._options.max_queue)
         self._preparing += 1
+        work = self._decoders.submit(self._spec.prepare, inputs)
+        work.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._is_prepared))
+        left_s = None if deadline_ns is None else (deadline_ns - time.perf_counter_ns()) / 1e9
         try:
-            return await self._loop.run_in_executor(self._decoders, self._spec.prepare, inputs)
-        finally:
-            self._preparing -= 1
+            return await asyncio.wait_for(asyncio.wrap_future(work), left_s)
+        except TimeoutError:
+            raise late("was decoded") from None
 
-    def _job(self, request: Request, asked: wire.InferRequest, tensors: Tensors, received_ns: int) -> Job:
-        timeout_s = _timeout_s(request)
-        return Job(
-            tensors,
-            rows=asked.rows,
-            wanted=frozenset(asked.outputs or self._spec.default_outputs),
-            received_ns=received_ns,
-            deadline_ns=None if timeout_s is None else request.received_ns + int(timeout_s * 1e9),
-            gone=request.gone,
-        )
+    def _is_prepared(self) -> None:
+        self._preparing -= 1
 
     def _expire_on_time(self, job: Job) -> asyncio.TimerHandle | None:
         """Answers 504 at the deadline, rather than when the device gets to it or has done it."""
@@ -229,8 +243,8 @@ class Endpoint:
 
         def expire() -> None:
             if not job.waiter.done():
-                where = "was queued" if self.engine.withdraw(job) else "ran"
-                job.error = WireError(504, f"the deadline of the request passed while it {where}")
+                self.engine.withdraw(job)
+                job.error = late("ran" if job.reached else "was queued")
                 job.waiter.set_result(None)
 
         return self._loop.call_later((job.deadline_ns - time.perf_counter_ns()) / 1e9, expire)
@@ -269,7 +283,7 @@ def _header_length(request: Request) -> int | None:
     return int(text)
 
 
-def _timeout_s(request: Request) -> float | None:
+def _deadline_ns(request: Request) -> int | None:
     text = next((value for name in TIMEOUT_HEADERS if (value := request.headers.get(name))), None)
     if text is None:
         return None
@@ -280,4 +294,6 @@ def _timeout_s(request: Request) -> float | None:
     if not math.isfinite(timeout_s):
         shown = text[:64].decode("latin-1")
         raise WireError(400, f"the header x-request-timeout-seconds must be a number of seconds, not '{shown}'")
-    return min(timeout_s, LONGEST_TIMEOUT_S) if timeout_s > 0 else None  # as Ray's ingress reads it
+    if timeout_s <= 0:  # as Ray's ingress reads it
+        return None
+    return request.received_ns + int(min(timeout_s, LONGEST_TIMEOUT_S) * 1e9)

@@ -23,6 +23,7 @@ from serve.onlooker import Onlooker
 from serve.opening import Say
 from serve.pipeline import Failed, Flight, Ran
 from serve.queue import Queue
+from serve.regrowth import Regrowth
 from serve.runner import Runner, first_line, out_of_memory
 from serve.spec import ServeError
 from serve.wire import WireError
@@ -69,6 +70,9 @@ class Engine:
         self._moved_s: float | None = None
         """When a batch was last begun or done, while any is in flight."""
         self._lost: str | None = None
+        self._regrowth = Regrowth()
+        self._refusal = "not_ready"
+        """What those are counted by that come while it isn't ready."""
         self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -121,7 +125,7 @@ class Engine:
         """Queues the job, or raises `WireError` at once where it cannot be served."""
         runner = self._runner
         if runner is None or self.state != "READY":
-            raise WireError(503, f"the model is {self.state.lower()}: {self.reason}")
+            raise WireError(503, f"the model is {self.state.lower()}: {self.reason}", self._refusal)
         self._queue.submit(job, runner.max_batch)
 
     def withdraw(self, job: Job) -> bool:
@@ -146,17 +150,17 @@ class Engine:
             self.state = "READY"
             try:
                 self._serve(self._runner)
-                self._fail(self._lost or "the replica is shutting down")
+                self._fail(self._lost or "the replica is shutting down", "lost" if self._lost else "stopping")
             except BaseException as problem:
                 log.exception("the engine failed")
                 self._lost = f"the engine failed: {first_line(problem)}"
-                self._fail(self._lost)
+                self._fail(self._lost, "lost")
 
-    def _fail(self, reason: str) -> None:
-        self._progress = (reason, 0.0)
+    def _fail(self, reason: str, refusal: str = "not_ready") -> None:
+        self._progress, self._refusal = (reason, 0.0), refusal
         self.state = "UNAVAILABLE"
         self._moved_s = None
-        error = WireError(503, reason)
+        error = WireError(503, reason, refusal)
         self._refuse(self._queue.clear(), error)
         # only where the engine itself broke is there anything else, of which some may have got its outputs
         in_hand = [*self._in_hand, *(job for jobs, _ in self._flights for job in jobs)]
@@ -236,26 +240,32 @@ class Engine:
         self._lost = self._lost or runner.lost()
         rows = sum(job.rows for job in jobs)
         if self._lost is not None:
-            self._refuse(jobs, WireError(503, self._lost))
+            self._refuse(jobs, WireError(503, self._lost, "lost"))
         elif out_of_memory(problem) and self._shrunk(runner, rows):
             self._run_now(runner, grouped(jobs, runner.max_batch))
         elif len(jobs) > 1:
             self._run_now(runner, ([job] for job in jobs))
         elif out_of_memory(problem):
-            self._refuse(jobs, WireError(503, f"there is no memory for this request: {first_line(problem)}"))
+            self._regrowth.ran_out(time.monotonic())
+            self._refuse(
+                jobs, WireError(503, f"there is no memory for this request: {first_line(problem)}", "no_memory")
+            )
         else:
             why = refused(problem) or f"the model failed on this request: {first_line(problem)}"
             self._refuse(jobs, WireError(500, why))
 
     def _shrunk(self, runner: Runner, rows: int) -> bool:
         """Whether batches are smaller than that from now on; those in flight may fail for want of memory, too."""
-        if rows <= runner.max_batch and rows > 1:
-            most = runner.shrink(rows)
-            what = f"a batch of {rows} rows did not fit into memory: from now on a batch has at most {most}"
-            log.warning(what)
+        before = runner.max_batch
+        if 1 < rows <= before and (most := runner.shrink(rows)) < before:
+            self._regrowth.gave_up(before, time.monotonic())
             self.counters.event("out_of_memory")
-            self.events.append({"time_ns": time.time_ns(), "what": what})
+            self._tell(f"a batch of {rows} rows did not fit into memory: from now on a batch has at most {most}")
         return runner.max_batch < rows
+
+    def _tell(self, what: str) -> None:
+        log.warning(what)
+        self.events.append({"time_ns": time.time_ns(), "what": what})
 
     def _run_now(self, runner: Runner, batches: Iterator[list[Job]]) -> None:
         for jobs in batches:
@@ -271,6 +281,11 @@ class Engine:
 
     def _hand_out(self, runner: Runner, jobs: list[Job], ran: Ran) -> None:
         rows = sum(job.rows for job in jobs)
+        size = self._regrowth.ran(rows >= runner.max_batch, time.monotonic())
+        if size is not None:
+            self._tell(
+                f"memory has sufficed for a while: from now on a batch has at most {runner.grow(size)} rows again"
+            )
         at = 0
         for job in jobs:
             end = at + job.rows
@@ -294,7 +309,7 @@ class Engine:
             "compute": ran.computed_ns - ran.copied_in_ns,
             "d2h": time.perf_counter_ns() - ran.computed_ns,
         }
-        self.counters.batch(rows, stages_ns, (begun_ns - job.received_ns for job in jobs))
+        self.counters.batch(rows, stages_ns, (begun_ns - job.received_ns for job in jobs if job.part_of is None))
 
     def _refuse(self, jobs: Sequence[Job], error: WireError) -> None:
         for job in jobs:
@@ -304,6 +319,9 @@ class Engine:
     def _give_back(self, jobs: Sequence[Job]) -> None:
         """Chunks to what they are chunks of; whole jobs to whoever submitted them."""
         done = [whole for job in jobs if (whole := settled(job)) is not None]
+        for whole in done:
+            if whole.split is not None and whole.error is None:
+                self.counters.in_chunks(whole.stages_ns(time.perf_counter_ns()))
         if done:
             self._deliver(done)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from serve import exposition, wire
 from serve.asgi import Answer, Request, as_json, only
-from serve.board import Board, Name
+from serve.board import NOBODY, Board, Name
 from serve.faults import Faults, Kill
 from serve.fleet import Fleet, Others, alone
 from serve.options import ServeOptions
@@ -25,6 +25,8 @@ from serve.wire import WireError
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "model_configuration", "telemetry"]
 
+FRESH_S = 2.0
+"""How long those who ask for statistics wait for replicas that have not reported since: they do each second."""
 METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
 Forward = Callable[[Name, Request, str], Awaitable[Answer]]
@@ -53,7 +55,7 @@ class Gateway:
         self._forward = forward
         self._ingress = ingress
         self._exported = exported
-        self.board = Board(options.endpoints, options.replicas)
+        self.board = Board(options.endpoints, options.replicas, time.time_ns())
         self._fleet = Fleet(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
         self._fleet.local.start()
         self._faults = Faults(options.allow_faults, self.board, kills or {})
@@ -75,9 +77,41 @@ class Gateway:
         self._faults.close()
 
     async def answer(self, request: Request) -> Answer:
+        reason = ""
+        try:
+            return await self._answered(request)
+        except WireError as problem:
+            reason = problem.reason
+            raise
+        except Exception:
+            reason = "failed"
+            raise
+        finally:  # a replica that it was handed to has counted it, also where its client has gone
+            if reason:
+                self.refused(request.path, reason, time.perf_counter_ns() - request.received_ns)
+
+    def refused(self, path: str, reason: str, ns: int) -> None:
+        """Counts a request for inference that no replica has had, for its endpoint where there is such a one."""
+        parts = _parts(path)
+        if parts[-1:] != ["infer"]:
+            return
+        try:
+            name, _ = self._find(parts)
+        except WireError:
+            name = NOBODY
+        self.board.refused(name, reason, ns)
+
+    async def statistics(self, names: Sequence[Name]) -> Answer:
+        """Of all replicas, once each that is heard of has reported."""
+        since_s = time.monotonic()
+        while not self.board.heard(names, since_s, now_s := time.monotonic()) and now_s < since_s + FRESH_S:
+            await asyncio.sleep(FRESH_S / 40)
+        return as_json({"model_stats": self.board.statistics(names, now_s), "refused": self.board.nobody()})
+
+    async def _answered(self, request: Request) -> Answer:
         path = request.path.rstrip("/")
         if path.startswith(wire.SERVER + "/models"):
-            return await self._model(request, [unquote(part) for part in path.split("/")[3:]])
+            return await self._model(request, _parts(path))
         if path not in self._paths:
             raise WireError(404, f"unknown path {request.path[:200]}; models are under {wire.SERVER}/models/")
         method, found = self._paths[path]
@@ -132,14 +166,11 @@ class Gateway:
 
     async def _model(self, request: Request, parts: list[str]) -> Answer:
         """`parts` is what follows /v2/models: model[/versions/variant][/tail], or stats alone."""
+        name, tail = (NOBODY, "stats") if parts == ["stats"] else self._find(parts)
+        if tail == "stats":
+            only(request, "GET")
+            return await self.statistics(self.board.endpoints if name == NOBODY else [name])
         now_s = time.monotonic()
-        if parts == ["stats"]:
-            only(request, "GET")
-            return as_json({"model_stats": self.board.statistics(self.board.endpoints, now_s)})
-        name, tail = self._find(parts)
-        if tail == "stats" and self._options.most_replicas > 1:
-            only(request, "GET")
-            return as_json({"model_stats": self.board.statistics([name], now_s)})
         if not self.board.reports(name, now_s):  # a request handed on would wait for a replica instead
             raise WireError(503, f"{'/'.join(name)} is {self.board.state(name, now_s)[1]}")
         return await self._forward(name, request, tail)
@@ -155,6 +186,11 @@ class Gateway:
             known = ", ".join(self._options.variants)
             raise WireError(404, f"unknown version '{variant[:64]}' of {model}; this server has {known}")
         return (model, variant), "/".join(tail)
+
+
+def _parts(path: str) -> list[str]:
+    """What follows /v2/models."""
+    return path.rstrip("/").split("/")[3:]
 
 
 def _asked(request: Request, name: str) -> str:

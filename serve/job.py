@@ -16,7 +16,11 @@ import numpy as np
 
 from serve.spec import Tensors
 from serve.staging import natural_length
-from serve.wire import Array, WireError
+from serve.wire import STAGES, Array, WireError
+
+
+def late(where: str) -> WireError:
+    return WireError(504, f"the deadline of the request passed while it {where}")
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -52,16 +56,28 @@ class Job:
 
     def stages_ms(self, done_ns: int) -> list[float]:
         """In the order of `wire.STAGES`."""
-        ends = (self.received_ns, self.begun_ns, self.batched_ns, self.copied_in_ns, self.computed_ns, done_ns)
-        return [(after - before) / 1e6 for before, after in pairwise(ends)]
+        return [(after - before) / 1e6 for before, after in pairwise(self._ends(done_ns))]
 
     def pointless(self, now_ns: int) -> WireError | None:
         """Why it need not be run any more, or None."""
         if self.deadline_ns is not None and now_ns > self.deadline_ns:
-            return WireError(504, "the deadline of the request passed while it was queued")
+            return late("ran" if self.reached else "was queued")
         if self.gone is not None and self.gone():
             return WireError(499, "the client has gone")
         return None
+
+    def stages_ns(self, done_ns: int) -> dict[str, int]:
+        """By the names of `wire.STAGES`."""
+        spans = pairwise(self._ends(done_ns))
+        return {stage: end - start for stage, (start, end) in zip(STAGES, spans, strict=True)}
+
+    def _ends(self, done_ns: int) -> tuple[int, ...]:
+        return self.received_ns, self.begun_ns, self.batched_ns, self.copied_in_ns, self.computed_ns, done_ns
+
+    @property
+    def reached(self) -> bool:
+        """Whether the device has had any of it."""
+        return self.begun_ns > 0 or self.split is not None
 
     @property
     def left(self) -> int:

@@ -19,6 +19,10 @@ POLL_S = 50e-6
 """How often `fills_up` asks whether it is too late for that."""
 
 
+def full(most: int) -> WireError:
+    return WireError(503, f"the queue is full: {most} requests wait already", "queue_full")
+
+
 class Queue:
     """Of one replica."""
 
@@ -41,9 +45,9 @@ class Queue:
             )
         with self._changed:
             if self._closing:
-                raise WireError(503, "the replica is shutting down")
+                raise WireError(503, "the replica is shutting down", "stopping")
             if len(self._jobs) >= self._max_queue:
-                raise WireError(503, f"the queue is full: {self._max_queue} requests wait already")
+                raise full(self._max_queue)
             self._jobs.append(job)
             self._changed.notify()
 

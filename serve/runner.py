@@ -40,6 +40,10 @@ class Runner(Protocol):
         """A batch of so many rows did not fit into memory: no more of its size. The largest from now on."""
         ...
 
+    def grow(self, rows: int) -> int:
+        """Batches of so many rows are tried again, where they were possible once. The largest from now on."""
+        ...
+
     def lost(self) -> str | None:
         """After a batch that failed: why nothing can be run in this process any more, or None."""
         ...
@@ -73,6 +77,10 @@ class NullRunner:
         self.max_batch = max(1, rows // 2)
         return self.max_batch
 
+    def grow(self, rows: int) -> int:
+        self.max_batch = rows
+        return self.max_batch
+
     def lost(self) -> str | None:
         return None
 
@@ -94,7 +102,7 @@ class TorchRunner:
 
         self._spec = spec
         self._device = device
-        self.buckets = buckets
+        self.buckets = self._known = buckets
         self.max_batch = buckets[-1].rows
         self._names = tuple(output.name for output in spec.outputs)
         stretched = [output.name for output in spec.outputs if len(output.shape) > 1 and output.shape[1] == -1]
@@ -135,15 +143,26 @@ class TorchRunner:
         return kept
 
     def shrink(self, rows: int) -> int:
-        return self.drop_buckets_above(max(1, smallest(self.buckets, rows, None).rows // 2))
-
-    def drop_buckets_above(self, rows: int) -> int:
-        """Those of more rows are not used any longer, but for the smallest; the largest number of rows that is left."""
-        least = self.buckets[0].rows
-        self.buckets = tuple(bucket for bucket in self.buckets if bucket.rows <= max(rows, least))
-        self.max_batch = self.buckets[-1].rows
+        most = self._use(max(1, smallest(self.buckets, rows, None).rows // 2))
         if self._cuda is not None:
             self._cuda.empty_cache()
+        return most
+
+    def grow(self, rows: int) -> int:
+        return self._use(rows)
+
+    def drop_buckets_above(self, rows: int) -> int:
+        """Those of more rows are never used, but for the smallest; the largest number of rows that is left."""
+        self._use(rows)
+        self._known = self.buckets
+        if self._cuda is not None:
+            self._cuda.empty_cache()
+        return self.max_batch
+
+    def _use(self, rows: int) -> int:
+        least = self._known[0].rows
+        self.buckets = tuple(bucket for bucket in self._known if bucket.rows <= max(rows, least))
+        self.max_batch = self.buckets[-1].rows
         return self.max_batch
 
     def lost(self) -> str | None:

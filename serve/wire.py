@@ -42,6 +42,9 @@ MOST_DIMENSIONS = 32
 MOST_ELEMENTS = 1 << 40
 MOST_CHARACTERS = 256
 """Of a name, or of a request's id, which come back in answers."""
+MOST_MEMBERS = 1024
+"""Of a gzip body, which may be many behind one another; each costs a look at what is left."""
+INFLATED_AT_ONCE = 1 << 16
 MOST_MS = 1e9
 """Of a duration: eleven days."""
 
@@ -91,13 +94,34 @@ _NUMPY: dict[str, np.dtype[Any]] = {
 _DATATYPE = {dtype: name for name, dtype in _NUMPY.items()}
 
 
-class WireError(Exception):
-    """A message that breaks the contract: the HTTP status it deserves, and one sentence that says why."""
+REASONS = {
+    400: "bad_input",
+    403: "not_allowed",
+    404: "not_found",
+    405: "wrong_method",
+    408: "slow_body",
+    409: "conflict",
+    413: "too_large",
+    415: "bad_encoding",
+    499: "cancelled",
+    500: "failed",
+    503: "not_ready",
+    504: "deadline",
+}
+"""Why a request got no result, by status, where nobody says more (499: its client left)."""
+BUSY = ("queue_full", "no_room", "no_memory", "lost", "stopping")
+"""What else a 503 may mean: the queue is full, bodies take up all room, the device has no memory for it, the replica
+or its device is gone, the server ends."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+
+class WireError(Exception):
+    """A request that gets no result: its HTTP status, one sentence that says why, and a word to count it by."""
+
+    def __init__(self, status: int, sentence: str, reason: str = "") -> None:
         super().__init__(sentence)
         self.status = status
         self.sentence = sentence
+        self.reason = reason or REASONS[status]
 
 
 def _bad(sentence: str) -> WireError:
@@ -429,16 +453,26 @@ def inflate(body: Body, encoding: str, limit: int) -> bytes:
     """Undoes `Content-Encoding` gzip or deflate, refusing what would grow past `limit` bytes."""
     if encoding not in ("gzip", "deflate"):
         raise WireError(415, f"content encoding '{encoding}' is not supported; gzip and deflate are")
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib header, found by itself
-    try:
-        plain = stream.decompress(body, limit + 1)
-    except zlib.error:
-        raise _bad(f"the body is not valid {encoding}") from None
-    if len(plain) > limit:
-        raise WireError(413, f"the body grows past {limit} bytes when decompressed")
-    if not stream.eof or stream.unused_data:
+    left, found, size = memoryview(body), [], 0
+    for _ in range(MOST_MEMBERS if encoding == "gzip" else 1):
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib header, found by itself
+        while left and not stream.eof:
+            piece, left = left[:INFLATED_AT_ONCE], left[INFLATED_AT_ONCE:]
+            try:
+                plain = stream.decompress(piece, limit + 1 - size)
+            except zlib.error:
+                raise _bad(f"the body is not valid {encoding}") from None
+            found.append(plain)
+            size += len(plain)
+            if size > limit:
+                raise WireError(413, f"the body grows past {limit} bytes when decompressed")
+            if unused := len(stream.unused_data):
+                left = memoryview(body)[len(body) - len(left) - unused :]
+        if not stream.eof or not left:
+            break
+    if not stream.eof or left:
         raise _bad(f"the {encoding} body ends early or goes on after its end")
-    return plain
+    return b"".join(found)
 
 
 # ---- responses

@@ -16,7 +16,7 @@ import yaml
 from analysis.devices import THROTTLED
 from serve import exposition
 from serve.board import Board
-from serve.counters import LE, REASONS, zero
+from serve.counters import LE, REFUSED, zero
 from serve.wire import SAMPLE_FIELDS
 
 DOCKER = Path(__file__).parents[1] / "docker"
@@ -47,7 +47,7 @@ def exported() -> str:
     """What /metrics has of an endpoint with one replica, a GPU and a host."""
     board = Board([("bert", "eager")], 1)
     own = {"model": "bert", "variant": "eager", "replica": "r1"}
-    board.put(own | {"state": "READY", "reason": "", "waiting": 0, "counts": zero()}, 0.0)
+    board.put(own | {"state": "READY", "reason": "", "waiting": 0, "number": 0, "counts": zero()}, 0.0)
     return board.metrics(0.0) + exposition.of_devices([[0, "h", "cpu", 0] + [0] * (len(SAMPLE_FIELDS) - 4)])
 
 
@@ -60,7 +60,7 @@ def test_they_ask_for_metrics_and_labels_that_the_server_exports() -> None:
         for name, matchers in asked:
             assert set(re.findall(r"(\w+)=", matchers)) <= known[name]
             for reasons in re.findall(r'reason=~?"([^"]*)"', matchers):
-                assert set(reasons.split("|")) <= {*REASONS.values(), "not_ready"}
+                assert set(reasons.split("|")) <= set(REFUSED)
         (by,) = {*re.findall(r"by \(([^)]*)\)", rule["expr"])} or {""}
         labels = set(by.split(", ")) - {"le", ""}
         assert all(labels <= known[name] for name, _ in asked)
@@ -110,7 +110,7 @@ def well() -> dict[str, str]:
         f"headroom_device_mem_util_pct{{{GPU}}}": still(99),  # of a GPU that is how busy its memory is
         f"headroom_device_mem_util_pct{{{HOST}}}": still(60),
     }
-    refused = dict.fromkeys([*REASONS.values(), "not_ready"], 0.0) | {"failed": 1.5, "bad_input": 6}
+    refused = dict.fromkeys(REFUSED, 0.0) | {"failed": 1.5, "bad_input": 6}
     series |= {f'headroom_refused_total{{{OWN},reason="{why}"}}': grows(by) for why, by in refused.items()}
     return series | taken(TAKEN)
 
@@ -148,6 +148,9 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "a queue of 100 that stays": ({WAITING: still(100)}, ""),
     "a queue that fell": ({WAITING: grows(-0.5, start=100)}, ""),
     "refused for the last six minutes": (refused("queue_full", "0x107 0+1x12"), "HeadroomRefuses"),
+    "no room for bodies for the last six minutes": (refused("no_room", "0x107 0+1x12"), "HeadroomRefuses"),
+    "one in fifty finds no memory": (refused("no_memory", grows(6)), "HeadroomErrors"),
+    "one in fifty is lost with its replica": (refused("lost", grows(6)), "HeadroomErrors"),
     "refused once, two minutes ago": (refused("queue_full", "0x115 50x4"), ""),
     "compiled under load just now": ({RECOMPILED: "40x115 43x4"}, "HeadroomRecompiles"),
     "compiled under load half an hour ago": ({RECOMPILED: "0x60 40x59"}, ""),

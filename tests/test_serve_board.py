@@ -1,24 +1,38 @@
+from itertools import count
 from typing import Any
 
-from serve.board import SILENT_S, Board
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.board import MOST_GONE, NOBODY, SILENT_S, Board
 from serve.counters import zero
 
 ENDPOINT = ("bert", "eager")
 
 
-def report(replica: str, state: str = "READY", reason: str = "", inferred: int = 0) -> dict[str, Any]:
+NUMBERS = count()
+
+
+def report(
+    replica: str, state: str = "READY", reason: str = "", inferred: int = 0, number: int | None = None
+) -> dict[str, Any]:
     counts = zero() | {"inference_count": inferred}
     return {
         "model": "bert", "variant": "eager", "replica": replica, "state": state, "reason": reason, "waiting": 0,
-        "counts": counts,
+        "counts": counts, "number": next(NUMBERS) if number is None else number,
     }  # fmt: skip
+
+
+def inferred(board: Board, now_s: float) -> int:
+    found: int = board.statistics([ENDPOINT], now_s)[0]["inference_count"]
+    return found
 
 
 def test_ready_only_when_every_replica_is() -> None:
     board = Board([ENDPOINT], replicas=2)
     assert board.state(ENDPOINT, 0) == ("LOADING", "starting (0 of 2 there)")
     board.put(report("a"), 0)
-    assert board.ready([ENDPOINT], 0) == "bert/eager is loading: replacing a lost replica (1 of 2 there)"
+    assert board.ready([ENDPOINT], 0) == "bert/eager is loading: starting (1 of 2 there)"
     board.put(report("b", "LOADING", "warming bucket 1 of 3, 2 s"), 0)
     assert board.ready([ENDPOINT], 0) == "bert/eager is loading: warming bucket 1 of 3, 2 s"
     board.put(report("b"), 1)
@@ -86,3 +100,86 @@ def test_statistics_add_up_over_replicas() -> None:
     for replica, inferred in (("a", 1), ("b", 2), ("a", 3)):  # the latest of each counts
         board.put(report(replica, inferred=inferred), 0)
     assert board.statistics([ENDPOINT], 0)[0]["inference_count"] == 5
+
+
+def test_a_replica_that_was_silent_and_comes_back_is_counted_once() -> None:
+    board = Board([ENDPOINT], replicas=1)
+    found = []
+    for now_s, had in ((0, 10), (SILENT_S + 1, None), (SILENT_S + 2, 11), (2 * SILENT_S + 4, None), (40, 12)):
+        if had is not None:
+            board.put(report("a", inferred=had), now_s)
+        found.append(inferred(board, now_s))
+    assert found == [10, 10, 11, 11, 12]
+
+
+def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
+    board = Board([ENDPOINT], replicas=1)
+    board.put(report("a", inferred=7, number=3), 0)
+    board.put(report("a", inferred=5, number=2), 0.1)
+    assert inferred(board, 0.1) == 7
+    assert inferred(board, SILENT_S + 1) == 7
+    board.put(report("a", inferred=6, number=2), SILENT_S + 2)  # and now it is silent
+    assert inferred(board, SILENT_S + 2) == 7
+    assert not board.reports(ENDPOINT, SILENT_S + 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, MOST_GONE + 20), st.floats(0, 9), st.booleans()), max_size=300))
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_totals_never_fall_and_are_the_sum_of_what_each_counted(reports: list[tuple[int, float, bool]]) -> None:
+    """Whoever reports, goes silent, comes back, or is overtaken by itself."""
+    board = Board([ENDPOINT], replicas=1)
+    truth: dict[int, int] = {}
+    made: dict[int, int] = {}
+    now_s, before = 0.0, 0
+    for replica, pause_s, late in reports:
+        now_s += pause_s
+        made[replica] = made.get(replica, 0) + 1
+        if not late:
+            truth[replica] = truth.get(replica, 0) + replica + 1
+        number = made[replica] if not late else 0
+        board.put(report(f"r{replica}", inferred=truth.get(replica, 0) if not late else 0, number=number), now_s)
+        total = inferred(board, now_s)
+        assert total >= before
+        assert total == sum(truth.values())
+        before = total
+
+
+def test_of_very_many_that_are_gone_the_oldest_are_dead_and_still_counted() -> None:
+    board = Board([ENDPOINT], replicas=1)
+    for replica in range(MOST_GONE + 5):
+        board.put(report(f"r{replica}", inferred=1), replica * (SILENT_S + 1))
+    later = (MOST_GONE + 6) * (SILENT_S + 1)
+    assert inferred(board, later) == MOST_GONE + 5
+    board.put(report("r0", inferred=9), later)  # nobody comes back from there
+    assert inferred(board, later) == MOST_GONE + 5
+    assert not board.reports(ENDPOINT, later)
+
+
+def test_what_no_replica_had_is_counted_for_its_endpoint_or_for_nobody() -> None:
+    board = Board([ENDPOINT], replicas=1, since_ns=5_000_000)
+    board.refused(ENDPOINT, "not_ready", 10)
+    board.refused(NOBODY, "not_found", 10)
+    (found,) = board.statistics([ENDPOINT], 0)
+    assert {why: n for why, n in found["refused"].items() if n} == {"not_ready": 1}
+    assert found["since"] == 5
+    assert {why: n for why, n in board.nobody().items() if n} == {"not_found": 1}
+    told = board.metrics(0).splitlines()
+    assert 'headroom_edge_refused_total{model="bert",variant="eager",reason="not_ready"} 1' in told
+    assert 'headroom_edge_refused_total{model="",variant="",reason="not_found"} 1' in told
+
+
+def test_all_are_heard_when_none_that_is_there_has_not_reported_since() -> None:
+    board = Board([ENDPOINT], replicas=2)
+    board.put(report("a"), 1)
+    board.put(report("b"), 2)
+    assert not board.heard([ENDPOINT], 1.5, 2)
+    board.put(report("a"), 3)
+    assert board.heard([ENDPOINT], 1.5, 3)
+    assert board.heard([ENDPOINT], SILENT_S + 9, SILENT_S + 10)  # none is there
+
+
+def test_a_server_that_stops_is_not_ready() -> None:
+    board = Board([ENDPOINT], replicas=1)
+    board.put(report("a"), 0)
+    board.stopping = True
+    assert board.ready([ENDPOINT], 0) == board.serving(0) == "the server is stopping"

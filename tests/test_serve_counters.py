@@ -1,12 +1,17 @@
+import ast
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.counters import BOUNDS_S, EVENTS, LE, REASONS, Counters, add, as_prometheus, as_statistics, zero
+from serve.counters import BOUNDS_S, EVENTS, LE, REFUSED, Counters, add, as_prometheus, as_statistics, zero
+from serve.wire import BUSY, REASONS
 
+SERVE = Path(__file__).parents[1] / "serve"
 STAGES_NS = {"batch": 1_000, "h2d": 2_000, "compute": 3_000_000, "d2h": 4_000}
 
 
@@ -17,8 +22,8 @@ def busy() -> Counters:
     counters.batch(3, STAGES_NS, iter([100_000, 200_000]))
     counters.batch(1, STAGES_NS, [20_000_000_000])
     for ns in (3_000_000, 5_000_000, 5_000_001):
-        counters.answer(True, ns)
-    counters.answer(False, 1_000, 429)
+        counters.answer(ns)
+    counters.answer(1_000, "queue_full")
     return counters
 
 
@@ -61,16 +66,34 @@ def test_our_own_stages_stand_apart_where_tritons_add_two_up() -> None:
     assert stages["queue"] == {"count": 4, "ns": 20_000_350_000}
 
 
-@pytest.mark.parametrize(("status", "reason"), REASONS.items())
-def test_a_refusal_is_counted_by_its_reason(status: int, reason: str) -> None:
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_refusal_is_counted_by_its_reason(reason: str) -> None:
     counters = Counters()
-    counters.answer(False, 1, status)
-    assert {why: n for why, n in counters.snapshot()["refused"].items() if n} == {reason: 1}
-    counters.answer(False, 1, status, ready=False)
-    assert counters.snapshot()["refused"] == dict.fromkeys(counters.snapshot()["refused"], 0) | {
-        reason: 1,
-        "not_ready": 1,
-    }
+    counters.answer(1, reason)
+    found = counters.snapshot()
+    assert {why: n for why, n in found["refused"].items() if n} == {reason: 1}
+    assert (found["inference_stats"]["success"]["count"], found["inference_stats"]["fail"]["count"]) == (0, 1)
+
+
+def test_every_status_that_an_error_may_have_has_a_word_and_every_word_a_counter() -> None:
+    """Of all errors that are raised anywhere in the server, read from its code."""
+    raised = [
+        found
+        for path in sorted(SERVE.rglob("*.py"))
+        for found in re.findall(r"WireError\(\s*(\d{3})", path.read_text())
+    ]
+    assert len(raised) > 50
+    assert {int(status) for status in raised} <= set(REASONS)
+    words = [
+        keyword.value
+        for path in sorted(SERVE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "WireError" and len(node.args) > 2
+        for keyword in node.args[2:]
+        if isinstance(keyword, ast.Constant)
+    ]
+    assert set(words) == set(BUSY)
+    assert len(set(REFUSED)) == len(REFUSED) == len(REASONS) + len(BUSY)
 
 
 def test_requests_that_waited_for_the_compiler_are_counted_beside_its_work() -> None:
@@ -86,7 +109,7 @@ def test_requests_that_waited_for_the_compiler_are_counted_beside_its_work() -> 
 def test_replicas_add_up_whatever_they_have_seen() -> None:
     one, other = busy(), Counters()
     other.batch(8, STAGES_NS, [1])
-    other.answer(True, 1)
+    other.answer(1)
     total = add(add(zero(), one.snapshot()), other.snapshot())
     assert total["inference_count"] == 13
     assert set(total["batch_stats"]) == {"1", "3", "8"}
@@ -107,7 +130,7 @@ def test_counting_from_two_threads_loses_nothing() -> None:
     device = threading.Thread(target=run_batches)
     device.start()
     for _ in range(2000):
-        counters.answer(True, 1)
+        counters.answer(1)
         counters.event("parity_samples")
         counters.snapshot()
     device.join()
