@@ -139,6 +139,9 @@ def serve_options(function: Function) -> Function:
 @click.option("--sample-ms", type=int, default=100, show_default=True, help="period of device samples")
 @click.option("--device-trace", default="", help="CSV of device samples that is played back instead of sampling")
 @click.option("--keep-on-parity-failure", is_flag=True, help="serve a variant whose outputs differ from eager fp32")
+@click.option(
+    "--drain-s", type=float, default=30.0, show_default=True, help="to answer what is under way, once stopped"
+)
 @click.option("--allow-faults", is_flag=True, help="let clients break things on purpose: kill a replica, take the CPU")
 @click.option("--list", "only_list", is_flag=True, help="the models and variants there are")
 @click.option(
@@ -185,7 +188,10 @@ def serve(
         click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
         threading.Event().wait()
     except KeyboardInterrupt:
-        click.echo("stopping")
+        with suppress(KeyboardInterrupt):  # a second one ends it at once
+            click.echo("stopping")
+            if server is not None:
+                server.drain(options.drain_s, click.echo)
     finally:
         if server is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from serve import guard, ingress, logs, nodes, wire
-from serve.asgi import Answer, App, Request, as_app, only, settled
+from serve.asgi import Answer, App, Request, Room, as_app, only, settled
 from serve.board import Name
 from serve.endpoint import Endpoint
 from serve.gateway import Gateway
@@ -35,6 +35,7 @@ GATEWAY = "gateway"
 QUIET = {"enable_access_log": False, "log_level": "WARNING"}
 REPORT_S = 1.0
 LOADING_REPORT_S = 0.25
+STOPPING_REPORT_S = 0.05
 SETTLED_S = 10.0
 """After which a gateway has all that it keeps."""
 STUCK_S = 120.0
@@ -63,6 +64,7 @@ class EndpointReplica:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self._name = (model, variant)
         self._options = options
+        self._room = Room(options.max_body_bytes)
         self._endpoint = Endpoint(options, model, variant, context.replica_id.unique_id, nodes.here().cpu)
         self._gateway = serve.get_deployment_handle(GATEWAY, gateway_app or context.app_name)
         self._reporting = asyncio.create_task(self._report_always())
@@ -80,7 +82,7 @@ class EndpointReplica:
         def refused(path: str, reason: str, ns: int) -> None:
             self._endpoint.refused(path.removeprefix(prefix).strip("/"), reason, ns)
 
-        return guard.guarded(as_app(answer, self._options.max_body_bytes, refused), guard.tokens())
+        return guard.guarded(as_app(answer, self._options.max_body_bytes, refused, self._room), guard.tokens())
 
     async def handed_on(self, request: Request, tail: str) -> Answer:
         """A request that came through the gateway, whose clocks may be another machine's."""
@@ -90,7 +92,7 @@ class EndpointReplica:
     async def _answer(self, request: Request, tail: str) -> Answer:
         if tail == "stats":  # those of replicas before this one, and of others, count too
             only(request, "GET")
-            counted: Answer = await self._gateway.statistics.remote(self._endpoint.report())
+            counted: Answer = await self._gateway.statistics.remote(self._report())
             return counted
         return await self._endpoint.answer(request, tail)
 
@@ -109,15 +111,22 @@ class EndpointReplica:
     async def _report_always(self) -> None:
         frozen = False
         while True:
+            pause_s = REPORT_S
             try:
-                await asyncio.wait_for(self._gateway.report.remote(self._endpoint.report()), 10)
+                left_s = await asyncio.wait_for(self._gateway.report.remote(self._report()), 10)
+                if left_s is not None:
+                    self._endpoint.stop(left_s)
+                    pause_s = STOPPING_REPORT_S
             except Exception as problem:
                 log.info("the gateway does not take reports: %s", problem)
             loading = self._endpoint.engine.state == "LOADING"
             if not loading and not frozen:  # else full collections over torch's and Ray's heap fall into batches
                 _freeze()
                 frozen = True
-            await asyncio.sleep(LOADING_REPORT_S if loading else REPORT_S)
+            await asyncio.sleep(LOADING_REPORT_S if loading else pause_s)
+
+    def _report(self) -> dict[str, Any]:
+        return self._endpoint.report() | {"under_way": self._room.requests}
 
 
 class GatewayReplica:
@@ -128,6 +137,7 @@ class GatewayReplica:
         _stay_on_loopback()
         forget_lost_connections()
         self._options = options
+        self._room = Room(options.max_body_bytes)
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
         here = nodes.here()
         self._gateway = Gateway(
@@ -137,8 +147,15 @@ class GatewayReplica:
         asyncio.get_running_loop().call_later(SETTLED_S, _freeze)
 
     def __serve_build_asgi_app__(self) -> App:
-        app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused)
+        app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused, self._room)
         return guard.guarded(app, guard.tokens())
+
+    async def stop(self, within_s: float) -> None:
+        """Nothing new is taken; replicas hear of it when they report next, within a second."""
+        self._gateway.board.stop_at_s = time.monotonic() + within_s
+
+    async def under_way(self) -> int:
+        return self._gateway.board.under_way(time.monotonic()) + self._room.requests
 
     async def answer(self, request: Request) -> Answer:
         return await settled(self._gateway.answer(request), request.path)
@@ -150,8 +167,11 @@ class GatewayReplica:
         await self.report(report)
         return await asking
 
-    async def report(self, report: Mapping[str, Any]) -> None:
-        self._gateway.board.put(report, time.monotonic())
+    async def report(self, report: Mapping[str, Any]) -> float | None:
+        """Within which the replica is to stop, if it is to."""
+        board, now_s = self._gateway.board, time.monotonic()
+        board.put(report, now_s)
+        return None if board.stop_at_s is None else board.stop_at_s - now_s
 
     async def was_ready(self, name: Name) -> bool:
         return self._gateway.board.was_ready(name)
@@ -258,7 +278,7 @@ def _endpoint(options: ServeOptions, name: Name, gateway_app: str | None) -> App
         max_constructor_retry_count=1,
         ray_actor_options={"num_cpus": CPU_SHARE, "num_gpus": _gpu_share(options)},
         health_check_timeout_s=120,  # compiling holds the interpreter for long stretches
-        graceful_shutdown_timeout_s=30,
+        graceful_shutdown_timeout_s=max(2.0, options.drain_s),
     )
     bound: Application = deployment.bind(options, *name, gateway_app)
     return bound

@@ -72,8 +72,8 @@ class Answer:
 class Room:
     """What requests that are under way, bodies and answers that wait for their clients, take up in a process."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, max_body_bytes: int) -> None:
+        self.limit_bytes = ROOM * max_body_bytes
         self.taken_bytes = 0
         self.requests = 0
 
@@ -141,7 +141,7 @@ def as_app(
     room: Room | None = None,
 ) -> App:
     """The ASGI application around `answer`, which may raise `WireError`."""
-    room = room or Room(ROOM * max_body_bytes)
+    room = room or Room(max_body_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serve.counters import Counters, Counts, add, as_prometheus, as_statistics, zero
+from serve.endpoint import STOPPING
 from serve.exposition import family
 
 SILENT_S = 15.0
@@ -19,7 +20,6 @@ MOST_GONE = 200
 
 Report = Mapping[str, Any]
 Name = tuple[str, str]
-STOPPING = "the server is stopping"
 NOBODY = ("", "")
 """Whose are requests for no endpoint that there is."""
 
@@ -30,7 +30,8 @@ class Board:
     def __init__(self, endpoints: Sequence[Name], replicas: int, since_ns: int = 0) -> None:
         """`since_ns` is the wall clock's, from which on it counts."""
         self.endpoints = tuple(endpoints)
-        self.stopping = False
+        self.stop_at_s: float | None = None
+        """When those that stop give up what they have not answered; None: nobody asked them to stop."""
         self._replicas = replicas
         self._since_ns = since_ns
         self._reports: dict[Name, dict[str, tuple[float, Report]]] = {name: {} for name in endpoints}
@@ -51,6 +52,11 @@ class Board:
         self._reports[name][replica] = (now_s, report)
         if report["state"] == "READY":
             self._were_ready.add(name)
+
+    def under_way(self, now_s: float) -> int:
+        """Requests that replicas which stop have not answered yet, and one for each that has not heard of it."""
+        reports = [report for name in self.endpoints for report in self.reports(name, now_s)]
+        return sum(report["under_way"] if report["stopping"] else max(1, report["under_way"]) for report in reports)
 
     def refused(self, name: Name, reason: str, ns: int) -> None:
         """Counts a request that no replica has had."""
@@ -91,14 +97,14 @@ class Board:
 
     def serving(self, now_s: float) -> str | None:
         """None when any replica is ready, else the sentence that says that none is."""
-        if self.stopping:
+        if self.stop_at_s is not None:
             return STOPPING
         reports = (report for name in self.endpoints for report in self.reports(name, now_s))
         return None if any(report["state"] == "READY" for report in reports) else "no endpoint has a ready replica"
 
     def ready(self, names: Iterable[Name], now_s: float) -> str | None:
         """None when all of these are ready, else the sentence that says which is not and why."""
-        if self.stopping:
+        if self.stop_at_s is not None:
             return STOPPING
         for model, variant in names:
             state, reason = self.state((model, variant), now_s)

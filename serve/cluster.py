@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from serve import guard, health, ingress, locks, logs, wire
-from serve.app import FALLBACK, QUIET, application, applications
+from serve.app import FALLBACK, GATEWAY, QUIET, application, applications
 from serve.compiler import send_logs_to
 from serve.options import ServeOptions, check
 from serve.spec import ServeError
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 NAMESPACE = "headroom"
 POLL_S = 0.25
+GIVEN_UP_S = 5.0
+"""For what has been given up to be told so."""
+GONE_S = 0.2
+"""For the last answers to be through the proxy."""
 STILL_S = 5.0
 """How often it is said that something is still going on."""
 UP_S = 60.0
@@ -49,6 +53,24 @@ class Server:
         self._scratch = scratch
         self._held: int | None = held
         """The lock that says that this folder is in use."""
+
+    def drain(self, within_s: float, say: Callable[[str], None]) -> None:
+        """Takes nothing new, and waits until what is under way is answered; what is not within that gets a 503."""
+        from ray import serve
+
+        gateway = serve.get_deployment_handle(GATEWAY, GATEWAY)
+        until_s = time.monotonic() + within_s + GIVEN_UP_S
+        said: int | None = None
+        try:
+            gateway.stop.remote(within_s).result(timeout_s=GIVEN_UP_S)
+            while (left := gateway.under_way.remote().result(timeout_s=GIVEN_UP_S)) and time.monotonic() < until_s:
+                if left != said and time.monotonic() > until_s - within_s - GIVEN_UP_S + 2:
+                    say(f"{left} requests are under way still (Ctrl-C ends them)")
+                    said = left
+                time.sleep(POLL_S / 5)
+        except Exception as problem:  # no gateway, no word from it
+            say(f"what is under way cannot be waited for: {problem!r}")
+        time.sleep(GONE_S)
 
     def stop(self) -> None:
         """Ends every process of the cluster; may be called again."""

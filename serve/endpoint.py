@@ -30,6 +30,7 @@ from serve.wire import EndpointInfo, TensorSpec, WireError
 
 TIMEOUT_HEADERS = (b"x-headroom-timeout-seconds", b"x-request-timeout-seconds")
 """The first is what our HAProxy makes of the second, empty where there was none."""
+STOPPING = "the server is stopping"
 LONGEST_TIMEOUT_S = 86_400.0
 MOST_BATCHES = 64
 """Of one request, unless `max_rows` says otherwise."""
@@ -55,6 +56,9 @@ class Endpoint:
         self._numbers = count()
         """Of reports: they may overtake one another."""
         self._preparing = 0
+        self._stopping = self._given_up = False
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+        """Those of requests for inference that are under way."""
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
         self.engine = Engine(
             lambda say: open_runner(self._spec, variants.load(variant), options, say, self._watch),
@@ -82,6 +86,18 @@ class Endpoint:
             return as_json({"model_stats": [as_statistics(self.model, self.variant, self.engine.counters.snapshot())]})
         return as_json(self._configuration() if tail == "config" else self.metadata())
 
+    def stop(self, within_s: float) -> None:
+        """Takes nothing new from now on; who has no answer by then is told that there will be none."""
+        if not self._stopping:
+            self._stopping = True
+            self._loop.call_later(within_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        for task in list(self._tasks):
+            if task is not None:
+                task.cancel()
+
     def refused(self, tail: str, reason: str, ns: int) -> None:
         """Counts a request that ended before it could be answered."""
         if tail == "infer":
@@ -100,6 +116,7 @@ class Endpoint:
             "state": self.engine.state,
             "reason": self.engine.reason,
             "waiting": self.engine.waiting,
+            "stopping": self._stopping,
             "counts": self.engine.counters.snapshot(),
         }
 
@@ -159,15 +176,25 @@ class Endpoint:
 
     async def _infer(self, request: Request) -> Answer:
         refused = "cancelled"  # as long as nothing is answered: the client has gone and this task is cancelled
+        task = asyncio.current_task()
+        self._tasks.add(task)
         try:
             only(request, "POST")
+            if self._stopping:
+                raise WireError(503, STOPPING, "stopping")
             found, refused = await self._infer_or_raise(request), ""
+        except asyncio.CancelledError:
+            if not self._given_up or task is None or task.uncancel():
+                raise
+            problem = WireError(503, STOPPING, "stopping")
+            found, refused = as_error(problem, **self._headers(request)), problem.reason
         except WireError as problem:
             found, refused = as_error(problem, **self._headers(request)), problem.reason
         except Exception:
             refused = "failed"
             raise
         finally:
+            self._tasks.discard(task)
             self.engine.counters.answer(time.perf_counter_ns() - request.received_ns, refused)
         return found
 

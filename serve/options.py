@@ -72,6 +72,8 @@ class ServeOptions:
     """Whether a request that would make torch.compile compile again is refused instead."""
     profile: bool = False
     """Whether clients may ask for a profile of the next batches."""
+    drain_s: float = 30.0
+    """How long a server that stops may take to answer what is under way; what is left then gets a 503."""
     allow_faults: bool = False
     """Whether clients may break things: kill a replica, take the CPU."""
 
@@ -192,7 +194,14 @@ def check(options: ServeOptions) -> None:
         raise ServeError(f"unknown ingress '{options.ingress}'; known are {', '.join(WAYS)}")
     if options.max_replicas is not None and options.max_replicas < options.replicas:
         raise ServeError("max_replicas must be at least replicas")
-    leasts = {"replicas": 1, "max_queue": 1, "max_body_bytes": 1, "max_wait_ms": 0, "sample_ms": MIN_PERIOD_MS}
+    leasts = {
+        "replicas": 1,
+        "max_queue": 1,
+        "max_body_bytes": 1,
+        "max_wait_ms": 0,
+        "drain_s": 0,
+        "sample_ms": MIN_PERIOD_MS,
+    }
     for name, least in leasts.items():
         if getattr(options, name) < least:
             raise ServeError(f"{name} must be at least {least}")

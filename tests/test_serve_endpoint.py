@@ -28,7 +28,7 @@ class Bench:
         how = ServeOptions(**({"models": ("null",), "variants": ("eager",)} | options))
         self.endpoint = Endpoint(how, "null", "eager", "r1")
         self.gateway = Gateway(how, self._forward, lambda: {"way": "plain"})
-        self._app = as_app(self._route, LIMIT)
+        self.app = as_app(self._route, LIMIT, self._refused)
 
     async def _forward(self, name: Name, request: Request, tail: str) -> Answer:
         return await settled(self.endpoint.answer(request, tail), "forwarded")
@@ -39,18 +39,33 @@ class Bench:
             return await self.endpoint.answer(request, request.path.removeprefix(prefix).strip("/"))
         return await self.gateway.answer(request)
 
+    def _refused(self, path: str, reason: str, ns: int) -> None:
+        prefix = wire.model_path("null", "eager")
+        if path.startswith(prefix):
+            self.endpoint.refused(path.removeprefix(prefix).strip("/"), reason, ns)
+        else:
+            self.gateway.refused(path, reason, ns)
+
     def report(self) -> None:
         self.gateway.board.put(self.endpoint.report(), asyncio.get_running_loop().time())
 
     async def ready(self) -> None:
         while self.endpoint.engine.state == "LOADING":
             await asyncio.sleep(0.01)
-        self.report()
+        self._reporting = asyncio.create_task(self._report_always())
+
+    def stop_reporting(self) -> None:
+        self._reporting.cancel()
+
+    async def _report_always(self) -> None:
+        while True:
+            self.report()
+            await asyncio.sleep(0.01)
 
     async def call(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], Any]:
-        status, found, raw = await call(self._app, method, path, [body], headers)
+        status, found, raw = await call(self.app, method, path, [body], headers)
         return status, found, json.loads(raw) if found["content-type"] == "application/json" else raw
 
 
@@ -80,7 +95,7 @@ async def call(
         return 0, {}, b""
     start, body = sent
     found = {name.decode(): value.decode() for name, value in start["headers"]}
-    assert found["content-length"] == str(len(body["body"]))
+    assert found["content-length"] == str(len(body["body"])) or method == "HEAD"
     return start["status"], found, body["body"]
 
 
@@ -157,6 +172,7 @@ def in_json(tensors: dict[str, wire.Array], **how: Any) -> bytes:
         (413, "grows past", "POST", INFER, gzip.compress(b" " * (LIMIT + 1), mtime=0), {"content-encoding": "gzip"}),
         (413, "at most 10000 are taken", "POST", INFER, b"", {"content-length": "10001"}),
         (413, "no more are taken", "POST", INFER, b" " * (LIMIT + 1), {}),
+        (400, "not valid gzip", "POST", INFER, gzip.compress(b"{}") + b"{}", {"content-encoding": "gzip"}),
         (405, "use POST", "GET", INFER, b"", {}),
         (405, "use GET", "POST", wire.model_path("null", "eager"), b"", {}),
         (405, "use POST", "GET", wire.INDEX, b"", {}),
@@ -295,7 +311,8 @@ def test_the_server_as_a_whole() -> None:
         assert server["name"] == "headroom"
         assert server["endpoints"] == ["null/eager"]
         assert (await bench.call("GET", wire.LIVE))[0] == 200
-        assert (await bench.call("GET", wire.READY))[0] == 200
+        while (await bench.call("GET", wire.READY))[0] != 200:
+            await asyncio.sleep(0.01)
         assert (await bench.call("POST", wire.INDEX))[2] == [
             {"name": "null", "version": "eager", "state": "READY", "reason": "", "replicas": ["r1"]}
         ]
@@ -316,6 +333,7 @@ def test_the_server_as_a_whole() -> None:
 
 def test_nothing_is_ready_before_it_has_reported() -> None:
     async def work(bench: Bench) -> None:
+        bench.stop_reporting()
         bench.gateway.board = type(bench.gateway.board)([("null", "eager")], replicas=1)
         status, found, answer = await bench.call("GET", wire.READY)
         assert status == 503
