@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -56,18 +57,10 @@ class Server:
 
     def drain(self, within_s: float, say: Callable[[str], None]) -> None:
         """Takes nothing new, and waits until what is under way is answered; what is not within that gets a 503."""
-        from ray import serve
-
-        gateway = serve.get_deployment_handle(GATEWAY, GATEWAY)
-        until_s = time.monotonic() + within_s + GIVEN_UP_S
-        said: int | None = None
         try:
-            gateway.stop.remote(within_s).result(timeout_s=GIVEN_UP_S)
-            while (left := gateway.under_way.remote().result(timeout_s=GIVEN_UP_S)) and time.monotonic() < until_s:
-                if left != said and time.monotonic() > until_s - within_s - GIVEN_UP_S + 2:
-                    say(f"{left} requests are under way still (Ctrl-C ends them)")
-                    said = left
-                time.sleep(POLL_S / 5)
+            asyncio.run(_drained(within_s, say))
+        except TimeoutError:
+            say("some requests got no answer: they did not come whole, or were not taken, in time")
         except Exception as problem:  # no gateway, no word from it
             say(f"what is under way cannot be waited for: {problem!r}")
         time.sleep(GONE_S)
@@ -81,6 +74,20 @@ class Server:
         if self._held is not None:
             os.close(self._held)
             self._held = None
+
+
+async def _drained(within_s: float, say: Callable[[str], None]) -> None:
+    from ray import serve
+
+    gateway = serve.get_deployment_handle(GATEWAY, GATEWAY)
+    said_s = time.monotonic()
+    async with asyncio.timeout(within_s + GIVEN_UP_S):
+        await gateway.stop.remote(within_s)
+        while left := await gateway.under_way.remote():
+            if time.monotonic() > said_s + STILL_S:
+                said_s = time.monotonic()
+                say(f"{left} requests are under way still (Ctrl-C ends them)")
+            await asyncio.sleep(POLL_S / 5)
 
 
 def start(

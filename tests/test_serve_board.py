@@ -181,5 +181,5 @@ def test_all_are_heard_when_none_that_is_there_has_not_reported_since() -> None:
 def test_a_server_that_stops_is_not_ready() -> None:
     board = Board([ENDPOINT], replicas=1)
     board.put(report("a"), 0)
-    board.stopping = True
+    board.stop_at_s = 5.0
     assert board.ready([ENDPOINT], 0) == board.serving(0) == "the server is stopping"

@@ -1,0 +1,164 @@
+"""A server that is stopped answers what is under way, within a bound, and takes nothing new."""
+
+import asyncio
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import starts
+from test_serve_endpoint import INFER, Bench, in_json, run
+from test_serve_refusals import held, until
+from waiting import PATIENCE_S
+
+from serve import wire
+from serve.board import Board
+from serve.ingress import free_port
+
+X = {"x": np.zeros((1, 3), np.uint8)}
+STOPPING = {"error": "the server is stopping"}
+
+
+def test_what_is_under_way_is_answered_and_nothing_new_is_taken() -> None:
+    async def work(bench: Bench) -> None:
+        with held(bench) as gate:
+            running, waiting = (asyncio.create_task(bench.call("POST", INFER, in_json(X))) for _ in range(2))
+            await until(lambda: bench.endpoint.engine.waiting == 1)
+            bench.endpoint.stop(3600)
+            status, headers, said = await bench.call("POST", INFER, in_json(X))
+            assert (status, headers["retry-after"], said) == (503, "1", STOPPING)
+            gate.set()
+            assert [(await running)[0], (await waiting)[0]] == [200, 200]
+        assert (await bench.call("GET", wire.model_path("null", "eager")))[0] == 200  # what it is can be asked still
+        counts = bench.endpoint.report()["counts"]
+        assert {why: n for why, n in counts["refused"].items() if n} == {"stopping": 1}
+        assert counts["inference_stats"]["success"]["count"] == 2
+
+    run(work, max_batch=1)
+
+
+def test_what_is_not_answered_within_the_bound_is_told_so_wherever_it_is() -> None:
+    """On the device, in the queue, or while it is decoded."""
+
+    async def work(bench: Bench) -> None:
+        decoding = threading.Event()
+        whole = bench.endpoint._spec.prepare
+
+        def prepare(inputs: Any) -> Any:
+            if inputs["x"].shape[1] == 5:
+                assert decoding.wait(PATIENCE_S)
+            return whole(inputs)
+
+        object.__setattr__(bench.endpoint._spec, "prepare", prepare)
+        object.__setattr__(bench.endpoint._spec, "slow_prepare", True)
+        with held(bench):
+            bodies = [in_json(X), in_json(X), in_json({"x": np.zeros((1, 5), np.uint8)})]
+            tasks = []
+            for body in bodies:
+                tasks.append(asyncio.create_task(bench.call("POST", INFER, body)))
+                await asyncio.sleep(0)
+            await until(lambda: bench.endpoint.engine.waiting == 1 and bench.endpoint._preparing == 1)
+            bench.endpoint.stop(0.01)
+            bench.endpoint.stop(3600)  # the first bound counts
+            for task in tasks:
+                status, headers, said = await task
+                assert (status, headers["retry-after"], said) == (503, "1", STOPPING)
+            assert bench.endpoint.engine.waiting == 0
+            decoding.set()
+        counts = bench.endpoint.report()["counts"]
+        assert {why: n for why, n in counts["refused"].items() if n} == {"stopping": 3}
+
+    run(work, max_batch=1)
+
+
+def test_a_client_that_leaves_while_it_stops_has_left() -> None:
+    async def work(bench: Bench) -> None:
+        with held(bench):
+            task = asyncio.create_task(bench.call("POST", INFER, in_json(X)))
+            await until(lambda: bench.endpoint.engine.stuck_s > 0)
+            bench.endpoint.stop(3600)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert bench.endpoint.report()["counts"]["refused"]["cancelled"] == 1
+
+    run(work)
+
+
+def test_a_replica_that_has_not_heard_of_it_counts_as_under_way() -> None:
+    board = Board([("null", "eager")], replicas=2)
+    own: dict[str, Any] = {"model": "null", "variant": "eager", "state": "READY", "reason": "", "number": 0}
+    board.put(own | {"replica": "a", "stopping": True, "under_way": 0}, 0)
+    board.put(own | {"replica": "b", "stopping": False, "under_way": 0}, 0)
+    assert board.under_way(0) == 1
+    board.put(own | {"replica": "b", "stopping": True, "under_way": 3, "number": 1}, 1)
+    assert board.under_way(1) == 3
+    board.put(own | {"replica": "b", "stopping": True, "under_way": 0, "number": 2}, 2)
+    assert board.under_way(2) == 0
+
+
+class Client(threading.Thread):
+    """One request, and what became of it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+        self.found: tuple[int, str | None, bytes] | Exception | None = None
+
+    def run(self) -> None:
+        body, headers = wire.encode_infer(X)
+        way = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
+        try:
+            way.request("POST", INFER, body, headers)
+            answer = way.getresponse()
+            self.found = answer.status, answer.getheader("retry-after"), answer.read()
+        except (OSError, http.client.HTTPException) as problem:
+            self.found = problem
+        finally:
+            way.close()
+
+
+@pytest.mark.served
+def test_sigterm_under_load_drops_nobody(tmp_path: Path) -> None:
+    """Ten requests of half a second each, one after the other, of which three seconds do not suffice for all."""
+    starts.need("served")
+    port = free_port()
+    words = ["serve", "null", "--variants", "eager", "--port", str(port), "--max-batch", "1", "--drain-s", "3"]
+    command = [sys.executable, "-m", "headroom", *words, "--set", "delay_ms=500", "--cache-dir", str(tmp_path)]
+    environment = os.environ | {"HOME": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as server:
+        assert server.stdout is not None
+        try:
+            said = next(line for line in server.stdout if line.startswith(("ready", "Error", "headroom:")))
+            assert said.startswith("ready")
+            clients = [Client(port) for _ in range(10)]
+            for client in clients:
+                client.start()
+            while not any(client.found for client in clients):
+                time.sleep(0.01)
+            server.send_signal(signal.SIGTERM)
+            late = []
+            while server.poll() is None and len(late) < 1000:
+                late.append(Client(port))
+                late[-1].start()
+                time.sleep(0.2)
+            for client in (*clients, *late):
+                client.join()
+            assert server.wait(PATIENCE_S) == 0
+        finally:
+            server.kill()
+        found = [client.found for client in clients]
+    kinds = [one[:2] if isinstance(one, tuple) else one for one in found]
+    assert set(kinds) == {(200, None), (503, "1")}, kinds  # somebody of each, and nobody was dropped
+    assert any(isinstance(one, tuple) and one[0] == 503 and b"is stopping" in one[2] for one in found)
+    new = [client.found for client in late]
+    assert any(isinstance(one, tuple) and one[0] == 503 and b"is stopping" in one[2] for one in new)
