@@ -1,7 +1,8 @@
 """What the server said of itself before and after the run, judged: did it serve what it says it served?
 
-The load generator keeps it in the manifest: `ingress`, and for each endpoint `parameters`,
-`parameters_after` and `events` (counts of this run). All of it may be absent, and then nothing is said.
+The load generator keeps it in the manifest: `ingress`, and for each endpoint `parameters`, `parameters_after` and
+`events` (counts of this run), or `events_unread` (why there are none). All of it may be absent, and then nothing is
+said.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def warnings(manifest: Manifest, *, broken: bool = False) -> list[str]:
     found = [f"{sentence}, after a planned fault" for sentence, since in _ways(manifest) if since and broken]
     for name, entry in _endpoints(manifest):
         said = _after(entry)
+        if isinstance(why := entry.get("events_unread"), str):
+            found.append(
+                f"the statistics of {name} could not be read ({why}): recompiles, batches that did not fit into memory "
+                "and responses unlike eager's may have gone uncounted"
+            )
         if said.get("parity_ok") is False:
             error, cosine = (fact("", said.get(f"parity_{key}"))[1] for key in ("relative_error", "cosine"))
             found.append(

@@ -69,6 +69,7 @@ class Engine:
         """Neither waiting nor in flight, and not given back yet."""
         self._moved_s: float | None = None
         """When a batch was last begun or done, while any is in flight."""
+        self._opening_s = 0.0
         self._lost: str | None = None
         self._regrowth = Regrowth()
         self._refusal = "not_ready"
@@ -111,13 +112,18 @@ class Engine:
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def trouble(self, stuck_after_s: float) -> str | None:
-        """Why the replica should be replaced, or None; one that could not load stays, to say why."""
+        """Why the replica should be replaced, or None; one that could not load stays, to say why.
+
+        A batch may take as long as opening did: it may have to wait for the same compiler.
+        """
         if self._lost is not None:
             return self._lost
         if self.state == "READY" and not self.alive:
             return "the engine's thread has died"
         stuck_s = self.stuck_s
-        return f"a batch has been running for {stuck_s:.0f} s" if stuck_s > stuck_after_s else None
+        return (
+            f"a batch has been running for {stuck_s:.0f} s" if stuck_s > max(stuck_after_s, self._opening_s) else None
+        )
 
     # ---- from any thread
 
@@ -138,6 +144,7 @@ class Engine:
         self._progress = (text, time.monotonic())
 
     def _live(self) -> None:
+        began_s = time.monotonic()
         try:
             self._runner = self._open(self._say)
         except ServeError as problem:
@@ -147,6 +154,7 @@ class Engine:
             self._fail(first_line(problem))
         else:
             self._progress = ("", 0.0)
+            self._opening_s = time.monotonic() - began_s
             self.state = "READY"
             try:
                 self._serve(self._runner)

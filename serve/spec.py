@@ -72,7 +72,7 @@ class ModelSpec:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """What else the metadata should tell a client."""
     code: str = ""
-    """Digest of the file that made it, filled in by `models.load`: other code is another model."""
+    """Digest of the file that made it and of its helpers, filled in by `models.load`: other code is another model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,9 @@ def _random(spec: ModelSpec, seed: int, cache: Path) -> torch.nn.Module:
 
 def kept_path(spec: ModelSpec, seed: int, cache: Path) -> Path:
     """Where the calibrated random weights of this model lie."""
-    key = hashlib.blake2b(json.dumps(dict(spec.settings), sort_keys=True).encode(), digest_size=4).hexdigest()
+    # other code, or another torch, makes other numbers of the same seed
+    made_by = [dict(spec.settings), spec.code, *(version(package) for package in ("torch", "torchvision"))]
+    key = hashlib.blake2b(json.dumps(made_by, sort_keys=True).encode(), digest_size=6).hexdigest()
     return cache / "weights" / f"{spec.name}-{key}-seed{seed}.safetensors"
 
 

@@ -95,6 +95,11 @@ def test_what_was_not_served_as_it_claims_cannot_be_trusted(tmp_path: Path, said
             "torch.compile was at work for m/compiled during the run (3 recompiles, 0 first hits)",
         ),
         (
+            {"events_unread": "http://h answered 500: the server failed"},
+            "the statistics of m/compiled could not be read (http://h answered 500: the server failed): recompiles, "
+            "batches that did not fit into memory and responses unlike eager's may have gone uncounted",
+        ),
+        (
             {"events": {"profiled_batches": 20}},
             "20 batches of m/compiled ran under the profiler, which slows them",
         ),

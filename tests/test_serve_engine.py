@@ -10,6 +10,7 @@ import pytest
 import waiting
 from waiting import PATIENCE_S
 
+from serve import regrowth
 from serve.engine import Engine, Job, Onlooker
 from serve.opening import Say
 from serve.pipeline import Ran
@@ -53,6 +54,10 @@ class GatedRunner:
 
     def shrink(self, rows: int) -> int:
         self.max_batch = max(1, rows // 2)
+        return self.max_batch
+
+    def grow(self, rows: int) -> int:
+        self.max_batch = rows
         return self.max_batch
 
     def lost(self) -> str | None:
@@ -446,6 +451,42 @@ def test_a_request_for_which_there_is_no_memory_even_alone(benches: Callable[...
     assert doubled(again) == [8]
 
 
+def test_a_batch_size_that_was_too_large_is_tried_again_after_a_while(
+    benches: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What took the memory may have been one request, or another process."""
+    monkeypatch.setattr(regrowth, "FIRST_S", 0.0)
+    bench = benches(max_batch=8)
+    bench.occupy()
+    bench.runner.fits = 3
+    jobs = [bench.submit(1.0, 2.0, 3.0, 4.0), bench.submit(5.0, 6.0, 7.0, 8.0)]
+    bench.open(1000)
+    bench.wait_for(*jobs)
+    assert bench.engine.events[0]["what"].endswith("from now on a batch has at most 4")
+    bench.runner.fits = 1000
+    while bench.runner.max_batch < 8:
+        job = bench.submit(*range(bench.runner.max_batch))
+        bench.wait_for(job)
+        assert doubled(job) == [2 * n for n in range(job.rows)]
+    sizes = [4, 8] if bench.engine.events[-2]["what"].endswith("at most 4 rows again") else [8]
+    for size, event in zip(reversed(sizes), reversed(bench.engine.events), strict=False):
+        assert event["what"] == f"memory sufficed for a while: from now on a batch has at most {size} rows again"
+
+
+def test_a_batch_size_that_is_the_least_is_not_said_to_be_halved(benches: Callable[..., Bench]) -> None:
+    """Such as a batch of three in the only bucket, of four."""
+    bench = benches()
+    bench.runner.shrink = lambda rows: 4  # type: ignore[method-assign]
+    bench.occupy()
+    bench.runner.fits = 1
+    jobs = [bench.submit(1.0), bench.submit(2.0), bench.submit(3.0)]
+    bench.open()
+    bench.wait_for(*jobs)
+    assert [doubled(job) for job in jobs] == [[2], [4], [6]]  # each by itself
+    assert not bench.engine.events
+    assert bench.engine.counters.snapshot()["events"]["out_of_memory"] == 0
+
+
 def test_a_device_that_is_lost_ends_the_replica_and_nobody_waits_for_ever(benches: Callable[..., Bench]) -> None:
     bench = benches(max_batch=2)
     first = bench.occupy()
@@ -470,6 +511,10 @@ def test_a_batch_that_does_not_end_is_told(benches: Callable[..., Bench]) -> Non
     assert bench.engine.trouble(3600.0) is None
     until(lambda: bench.engine.stuck_s > 0.01)
     assert bench.engine.trouble(0.01) == "a batch has been running for 0 s"
+    bench.engine._opening_s = 3600.0  # what took an hour to compile may have to be compiled again
+    assert bench.engine.trouble(0.01) is None
+    bench.engine._opening_s = 0.0
+    assert bench.engine.trouble(0.01) is not None
     bench.open()
     bench.wait_for(job)
     until(lambda: bench.engine.stuck_s == 0)

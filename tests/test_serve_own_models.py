@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve import models
+from serve import code, models
 from serve.options import ServeOptions, as_args, check, from_args, named
 from serve.spec import ServeError
 
@@ -91,6 +91,57 @@ def test_files_are_named_by_where_they_are_and_known_by_what_is_in_them(
     assert before == models.load(f"{file}:spec", {"factor": "9"}).code
     file.write_text(MODEL + "\n# changed\n")
     assert models.load(f"{file}:spec").code != before
+
+
+@pytest.mark.parametrize(
+    ("imports", "helper"),
+    [
+        ("import layers", "layers.py"),
+        ("import layers.deep.net as net", "layers/deep/net.py"),
+        ("import layers.deep.net as net", "layers/__init__.py"),
+        ("from layers import net", "layers/net.py"),
+        ("from layers.net import Net", "layers/net.py"),
+        ("def later():\n    from layers import net", "layers/net.py"),
+        ("import between", "layers/net.py"),
+    ],
+)
+def test_the_code_of_a_model_is_that_of_its_helpers_too(tmp_path: Path, imports: str, helper: str) -> None:
+    (tmp_path / "between.py").write_text("from layers import net")
+    for name in ("layers", "layers/deep"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "unasked.py").write_text("x = 1")
+    file = tmp_path / "model.py"
+    file.write_text(f"import os, torch\n{imports}\n")
+    (tmp_path / helper).write_text("x = 1")
+    before = code.digest(file)
+    (tmp_path / "unasked.py").write_text("x = 22")
+    assert code.digest(file) == before
+    (tmp_path / helper).write_text("x = 22")
+    assert code.digest(file) != before
+
+
+def test_helpers_of_a_package_are_found_from_anywhere_in_it(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "models").mkdir(parents=True)
+    for folder in (own, own / "models"):
+        (folder / "__init__.py").touch()
+    (tmp_path / "other.py").write_text("x = 1")
+    (own / "layers.py").write_text("import other")  # beside the package, and no part of it
+    (own / "blocks.py").touch()
+    (own / "models" / "net.py").write_text("from ..layers import x\nfrom own.blocks import y\nfrom .... import z")
+    seen = [code.digest(own / "models" / "net.py")]
+    for path in (own / "layers.py", own / "blocks.py", own / "__init__.py"):
+        path.write_text(path.read_text() + "\n# changed\n")
+        seen.append(code.digest(own / "models" / "net.py"))
+    assert len(set(seen)) == 4
+    (tmp_path / "other.py").write_text("x = 22")
+    assert code.digest(own / "models" / "net.py") == seen[-1]
+
+
+def test_a_file_that_is_no_python_has_a_digest_too(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def (:")
+    assert len(code.digest(tmp_path / "model.py")) == 16
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,8 @@ def test_a_bucket_that_does_not_fit_is_dropped_with_those_above_it() -> None:
     assert runner.buckets == (Bucket(1, 4), Bucket(1, 8), Bucket(2, 4), Bucket(2, 8))
     assert runner.shrink(1) == 1
     assert runner.shrink(1) == 1  # the smallest stays
+    assert [runner.grow(rows) for rows in (2, 6, 8)] == [2, 6, 6]  # what was dropped before it served was never warm
+    assert runner.buckets[-1] == Bucket(6, 8)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,27 @@ def test_batch_norm_is_calibrated_so_that_outputs_are_of_unit_size(tmp_path: Pat
         normed = norm(module[0](torch.from_numpy(spec.example(64, 99)["image"])))  # type: ignore[index]
     assert normed.mean().abs() < 0.1
     assert abs(normed.std() - 1) < 0.1
+
+
+def test_kept_numbers_are_of_one_code_torch_and_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(small_net(), code="1")
+    paths = [weights.kept_path(spec, 7, tmp_path), weights.kept_path(replace(spec, code="2"), 7, tmp_path)]
+    for package in ("torch", "torchvision"):
+        monkeypatch.setattr(weights, "version", {"torch": "2.11", "torchvision": "0.26", package: "newer"}.get)
+        paths.append(weights.kept_path(spec, 7, tmp_path))
+    assert len(set(paths)) == 4
+    monkeypatch.undo()
+    assert weights.kept_path(replace(spec), 7, tmp_path) == paths[0]
+
+
+def test_a_model_whose_code_changed_gets_the_numbers_of_its_new_code(tmp_path: Path) -> None:
+    """Of the same name, settings and seed; numbers that were kept for other code stay where they are."""
+    first, again = replace(small_net(), code="1"), replace(small_net(channels=3), code="2")
+    _, one = weights.load(first, "random", 7, tmp_path)
+    _, other = weights.load(again, "random", 7, tmp_path)
+    _, fresh = weights.load(again, "random", 7, tmp_path / "elsewhere")
+    assert other.digest == fresh.digest != one.digest
+    assert weights.load(first, "random", 7, tmp_path)[1].digest == one.digest
 
 
 @pytest.mark.parametrize("spoil", ["cut", "overwritten", "empty", "other numbers", "other shapes"])

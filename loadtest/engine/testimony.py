@@ -17,16 +17,25 @@ from loadtest.engine.client import Client
 from loadtest.engine.scenario import ScenarioError
 from serve import wire
 
+SINCE = "since"
 PATIENCE_S = 20.0
 """How long the server is given to compare the responses that it has sampled."""
 
 
 def before(client: Client, manifest: Manifest, server: dict[str, Any]) -> None:
-    """Adds `events_before` to each endpoint of the manifest, and the server's `ingress`."""
+    """Adds `events_before` to each endpoint of the manifest, and the server's `ingress`.
+
+    Where a server that has statistics does not give them, `events_unread` says why.
+    """
     if isinstance(server.get("ingress"), dict):
         manifest.extra["ingress"] = {"before": server["ingress"]}
     for entry in manifest.endpoints:
-        entry["events_before"] = _events(client, entry)
+        try:
+            entry["events_before"] = _events(client, entry)
+        except ScenarioError as problem:
+            entry["events_before"] = None
+            if "statistics" in (server.get("extensions") or ()):
+                entry["events_unread"] = str(problem)
 
 
 def after(client: Client, manifest: Manifest) -> None:
@@ -40,21 +49,32 @@ def after(client: Client, manifest: Manifest) -> None:
                 gevent.sleep(0.5)
                 said = client.get_json(path).get("parameters") or {}
             entry["parameters_after"] = said
-            had, has = entry.pop("events_before"), _events(client, entry)
-            if had is not None and has is not None:
-                # counts of a server that was started anew in between begin at zero
-                entry["events"] = {name: max(0, has[name] - had.get(name, 0)) for name in has}
+            if (had := entry.pop("events_before")) is not None and (has := _events(client, entry)) is not None:
+                _count(entry, had, has)
         if "ingress" in manifest.extra:
             manifest.extra["ingress"]["after"] = client.get_json(wire.SERVER).get("ingress")
-    except (ScenarioError, AttributeError):  # gone, or answers something else now: the run itself is whole
-        return
+    except (ScenarioError, AttributeError) as problem:  # gone, or answers something else: the run itself is whole
+        for entry in manifest.endpoints:
+            counted = "events" in entry or ("events_before" in entry and entry["events_before"] is None)
+            if not counted and "events_unread" not in entry:
+                entry["events_unread"] = str(problem)
+    for entry in manifest.endpoints:
+        entry.pop("events_before", None)
+
+
+def _count(entry: dict[str, Any], had: dict[str, int], has: dict[str, int]) -> None:
+    """What was counted in the run."""
+    if had.pop(SINCE) != has.pop(SINCE):
+        entry["events_unread"] = "its counts began anew during the run"
+        had = {}
+    entry["events"] = {name: max(0, has[name] - had.get(name, 0)) for name in has}
 
 
 def _events(client: Client, entry: dict[str, Any]) -> dict[str, int] | None:
-    """The counts of `…/stats`; None where the server has none."""
+    """The counts of `…/stats`, and since when they are; None where the server counts none, as Triton does."""
+    found = client.get_json(wire.model_path(entry["model"], entry["variant"]) + "/stats")
     try:
-        found = client.get_json(wire.model_path(entry["model"], entry["variant"]) + "/stats")
-        events = found["model_stats"][0]["events"]
-        return {str(name): int(count) for name, count in events.items()}
-    except (ScenarioError, LookupError, TypeError, ValueError, AttributeError):
+        stats = found["model_stats"][0]
+        return {str(name): int(count) for name, count in stats["events"].items()} | {SINCE: int(stats.get(SINCE, 0))}
+    except (LookupError, TypeError, ValueError, AttributeError):
         return None

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from hashlib import blake2b
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from serve import code
 from serve.spec import ModelSpec, ServeError, unknown
 
 
@@ -63,11 +63,8 @@ def load(name: str, given: Mapping[str, str] | None = None, weights: str = "rand
         raise ServeError(f"{name} failed: {type(problem).__name__}: {problem}") from problem
     if not isinstance(found, ModelSpec):
         raise ServeError(f"{name} must return a ModelSpec, not {type(found).__name__}")
-    return replace(found, code=_digest(inspect.getsourcefile(function)))
-
-
-def _digest(file: str | None) -> str:
-    return "" if file is None else blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
+    file = inspect.getsourcefile(function)
+    return replace(found, code=code.digest(Path(file)) if file else "")
 
 
 def located(reference: str) -> str:
