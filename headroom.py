@@ -307,7 +307,7 @@ def _run(
     lock: int | None = None,
 ) -> int:
     from analysis.records import SERVER_LOG, SOAK
-    from loadtest.engine import access, foretold
+    from loadtest.engine import access, foretold, provenance
     from loadtest.engine.scenario import OPTIONS, from_options
 
     _terminate_is_ctrl_c()
@@ -325,6 +325,8 @@ def _run(
         access.address(host)
     for sentence in foretold.sentences(plan, len(plan.variants) or 2):
         click.echo(sentence)
+    for sentence in provenance.lacks():
+        click.echo(f"this machine has {sentence}", err=True)
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     words += locust_args
@@ -1055,10 +1057,11 @@ def campaign(quick: bool, out: Path, device: str, only: str) -> None:
     from analysis.campaign.cells import SIZES
     from analysis.campaign.study import study
     from analysis.campaign.work import Work
+    from serve import footprint
 
     _terminate_is_ctrl_c()
     machine = _bare("--machine", device)
-    threads = max(1, len(os.sched_getaffinity(0)) - 1)  # served and driven by one machine: the load keeps a core
+    threads = max(1, footprint.cores() - 1)  # served and driven by one machine: the load keeps a core
     what = "quick" if quick else "full"
     size = SIZES[what, machine["kind"]]
     how = {"device": machine["kind"], "threads": threads, "cache_dir": str((out / "cache").resolve())}
