@@ -127,7 +127,7 @@ def _self_check(run: Run) -> Iterator[Risk]:
 def _system(run: Run) -> Iterator[Risk]:
     for host in run.manifest.hosts:
         if isinstance(lacks := host.get("lacks"), list) and lacks:
-            yield Risk("system", DOUBT, f"the load generator's machine has {'; '.join(map(str, lacks))}", len(lacks))
+            yield Risk("system", DOUBT, f"the load generator's machine has {'; it has '.join(map(str, lacks))}")
 
 
 def _same_machine(run: Run) -> Iterator[Risk]:

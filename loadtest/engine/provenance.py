@@ -24,8 +24,10 @@ NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", 
 
 def hosts(server: dict[str, Any], url: str, granted: str) -> list[dict[str, Any]]:
     """What the endpoint says of its machine in its metadata, and what we know of ours."""
-    load = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count(), "os": platform.platform()}
-    load |= {"priority": granted} | ({"lacks": lacking} if (lacking := lacks()) else {})
+    load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count()}
+    load |= {"os": platform.platform(), "priority": granted}
+    if lacking := lacks():
+        load["lacks"] = lacking
     theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
     return [{"role": "server", "url": url} | theirs, load]
 
@@ -34,9 +36,9 @@ def lacks() -> list[str]:
     """What this system does not have of what keeps arrivals on time, a sentence each; on Linux there is none."""
     found = []
     if not alarm.exact():
-        found.append("no timer of nanoseconds (timerfd): an arrival waits for one that may be a millisecond late")
+        found.append("no timerfd, so arrivals wait for a timer that is some tenths of a millisecond late")
     if not priority.possible():
-        found.append("no precedence for load processes: an arrival waits for a core as any program does")
+        found.append("no precedence for load processes, so arrivals wait for a core as any program does")
     return found
 
 
