@@ -1169,7 +1169,8 @@ def cache(
         about = f"{len(items)} kept, {words.size(sum(one.bytes for one in items))}"
         console.grid(str(folder), about, ("name", "kind", "size", "last used", ""), rows)
         for path in others:
-            click.echo(f"{path.relative_to(folder)}, {words.size(kept.size(path))}: left alone, as this didn't make it")
+            what = f"{path.relative_to(folder)}, {words.size(kept.size(path))}"
+            click.echo(f"{what}: neither code, weights nor a profile of this user's, so left alone")
         if prune:
             gone = [one.item.bytes for one in done if not one.why]
             click.echo(f"{did}: {len(gone)}, {words.size(sum(gone))}")

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -78,7 +79,8 @@ def listed(cache: Path) -> tuple[list[Item], list[Path]]:
             continue
         for found in _inside(path):
             if name.fullmatch(found.name) and _is_ours(path.name, found):
-                items.append(_item(path.name, found))
+                with suppress(FileNotFoundError):  # removed since
+                    items.append(_item(path.name, found))
             elif not (found.suffix == ".lock" and found.is_file() and not found.is_symlink()):
                 others.append(found)
     return sorted(items, key=lambda item: item.used_s), others
@@ -106,8 +108,10 @@ def removed(item: Item) -> Outcome:
             return _removed(item)
         with locks.at_once(_lock(item.kind, item.path)) as free:
             return _removed(item) if free else tried(replace(item, locked=True))
+    except FileNotFoundError:  # somebody else was faster
+        return Outcome(item)
     except OSError as problem:
-        return Outcome(item, f"it cannot be removed: {problem.strerror}", failed=True)
+        return Outcome(item, f"it cannot be removed: {problem.strerror or problem}", failed=True)
 
 
 def tried(item: Item) -> Outcome:
@@ -146,10 +150,10 @@ def size(path: Path) -> int:
 
 
 def _removed(item: Item) -> Outcome:
-    if not _is_ours(item.kind, item.path) or _used_s(item.kind, item.path) != item.used_s:
+    if _used_s(item.kind, item.path) != item.used_s:
         return Outcome(item, "a process has used it meanwhile")
     if item.kind == "compiled":
-        shutil.rmtree(item.path)  # which follows no link, not even one that is put there meanwhile
+        shutil.rmtree(item.path)  # which follows no link, not even one that has come in its place
     else:
         item.path.unlink()
     return Outcome(item)

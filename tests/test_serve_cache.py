@@ -197,15 +197,22 @@ def test_what_is_not_ours_by_place_and_name_stays_and_is_told(folder: Path, tmp_
     assert all(any(path.startswith(str(folder / "compiled" / name)) for name in (OLD, NEWER)) or path in ours
                for path in there - left)  # fmt: skip
     assert (away / "code" / "kernel.so").exists()
-    assert "logs, 3 B: left alone" in CliRunner().invoke(main, ["cache", "--cache-dir", str(folder)]).stdout
+    assert "logs, 3 B: neither code" in CliRunner().invoke(main, ["cache", "--cache-dir", str(folder)]).stdout
 
 
 def test_a_link_that_is_put_in_place_after_the_list_is_not_followed(folder: Path, tmp_path: Path) -> None:
     items, _ = cache.listed(folder)
     items[0].path.rename(tmp_path / "away")
     items[0].path.symlink_to(tmp_path / "away")
-    assert cache.removed(items[0]).why
+    assert cache.removed(items[0]).failed
     assert (tmp_path / "away" / "code" / "kernel.so").exists()
+
+
+def test_what_another_has_removed_meanwhile_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items, _ = cache.listed(folder)
+    assert [cache.removed(item) for item in (items[0], items[0])] == [cache.Outcome(items[0])] * 2
+    monkeypatch.setattr(cache, "size", lambda path: shutil.rmtree(path, ignore_errors=True) or 0)
+    assert [item.name for item in cache.listed(folder)[0]] == [WEIGHTS]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder another user's")
