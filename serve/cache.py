@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ NAMES = {
     "profiles": re.compile(r".+-\d{8}T\d{6}-\d{6}\.json\.gz"),
 }
 """Of what may be removed, by the folder that it is in."""
+IN_USE = "a process uses it"
 UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -87,14 +88,14 @@ def listed(cache: Path) -> tuple[list[Item], list[Path]]:
 
 
 def chosen(items: Sequence[Item], now_s: float, older_s: float | None, most_bytes: float | None) -> Iterator[Item]:
-    """Those to be removed: what was used before that age; then the oldest others, until what remains fits.
+    """Those of `listed` to be removed: what was used before that age; then the oldest others, until the rest fits.
 
     What is locked stays, so others have to go for it.
     """
     if most_bytes is not None and not (isfinite(most_bytes) and most_bytes >= 0):
         raise ServeError("--keep-gb must be a number of gigabytes from 0 up")
     total = sum(item.bytes for item in items)
-    for item in sorted(items, key=lambda item: item.used_s):
+    for item in items:
         old = older_s is not None and now_s - item.used_s > older_s
         if old or (most_bytes is not None and total > most_bytes):
             total -= 0 if item.locked else item.bytes
@@ -107,7 +108,7 @@ def removed(item: Item) -> Outcome:
         if item.kind == "profiles":  # written once, by a process that keeps no lock
             return _removed(item)
         with locks.at_once(_lock(item.kind, item.path)) as free:
-            return _removed(item) if free else tried(replace(item, locked=True))
+            return _removed(item) if free else Outcome(item, IN_USE)
     except FileNotFoundError:  # somebody else was faster
         return Outcome(item)
     except OSError as problem:
@@ -116,7 +117,7 @@ def removed(item: Item) -> Outcome:
 
 def tried(item: Item) -> Outcome:
     """What would become of it, by what the list says."""
-    return Outcome(item, "a process uses it" if item.locked else "")
+    return Outcome(item, IN_USE if item.locked else "")
 
 
 def as_json(

@@ -237,8 +237,7 @@ SERVE = (
     ),
     Mutant(
         "the most recently used is pruned from the cache first", "sign", "serve/cache.py",
-        "for item in sorted(items, key=lambda item: item.used_s):",
-        "for item in sorted(items, key=lambda item: -item.used_s):",
+        "sorted(items, key=lambda item: item.used_s)", "sorted(items, key=lambda item: -item.used_s)",
         ("test_serve_cache.py::test_what_is_too_old_goes_and_then_the_oldest_until_the_rest_fits",),
     ),
     Mutant(

@@ -137,7 +137,7 @@ def test_what_a_process_uses_stays_and_the_next_oldest_goes_for_it(folder: Path)
 def test_what_was_taken_up_since_it_was_listed_stays(folder: Path) -> None:
     items, _ = cache.listed(folder)
     with locks.locked(folder / "compiled" / f"{OLD}.lock"):
-        assert cache.removed(items[0]).why == "a process uses it"
+        assert cache.removed(items[0]) == cache.Outcome(items[0], "a process uses it")
     assert cache.removed(items[0]).why == "a process has used it meanwhile"
     assert names(folder) == {OLD, NEWER, WEIGHTS}
 
