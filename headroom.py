@@ -313,7 +313,7 @@ def _run(
     lock: int | None = None,
 ) -> int:
     from analysis.records import SERVER_LOG, SOAK
-    from loadtest.engine import access, foretold
+    from loadtest.engine import access, foretold, provenance
     from loadtest.engine.scenario import OPTIONS, from_options
 
     _terminate_is_ctrl_c()
@@ -331,6 +331,8 @@ def _run(
         access.address(host)
     for sentence in foretold.sentences(plan, len(plan.variants) or 2):
         click.echo(sentence)
+    for sentence in provenance.lacks():
+        click.echo(f"this machine has {sentence}", err=True)
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     words += locust_args
@@ -1061,10 +1063,11 @@ def campaign(quick: bool, out: Path, device: str, only: str) -> None:
     from analysis.campaign.cells import SIZES
     from analysis.campaign.study import study
     from analysis.campaign.work import Work
+    from serve import footprint
 
     _terminate_is_ctrl_c()
     machine = _bare("--machine", device)
-    threads = max(1, len(os.sched_getaffinity(0)) - 1)  # served and driven by one machine: the load keeps a core
+    threads = max(1, footprint.cores() - 1)  # served and driven by one machine: the load keeps a core
     what = "quick" if quick else "full"
     size = SIZES[what, machine["kind"]]
     how = {"device": machine["kind"], "threads": threads, "cache_dir": str((out / "cache").resolve())}
@@ -1131,7 +1134,53 @@ def _live_profile(host: str, ca_file: str, model: str, variant: str, batches: in
     return found | {"calls": found["batches"]}
 
 
-# ---- doctor
+# ---- cache and doctor
+
+
+@main.command()
+@click.option("--cache-dir", help="the folder [default: HEADROOM_CACHE, or ~/.cache/headroom]")
+@click.option("--prune", is_flag=True, help="remove what --older-than and --keep-gb say")
+@click.option("--older-than", metavar="30d", help="with --prune: what was last used before so many h, d or w")
+@click.option("--keep-gb", type=float, help="with --prune: the oldest, until the rest is no larger than this")
+@click.option("--dry-run", is_flag=True, help="with --prune: only say what it would do")
+@click.option("--json", "as_json", is_flag=True, help="print JSON instead of a table")
+def cache(
+    cache_dir: str | None, prune: bool, older_than: str | None, keep_gb: float | None, dry_run: bool, as_json: bool
+) -> None:
+    """Lists what is kept for the next start of a server (compiled code, weights, profiles), and removes what is old."""
+    from analysis import console, words
+    from serve import cache as kept
+    from serve.options import ServeOptions
+
+    if prune and older_than is None and keep_gb is None:
+        refuse("prune what? give an age, such as --older-than 30d, or a size, such as --keep-gb 20")
+    if not prune and (dry_run or older_than is not None or keep_gb is not None):
+        refuse("--older-than, --keep-gb and --dry-run are of --prune")
+    older_s = None if older_than is None else kept.age_s(older_than)
+    folder = ServeOptions(models=(), cache_dir=cache_dir).cache_folder
+    items, others = kept.listed(folder)
+    now_s = time.time()
+    become = kept.tried if dry_run else kept.removed
+    most_bytes = None if keep_gb is None else 1e9 * keep_gb
+    done = [become(item) for item in kept.chosen(items, now_s, older_s, most_bytes)] if prune else []
+    did = "would be removed" if dry_run else "removed"
+    became = {one.item: f"stays: {one.why}" if one.why else did for one in done}
+    if as_json:
+        click.echo(json.dumps(kept.as_json(folder, items, others, became, now_s), indent=1))
+    else:
+        rows = []
+        for one in items:
+            state = became.get(one, "in use" if one.locked else "")
+            rows.append((one.name, one.kind, words.size(one.bytes), kept.age(now_s - one.used_s), state))
+        about = f"{len(items)} kept, {words.size(sum(one.bytes for one in items))}"
+        console.grid(str(folder), about, ("name", "kind", "size", "last used", ""), rows)
+        for path in others:
+            what = f"{path.relative_to(folder)}, {words.size(kept.size(path))}"
+            click.echo(f"{what}: neither code, weights nor a profile of this user's, so left alone")
+        if prune:
+            gone = [one.item.bytes for one in done if not one.why]
+            click.echo(f"{did}: {len(gone)}, {words.size(sum(gone))}")
+    raise SystemExit(1 if any(one.failed for one in done) else 0)
 
 
 @main.command()

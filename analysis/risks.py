@@ -124,6 +124,12 @@ def _self_check(run: Run) -> Iterator[Risk]:
         yield Risk("self_check", DOUBT, f"{most} what was asked of it here", headroom)
 
 
+def _system(run: Run) -> Iterator[Risk]:
+    for host in run.manifest.hosts:
+        if isinstance(lacks := host.get("lacks"), list) and lacks:
+            yield Risk("system", DOUBT, f"the load generator's machine has {'; it has '.join(map(str, lacks))}")
+
+
 def _same_machine(run: Run) -> Iterator[Risk]:
     if not on_one_machine(run.manifest):
         return
@@ -398,8 +404,8 @@ def _one_run(run: Run) -> Iterator[Risk]:
 
 
 LOOKS: tuple[Callable[[Run], Iterator[Risk]], ...] = (
-    _untrusted, _late, _load_cpu, _self_check, _same_machine, _closed_loop, _plain, _failures, _incidents, _few,
-    _interval, _unsteady, _batches, _energy, _throttled, _join, _utilisation, _compiled, _weights, _dependent,
+    _untrusted, _late, _load_cpu, _self_check, _system, _same_machine, _closed_loop, _plain, _failures, _incidents,
+    _few, _interval, _unsteady, _batches, _energy, _throttled, _join, _utilisation, _compiled, _weights, _dependent,
     _rare,
 )  # fmt: skip
 

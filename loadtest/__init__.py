@@ -1,1 +1,7 @@
-"""Drives traffic at an endpoint from a laptop: no torch, no ray."""
+"""Drives traffic at an endpoint from a laptop with Linux or macOS: no torch, no ray."""
+
+import sys
+
+if sys.platform == "win32":  # locustfiles and `headroom` both come here first, and nothing below would import
+    sys.stderr.write("headroom: Windows is not supported; use Linux or macOS, or WSL on this machine\n")
+    raise SystemExit(2)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serve import variants
-from serve.footprint import cpu_model, first_line_of
+from serve.footprint import cores, cpu_model, first_line_of
 from serve.opening import Opening, seen_by
 from serve.options import ServeOptions
 from serve.profiling import table_of
@@ -85,7 +85,7 @@ def machine(device: str) -> dict[str, Any]:
     kind = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cuda" and not torch.cuda.is_available():
         raise ServeError("there is no CUDA device that torch can use; measure with --device cpu")
-    cpu = f"{len(os.sched_getaffinity(0))} cores of {cpu_model()}"
+    cpu = f"{cores()} cores of {cpu_model()}"
     found = {"kind": kind, "cpu": cpu, "torch": torch.__version__}
     if kind == "cpu":
         return found | {"device": f"a CPU ({torch.backends.cpu.get_cpu_capability()})"}

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from serve import guard
+from serve import footprint, guard
 from serve.nvml import NvmlSource
 from serve.spec import ServeError
 
@@ -134,7 +134,7 @@ def _check_clock() -> Check:
 
 
 def _check_cores() -> Check:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = footprint.cores()
     if cores >= 4:
         return "cores", "ok", str(cores), ""
     return (

@@ -7,6 +7,7 @@ the CPU there is no allocator that could be asked, and a process's peak does not
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -27,6 +28,11 @@ def module_bytes(module: torch.nn.Module) -> int:
         for tensor in (*module.parameters(), *module.buffers())
     }
     return sum(storages.values())
+
+
+def cores() -> int:
+    """Those that this process may use; where the system binds none to any (macOS), all that there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def disk_bytes(path: Path) -> int:

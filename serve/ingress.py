@@ -29,6 +29,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+from serve import footprint
+
 LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
 FALLBACK = "fallback"
@@ -180,7 +182,7 @@ def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] 
     words = [sys.executable, __file__, "--haproxy", str(binary()), host, bind, rule]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = footprint.cores()
     return {
         **common,
         **FAST,

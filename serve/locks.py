@@ -26,6 +26,27 @@ def locked(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[Non
         os.close(held)
 
 
+@contextmanager
+def at_once(path: Path) -> Iterator[bool]:
+    """`locked` for who does not wait and does not use it: whether the lock was free, and is held now.
+
+    Its time stays; one that was not there is made without.
+    """
+    fresh = not path.exists()
+    held = _open(path)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        if fresh:
+            os.utime(held, (0, 0))
+        yield True
+    finally:
+        os.close(held)
+
+
 def live(path: Path) -> int:
     """A file that is locked before it is there, and until the process ends or closes what this returns."""
     scratch = path.with_name(path.name + ".part")

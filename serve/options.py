@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from serve import guard, models, variants, weights
+from serve import footprint, guard, models, variants, weights
 from serve.spec import ModelSpec, ServeError, unknown
 from serve.telemetry import MIN_PERIOD_MS
 
@@ -105,7 +105,7 @@ class ServeOptions:
     @property
     def replica_threads(self) -> int:
         """CPU threads of one replica, such that those of one endpoint do not fight over cores."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.most_replicas)
+        return self.threads or max(1, footprint.cores() // self.most_replicas)
 
     @property
     def cache_folder(self) -> Path:

@@ -231,6 +231,16 @@ SERVE = (
         ("test_serve_artefacts.py::test_two_processes_take_turns",),
     ),
     Mutant(
+        "what a process uses is pruned from the cache", "lock", "serve/cache.py",
+        "return _removed(item) if free else", "return _removed(item) if True else",
+        ("test_serve_cache.py::test_what_a_process_uses_stays_and_the_next_oldest_goes_for_it",),
+    ),
+    Mutant(
+        "the most recently used is pruned from the cache first", "sign", "serve/cache.py",
+        "sorted(items, key=lambda item: item.used_s)", "sorted(items, key=lambda item: -item.used_s)",
+        ("test_serve_cache.py::test_what_is_too_old_goes_and_then_the_oldest_until_the_rest_fits",),
+    ),
+    Mutant(
         "which responses are compared depends on the batches", "bound", "serve/sampling.py",
         "self._skip -= len(jobs)", "self._skip -= len(jobs) - 1",
         ("test_serve_sampling.py::test_which_are_kept_does_not_depend_on_how_they_were_batched",),
@@ -290,6 +300,11 @@ SERVE = (
 )
 
 LOADTEST = (
+    Mutant(
+        "a ring from before wakes an arrival early where no timerfd does", "wake", "loadtest/engine/alarm.py",
+        "            self._rung.clear()\n", "",
+        ("test_loadtest_systems.py::test_without_a_timerfd_an_alarm_is_never_early",),
+    ),
     Mutant(
         "the last arrival of a schedule is missing", "row", "loadtest/engine/arrivals.py",
         "np.arange(np.ceil(rate_rps * seconds))", "np.arange(np.floor(rate_rps * seconds))",

@@ -123,6 +123,8 @@ CASES = [
     Case("self_check", "limit", "no self-check", change=noted(self_check=None)),
     Case("self_check", "doubt", "about 1.4 times what was asked of it", 85 / 60,
          change=noted(self_check=check(safe_rps=480.0, cpu_pct=60.0))),
+    Case("system", "doubt", "machine has no timerfd, so a; it has no precedence, so b",
+         change=lambda m: m.hosts[1].update(lacks=["no timerfd, so a", "no precedence, so b"])),
     Case("same_machine", "doubt", "they share its 2 cores, and no network", change=on("a", "a")),
     Case("same_machine", "doubt", "its 2 cores (up to 90 % busy)", 90.0, change=on("a", "a"),
          more={"devices": [Waveform("cpu", power=False, counter=False)]}, beside=("join",)),

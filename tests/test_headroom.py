@@ -54,8 +54,8 @@ def sentence(done):
     [
         (
             ["srve"],
-            "unknown command 'srve'; known are campaign, compare, demo, doctor, history, plan, profile, report, rows, "
-            "run, serve, soak, tune; did you mean serve?",
+            "unknown command 'srve'; known are cache, campaign, compare, demo, doctor, history, plan, profile, report, "
+            "rows, run, serve, soak, tune; did you mean serve?",
         ),
         (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, mlp, null"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),

@@ -50,7 +50,7 @@ def modules():
     for package in ("analysis", "loadtest"):
         for path in sorted((ROOT / package).rglob("*.py")):
             yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    yield from ("headroom", "serve.wire", "serve.options", "serve.doctor")
+    yield from ("headroom", "serve.wire", "serve.options", "serve.doctor", "serve.cache")
 
 
 def run_blocked(code, *words):

@@ -38,6 +38,7 @@ TABLE = {
         ("loadtest.engine", "serve.wire", "analysis.records"),
         ("locust", "gevent", "numpy", "psutil"),
     ),
+    "loadtest.engine.footprint": ((), ("psutil",)),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
     "loadtest.engine.web": (("loadtest.engine",), ("flask", "gevent")),
     "loadtest.engine.gate": (("loadtest.engine",), ("flask",)),

@@ -19,7 +19,7 @@ import gevent
 import numpy as np
 
 from analysis.records import taken
-from loadtest.engine import foretold, opening, plan, selfcheck, testimony
+from loadtest.engine import foretold, opening, plan, provenance, selfcheck, testimony
 from loadtest.engine.arrivals import Pattern
 from loadtest.engine.board import Board
 from loadtest.engine.client import OK, Client, discover, error_sentence
@@ -119,6 +119,8 @@ class Conductor:
         self._open(of)
         for sentence in foretold.sentences(self.scenario, len(names)):
             say.info("%s", sentence)
+        for sentence in provenance.lacks():
+            say.warning("this machine has %s", sentence)
         if (ready := len(self._crew.members())) < self.wanted:
             self._event("workers_missing", sentence=f"{ready} of {self.wanted} load processes became ready")
         if self._soak:

@@ -6,6 +6,7 @@ Resolved before the load by the process that plans it; load processes elsewhere 
 from __future__ import annotations
 
 import math
+import os
 import resource
 from pathlib import Path
 
@@ -18,6 +19,9 @@ BYTES = 100_000
 """For a request under way: 14 KB of the load process, measured with 1,600, and the kernel's buffers for its body."""
 PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 MEMORY = Path("/proc/meminfo")
+USUAL_PORTS = 16_384
+"""From 49152 up, which IANA sets aside for it and macOS uses."""
+HALF = "half of the memory, as the system does not say how much is free"
 BY_RATE = "rate × time-out"
 
 
@@ -45,10 +49,11 @@ def room() -> dict[str, int]:
     """What this machine can hold, by what it takes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = {} if files == resource.RLIM_INFINITY else {"open files": int(SHARE * files)}
-    if PORTS.exists():
-        first, last = map(int, PORTS.read_text().split())
-        found["local ports"] = int(SHARE * (last - first + 1))
+    first, last = map(int, PORTS.read_text().split()) if PORTS.exists() else (0, USUAL_PORTS - 1)
+    found["local ports"] = int(SHARE * (last - first + 1))
     if MEMORY.exists():
         (kb,) = (line.split()[1] for line in MEMORY.read_text().splitlines() if line.startswith("MemAvailable:"))
         found["memory"] = int(SHARE * int(kb) * 1024 / BYTES)
+    else:
+        found[HALF] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // BYTES
     return found

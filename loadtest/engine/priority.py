@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,10 +34,15 @@ class _Attributes(ctypes.Structure):
     )
 
 
+def possible() -> bool:
+    """Whether this system lets a process ask for it at all; Linux does."""
+    return hasattr(os, "sched_setscheduler")
+
+
 @contextmanager
 def precedence() -> Iterator[str]:
     """For the calling thread, as long as the block lasts; yields what was granted, in words."""
-    if sys.platform != "linux":
+    if not possible():
         yield "as started"
         return
     before = os.sched_getscheduler(0), os.sched_getparam(0), os.nice(0)

@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from loadtest.engine import alarm, priority
+
 PACKAGES = ("headroom", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
 
 
@@ -20,12 +22,24 @@ HIDDEN = r"--(?:[\w-]*[-_])?(?:token|password|secret|key|webhook)"
 NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
 
 
-def hosts(server: dict[str, Any], url: str, priority: str) -> list[dict[str, Any]]:
+def hosts(server: dict[str, Any], url: str, granted: str) -> list[dict[str, Any]]:
     """What the endpoint says of its machine in its metadata, and what we know of ours."""
-    load = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count(), "os": platform.platform()}
-    load["priority"] = priority
+    load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count()}
+    load |= {"os": platform.platform(), "priority": granted}
+    if lacking := lacks():
+        load["lacks"] = lacking
     theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
     return [{"role": "server", "url": url} | theirs, load]
+
+
+def lacks() -> list[str]:
+    """What this system does not have of what keeps arrivals on time, a sentence each; on Linux there is none."""
+    found = []
+    if not alarm.exact():
+        found.append("no timerfd, so arrivals wait for a timer that is some tenths of a millisecond late")
+    if not priority.possible():
+        found.append("no precedence for load processes, so arrivals wait for a core as any program does")
+    return found
 
 
 def versions(server: dict[str, Any]) -> dict[str, str]:
