@@ -137,7 +137,6 @@ class GatewayReplica:
         _stay_on_loopback()
         forget_lost_connections()
         self._options = options
-        self._room = Room(options.max_body_bytes)
         self._handles: dict[Name, Any] = dict(zip(options.endpoints, children, strict=False))
         here = nodes.here()
         self._gateway = Gateway(
@@ -147,15 +146,14 @@ class GatewayReplica:
         asyncio.get_running_loop().call_later(SETTLED_S, _freeze)
 
     def __serve_build_asgi_app__(self) -> App:
-        app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused, self._room)
+        app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused, self._gateway.room)
         return guard.guarded(app, guard.tokens())
 
     async def stop(self, within_s: float) -> None:
-        """Nothing new is taken; replicas hear of it when they report next, within a second."""
-        self._gateway.board.stop_at_s = time.monotonic() + within_s
+        self._gateway.stop(within_s)
 
     async def under_way(self) -> int:
-        return self._gateway.board.under_way(time.monotonic()) + self._room.requests
+        return self._gateway.under_way()
 
     async def answer(self, request: Request) -> Answer:
         return await settled(self._gateway.answer(request), request.path)

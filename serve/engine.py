@@ -277,6 +277,9 @@ class Engine:
 
     def _run_now(self, runner: Runner, batches: Iterator[list[Job]]) -> None:
         for jobs in batches:
+            if sum(job.rows for job in jobs) > runner.max_batch:  # memory ran out for one of those before
+                self._run_now(runner, grouped(jobs, runner.max_batch))
+                continue
             failure: Exception | None = None
             try:
                 ran = self._begun(runner, jobs).finish()

@@ -8,14 +8,15 @@ devices. Knows nothing of Ray: how a request reaches a replica or another host i
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import parse_qs
 
-from serve import exposition, wire
-from serve.asgi import Answer, Request, as_json, only
+from serve import exposition, guard, wire
+from serve.asgi import Answer, Request, Room, as_json, only
 from serve.board import NOBODY, Board, Name
 from serve.faults import Faults, Kill
 from serve.fleet import Fleet, Others, alone
@@ -56,6 +57,7 @@ class Gateway:
         self._ingress = ingress
         self._exported = exported
         self.board = Board(options.endpoints, options.replicas, time.time_ns())
+        self.room = Room(options.max_body_bytes)
         self._fleet = Fleet(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
         self._fleet.local.start()
         self._faults = Faults(options.allow_faults, self.board, kills or {})
@@ -70,7 +72,17 @@ class Gateway:
             wire.METRICS: ("GET", self._metrics),
             wire.RAY_METRICS: ("GET", self._ray_metrics),
             wire.FAULTS: ("POST", self._faults.answer),
+            wire.STOP: ("POST", self._stop),
         }
+
+    def stop(self, within_s: float) -> None:
+        """Nothing new is taken from now on; replicas hear of it when they report next, within a second."""
+        if self.board.stop_at_s is None:
+            self.board.stop_at_s = time.monotonic() + within_s
+
+    def under_way(self) -> int:
+        """Requests that are not answered yet, here or at a replica."""
+        return self.board.under_way(time.monotonic()) + self.room.requests
 
     def close(self) -> None:
         self._fleet.local.stop()
@@ -151,6 +163,19 @@ class Gateway:
         if self._exported is None:
             raise WireError(404, "there is no Ray here")
         return Answer(200, await asyncio.to_thread(self._exported), METRICS)
+
+    def _stop(self, request: Request) -> Answer:
+        """Asked again until nothing is under way; then whoever runs the cluster can end it."""
+        if not guard.tokens():
+            raise WireError(403, f"whoever shows a token may stop this server, and it has none: set {guard.TOKEN}")
+        try:
+            within_s = float(_asked(request, "seconds") or self._options.drain_s)
+        except ValueError:
+            within_s = math.nan
+        if not 0 <= within_s < math.inf:
+            raise WireError(400, "seconds must be a number of at least 0")
+        self.stop(within_s)
+        return as_json({"under_way": self.under_way() - 1})  # without this one
 
     def _server(self, request: Request) -> Answer:
         found = {

@@ -5,24 +5,30 @@ so no manifest holds a secret. Ends with 0 where the answer is 200, else with a 
 environment is wrong and no server could be asked:
 
     python -m serve.health [/v2/health/live]
+    python -m serve.health --stop [SECONDS]     takes nothing new, and waits until what is under way is answered
+
+The second is for clusters that Ray's own tools end, since those end the proxy at once.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import socket
 import ssl
 import sys
+import time
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from serve import guard
 
-READY = "/v2/health/ready"  # as in `serve.wire`, which loads numpy
+READY, STOP = "/v2/health/ready", "/v2/headroom/stop"  # as in `serve.wire`, which loads numpy
 EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 """Where a server that listens everywhere is reached from here."""
+AGAIN_S = 0.5
 TIMEOUT_S = 4.0  # within the five seconds that probes are given
 
 
@@ -87,13 +93,31 @@ def main() -> int:
         return 2
     server = url(given["HOST"] or "127.0.0.1", port, bool(given["TLS_CERT"]))
     path = sys.argv[1] if len(sys.argv) > 1 else READY
+    if path == "--stop":
+        return _stop(server, f"{STOP}?seconds={sys.argv[2]}" if len(sys.argv) > 2 else STOP)
+    return _asked(server, path, "GET") is None
+
+
+def _asked(server: str, path: str, method: str) -> bytes | None:
+    """The body of a 200; None after a sentence about any other answer."""
     try:
-        status, body = ask(server, path)
+        status, body = ask(server, path, method)
     except (OSError, HTTPException) as problem:
         status, body = 0, str(problem).encode()
-    if status != 200:
-        print(f"{server}{path}: {status or 'no answer'} {body.decode(errors='replace')[:300]}", file=sys.stderr)
-    return status != 200
+    if status == 200:
+        return body
+    print(f"{server}{path}: {status or 'no answer'} {body.decode(errors='replace')[:300]}", file=sys.stderr)
+    return None
+
+
+def _stop(server: str, path: str) -> int:
+    while (body := _asked(server, path, "POST")) is not None:
+        if (left := int(json.loads(body)["under_way"])) <= 0:
+            print("nothing is under way any more")
+            return 0
+        print(f"{left} requests are under way")
+        time.sleep(AGAIN_S)
+    return 1
 
 
 if __name__ == "__main__":

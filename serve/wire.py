@@ -63,6 +63,7 @@ CLOCK = "/telemetry/clock"
 METRICS = "/metrics"
 RAY_METRICS = "/metrics/ray"
 FAULTS = "/v2/headroom/faults"
+STOP = "/v2/headroom/stop"
 
 HEADER_LENGTH = "inference-header-content-length"
 TIMING = "server-timing"

@@ -104,6 +104,27 @@ def test_a_replica_that_has_not_heard_of_it_counts_as_under_way() -> None:
     assert board.under_way(2) == 0
 
 
+def test_whoever_shows_the_token_may_stop_a_server_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(bench: Bench) -> None:
+        status, _, said = await bench.call("POST", wire.STOP)
+        assert (status, "may stop this server, and it has none" in said["error"]) == (403, True)
+        assert bench.gateway.board.stop_at_s is None
+        monkeypatch.setenv("HEADROOM_TOKEN", "a-secret-that-is-long-enough")
+        for bad in ("soon", "-1", "inf"):
+            status, _, said = await bench.call("POST", f"{wire.STOP}?seconds={bad}")
+            assert (status, said) == (400, {"error": "seconds must be a number of at least 0"})
+        bench.gateway.room.requests = 1  # this one
+        assert (await bench.call("POST", f"{wire.STOP}?seconds=60"))[2]["under_way"] == 1  # its replica has not heard
+        until_s = bench.gateway.board.stop_at_s
+        bench.endpoint.stop(60)
+        bench.report()
+        assert (await bench.call("POST", f"{wire.STOP}?seconds=9"))[2]["under_way"] == 0
+        assert bench.gateway.board.stop_at_s == until_s  # the first bound counts
+        assert (await bench.call("GET", wire.READY))[0] == 503
+
+    run(work)
+
+
 class Client(threading.Thread):
     """One request, and what became of it."""
 

@@ -47,7 +47,7 @@ class Bench:
             self.gateway.refused(path, reason, ns)
 
     def report(self) -> None:
-        self.gateway.board.put(self.endpoint.report(), asyncio.get_running_loop().time())
+        self.gateway.board.put(self.endpoint.report() | {"under_way": 0}, asyncio.get_running_loop().time())
 
     async def ready(self) -> None:
         while self.endpoint.engine.state == "LOADING":

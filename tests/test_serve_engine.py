@@ -45,6 +45,8 @@ class GatedRunner:
         self.wanted.append(set(wanted))
         self.entered.release()
         assert self.gate.acquire(timeout=PATIENCE_S)
+        if rows > self.max_batch:
+            raise ValueError(f"no bucket holds {rows} rows")
         if GUILTY in values:
             raise ArithmeticError("cannot double that\nsecond line")
         if rows > self.fits:
@@ -432,6 +434,19 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved_and_so_are_those_after_
     ]
     assert bench.engine.events[0]["time_ns"] <= time.time_ns()
     assert bench.engine.counters.snapshot()["events"]["out_of_memory"] == 2
+
+
+def test_those_that_were_to_be_run_again_are_so_in_batches_that_are_possible_by_then(
+    benches: Callable[..., Bench],
+) -> None:
+    """Eight rows again in two batches of four, of which the first shows that only two fit."""
+    bench = benches(max_batch=8)
+    bench.occupy()
+    bench.runner.fits = 2
+    jobs = [bench.submit(1.0, 2.0, 3.0, 4.0), bench.submit(5.0, 6.0, 7.0, 8.0)]
+    bench.open()
+    bench.wait_for(*jobs)
+    assert [doubled(job) for job in jobs] == [[2, 4, 6, 8], [10, 12, 14, 16]]
 
 
 def test_a_request_for_which_there_is_no_memory_even_alone(benches: Callable[..., Bench]) -> None:
