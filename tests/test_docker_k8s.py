@@ -20,6 +20,8 @@ from variables import of_locust
 
 from headroom import main, scenarios
 from serve import health, wire
+from serve.cluster import GIVEN_UP_S
+from serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[1]
 K8S = ROOT / "docker" / "k8s"
@@ -262,6 +264,16 @@ def test_prometheus_asks_each_server_once(overlay: list[kustomize.Resource]) -> 
     serving = heads[0]["template"] if heads else plain[0]["spec"]["template"]
     ports = {port["name"]: port["containerPort"] for port in serving["spec"]["containers"][0]["ports"]}
     assert ports[endpoint["port"]] == 8000
+
+
+def test_pods_that_serve_may_take_as_long_as_a_drain_does(overlay: list[kustomize.Resource]) -> None:
+    """Until their Service sends nobody more, then for what is under way, then for Ray to end."""
+    plain = [one for one in of_kind(overlay, "Deployment") if one["metadata"]["name"] == "headroom-serve"]
+    for pod in (one["spec"]["template"]["spec"] for one in plain):
+        (words,) = (one["lifecycle"]["preStop"]["exec"]["command"] for one in pod["containers"])
+        assert words[0] == "sleep"
+        least_s = int(words[1]) + ServeOptions(("null",)).drain_s + GIVEN_UP_S
+        assert pod["terminationGracePeriodSeconds"] >= least_s + 10
 
 
 def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> None:

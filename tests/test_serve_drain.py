@@ -114,6 +114,7 @@ def test_whoever_shows_the_token_may_stop_a_server_and_nobody_else(monkeypatch: 
             status, _, said = await bench.call("POST", f"{wire.STOP}?seconds={bad}")
             assert (status, said) == (400, {"error": "seconds must be a number of at least 0"})
         bench.gateway.room.requests = 1  # this one
+        bench.report()
         assert (await bench.call("POST", f"{wire.STOP}?seconds=60"))[2]["under_way"] == 1  # its replica has not heard
         until_s = bench.gateway.board.stop_at_s
         bench.endpoint.stop(60)
