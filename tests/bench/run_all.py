@@ -64,6 +64,7 @@ class Bench:
 
 BENCHES = {
     "batcher": Bench("", 280, "--models sleep --seconds 0.5", 12),
+    "counted": Bench("--requests 20000", 90, "--requests 3000 --run-seconds 8", 45),
     "engine_cost": Bench("", 60, "--requests 2000", 8),
     "estimators": Bench("--seeds 6", 66, "--seeds 3 --systems exponential", 4),
     "fuzz": Bench(
