@@ -1,9 +1,11 @@
-"""What compiling left behind, kept for the next start: a folder per endpoint that may be baked into an image.
+"""What compiling left behind, kept for the next start: a folder per endpoint, or one baked into an image.
 
 The key is what the code depends on: model and settings, weights (frozen ones are part of the code), variant, torch,
 device, threads, and the compiler's own switches. A folder counts only when it is whole: `complete.json` lists
 every file with its digest, and what does not match is made anew, never fatal. One writer at a time, since two
 processes that build the same thing break each other's files; a folder that cannot be written is read from a copy.
+What an image was built with lies elsewhere, since a volume hides what is below it, and is only read: a cache that holds
+nothing whole for a key begins with a copy of it.
 
 What lies there is run: shared libraries, and pickles of the compiler's. So it is for this user alone, and what others
 can have put there does not count.
@@ -38,15 +40,24 @@ END_BYTES = 1 << 20
 class Artefacts:
     """The folder of one endpoint's compiled code; `notes` is what its last writer knew of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, baked: Path | None = None) -> None:
         self.folder = folder
         self.notes: dict[str, Any] = {}
         self.found = False
         """Whether the folder was whole when it was opened."""
-        self._kept_at = folder
+        self._kept_at, self._baked_at = folder, baked
 
     @classmethod
-    def of(cls, spec: ModelSpec, variant: str, weights: str, device: str, threads: int, cache: Path) -> Artefacts:
+    def of(
+        cls,
+        spec: ModelSpec,
+        variant: str,
+        weights: str,
+        device: str,
+        threads: int,
+        cache: Path,
+        baked: Path | None = None,
+    ) -> Artefacts:
         import torch
 
         switches = {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES) and k != CACHE}
@@ -61,7 +72,8 @@ class Artefacts:
             switches,
         ]
         key = hashlib.blake2b(json.dumps(what, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
-        return cls(cache / "compiled" / f"{spec.name}-{variant}-torch{torch.__version__}-{key}")
+        name = f"compiled/{spec.name}-{variant}-torch{torch.__version__}-{key}"
+        return cls(cache / name, baked / name if baked else None)
 
     @property
     def writable(self) -> bool:
@@ -72,24 +84,26 @@ class Artefacts:
         """The compiler reads and writes this folder meanwhile, and no other process does."""
         waiting = partial(say, "waiting for another process that compiles the same")
         lock = self._kept_at.with_name(self._kept_at.name + ".lock")
-        trusted = _is_ours_alone(self._kept_at)
+        trusted = [place for place in (self._kept_at, self._baked_at) if place and _is_ours_alone(place)]
         writable = _can_write(self._kept_at)
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(lock, waiting) if writable else nullcontext())
             except OSError:  # a link lies there, or what another user locked
                 writable = False
-            self.found = trusted and self._whole()
+            whole = next((place for place in trusted if _notes(place) is not None), None)
             if not writable:
                 self.folder = Path(tempfile.mkdtemp(prefix="headroom-compiled-"))
                 atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
-                if self.found:
-                    shutil.copytree(self._kept_at, self.folder, dirs_exist_ok=True)
-                else:
+                if not whole:
                     who = "cannot be written by this user alone"
                     say(f"{self._kept_at} {who}: what is compiled now will not be there at the next start")
-            elif not self.found:
+            elif whole != self._kept_at:
                 self.clear()
+            if whole:
+                if whole != self.folder:
+                    _copy(whole, self.folder)
+                self.found, self.notes = True, _notes(whole) or {}
             os.environ[CACHE] = str(self.folder)
             yield
 
@@ -117,17 +131,25 @@ class Artefacts:
             if path.is_file() and path.suffix != ".lock" and path.name not in (COMPLETE, COMPLETE + ".part"):
                 yield path
 
-    def _whole(self) -> bool:
-        """Whether every file is as its writer left it."""
-        try:
-            kept = json.loads((self._kept_at / COMPLETE).read_text())
-            whole = kept["format"] == FORMAT and all(
-                _digest(self._kept_at / name) == digest for name, digest in kept["files"].items()
-            )
-            self.notes = dict(kept["notes"]) if whole else {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return False
-        return bool(whole)
+
+def _notes(folder: Path) -> dict[str, Any] | None:
+    """Its last writer's, where every file is as that left it."""
+    try:
+        kept = json.loads((folder / COMPLETE).read_text())
+        whole = kept["format"] == FORMAT and all(
+            _digest(folder / name) == digest for name, digest in kept["files"].items()
+        )
+        return dict(kept["notes"]) if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _copy(whole: Path, folder: Path) -> None:
+    """Folders that this user may write to, whatever the first ones were."""
+    shutil.copytree(whole, folder, dirs_exist_ok=True)
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o700)
 
 
 def _digest(path: Path) -> str:
