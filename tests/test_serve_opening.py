@@ -1,5 +1,9 @@
 """How a runner comes to be ready: modes, artefacts, parity, precisions."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from probed import torch_knows_its_compiler  # noqa: F401  # a fixture for every test here
+from test_serve_artefacts import state
 from test_serve_compiler import a_compiler_as_it_was  # noqa: F401  # a fixture for every test here
 from test_serve_runner import check_several_lengths, in_a_thread, opened, options, run
 from test_serve_weights import small_net
@@ -18,6 +23,7 @@ from serve.artefacts import Artefacts
 from serve.spec import Making, ServeError, Variant
 
 pytestmark = pytest.mark.compiles
+ROOT = Path(__file__).parents[1]
 
 
 def failing_at_first(problem_with: str) -> Variant:
@@ -73,6 +79,37 @@ def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
     assert any(line.startswith("the kept artefacts do not work and are made anew: ") for line in said)
     again = in_a_thread(lambda: opened(small_net(), variant, options(tmp_path), said))
     assert again.parameters()["start"] == "warm"
+
+
+START = """
+import json, sys
+sys.path[:0] = ["tests"]
+from test_serve_runner import opened
+from test_serve_weights import small_net
+from serve.options import ServeOptions
+how = ServeOptions(("small_net",), device="cpu", threads=2, buckets=(1,))
+said = opened(small_net(), "compiled", how).parameters()
+print(json.dumps([said["start"], said["weights_digest"], said["artefact_bytes"] > 0]))
+"""
+
+
+def test_a_start_is_warm_by_what_an_image_was_built_with_under_an_empty_cache(tmp_path: Path) -> None:
+    """Two processes, as a build and a pod whose volume lies over the cache, each with nothing but its environment."""
+
+    def start(**folders: Path) -> list[Any]:
+        environment = os.environ | {name: str(folder) for name, folder in folders.items()}
+        words = [sys.executable, "-c", START]
+        done = subprocess.run(words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        said: list[Any] = json.loads(done.stdout.splitlines()[-1])
+        return said
+
+    baked, cache = tmp_path / "baked", tmp_path / "cache"
+    how, digest, _ = start(HEADROOM_CACHE=baked)
+    assert how == "cold"
+    before = state(baked)
+    assert start(HEADROOM_CACHE=cache, HEADROOM_BAKED=baked) == ["warm", digest, True]
+    assert state(baked) == before
+    assert not (cache / "weights").exists()
 
 
 def scaled(making: Making) -> Callable[..., Any]:
