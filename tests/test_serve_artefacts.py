@@ -164,11 +164,13 @@ def test_what_is_baked_is_found_where_the_cache_has_nothing(tmp_path: Path, harm
 
 def test_a_broken_cache_begins_anew_with_what_is_baked(tmp_path: Path) -> None:
     written(tmp_path / "baked")
-    broken_file(written(tmp_path / "cache").folder)
+    broken_file(kept := written(tmp_path / "cache").folder)
+    (kept / "of the broken one").touch()
     found = opened(tmp_path / "cache", baked=tmp_path / "baked")
     with found.used(print):
         assert (found.found, found.notes) == (True, {"parity": 0.5})
         assert (found.folder / "code" / "kernel.so").stat().st_size == 400
+        assert not (kept / "of the broken one").exists()
 
 
 def test_what_is_baked_is_used_where_no_cache_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
