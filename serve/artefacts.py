@@ -91,7 +91,8 @@ class Artefacts:
                 stack.enter_context(locked(lock, waiting) if writable else nullcontext())
             except OSError:  # a link lies there, or what another user locked
                 writable = False
-            whole = next((place for place in trusted if _notes(place) is not None), None)
+            found = ((place, notes) for place in trusted if (notes := _notes(place)) is not None)
+            whole, self.notes = next(found, (None, {}))
             if not writable:
                 self.folder = Path(tempfile.mkdtemp(prefix="headroom-compiled-"))
                 atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
@@ -99,22 +100,24 @@ class Artefacts:
                     who = "cannot be written by this user alone"
                     say(f"{self._kept_at} {who}: what is compiled now will not be there at the next start")
             elif whole != self._kept_at:
-                self.clear()
-            if whole:
-                if whole != self.folder:
-                    _copy(whole, self.folder)
-                self.found, self.notes = True, _notes(whole) or {}
+                self._empty()
+            if whole and whole != self.folder:
+                _copy(whole, self.folder)
+            self.found = whole is not None
             os.environ[CACHE] = str(self.folder)
             yield
 
     def clear(self) -> None:
         """Nothing kept: what is there was made by another, or does not work."""
+        self._empty()
+        self.found, self.notes = False, {}
+
+    def _empty(self) -> None:
         if self.folder.is_symlink():
             self.folder.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
         _make(self.folder)
         self.folder.chmod(0o700)
-        self.found, self.notes = False, {}
 
     def keep(self, notes: Mapping[str, Any]) -> None:
         """Declares the folder whole, with `notes` (JSON) for who comes next."""
