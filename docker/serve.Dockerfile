@@ -52,7 +52,7 @@ RUN install -d -o headroom /opt/baked \
       HOME=/home/headroom HEADROOM_CACHE=/opt/baked \
         setpriv --reuid=headroom --regid=headroom --init-groups headroom serve ${WARM} > /tmp/warm 2>&1 & \
       while ! grep -q '^ready:' /tmp/warm; do kill -0 $! && sleep 1 || { cat /tmp/warm; exit 1; }; done; \
-      kill $! && wait $! && rm /tmp/warm; \
+      kill $! && wait $! && rm -rf /tmp/*; \
     fi \
  && chown -R root:root /opt/baked && chmod -R go=rX /opt/baked
 
