@@ -46,13 +46,14 @@ RUN useradd --create-home --uid 10001 headroom && install -d -o headroom /var/ca
 
 # What is compiled here need not be at the first start, such as WARM="custom_cnn --threads 4". It is root's, and apart from
 # the cache, which a volume hides; on a GPU that is only possible where the build has one, so there such a volume is the way.
+# The headers that Inductor precompiles in /tmp stay: even a warm start makes them, for five seconds, where they are not.
 ARG WARM=
 RUN install -d -o headroom /opt/baked \
  && if [ -n "${WARM}" ]; then \
       HOME=/home/headroom HEADROOM_CACHE=/opt/baked \
         setpriv --reuid=headroom --regid=headroom --init-groups headroom serve ${WARM} > /tmp/warm 2>&1 & \
       while ! grep -q '^ready:' /tmp/warm; do kill -0 $! && sleep 1 || { cat /tmp/warm; exit 1; }; done; \
-      kill $! && wait $! && rm -rf /tmp/*; \
+      kill $! && wait $! && rm /tmp/warm; \
     fi \
  && chown -R root:root /opt/baked && chmod -R go=rX /opt/baked
 
