@@ -2,7 +2,9 @@
 #
 #   docker build -f docker/serve.Dockerfile -t headroom-serve:0.1.0 .
 #   docker build -f docker/serve.Dockerfile -t headroom-serve:0.1.0-cuda \
-#     --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
+#     --build-arg BASE=nvidia/cuda:13.0.2-base-ubuntu24.04 --build-arg TORCH=cuda .
+#
+# `--secret id=pip_conf,src=FILE` is a pip.conf with indexes of your own, of which nothing stays in the image.
 ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE}
 
@@ -12,34 +14,53 @@ RUN apt-get update \
  && { command -v python3 || apt-get install -y --no-install-recommends python3-dev python3-venv; } \
  && rm -rf /var/lib/apt/lists/*
 
-# Such as 2.11.0+cpu: without a version, the newest of the index that pip is set to (PIP_EXTRA_INDEX_URL adds another).
-# A layer of its own, so that a change of our code does not fetch gigabytes again.
-ARG TORCH_VERSION=
-ARG PIP_INDEX_URL=
-ARG PIP_EXTRA_INDEX_URL=
-RUN python3 -m venv /opt/headroom \
- && /opt/headroom/bin/pip install --no-cache-dir "torch${TORCH_VERSION:+==${TORCH_VERSION}}" torchvision
+# Which file of docker/constraints says what torch is: cpu, cuda, one of yours, or auto: cpu where an index of pip's has
+# that, else cuda, which runs on the CPU too. From what seldom changes to what often does: torch, other dependencies, code.
+ARG TORCH=auto
+COPY docker/constraints /opt/constraints
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    python3 -m venv /opt/headroom \
+ && install_torch() { \
+      cp "/opt/constraints/$1.txt" /opt/headroom/constraints.txt \
+      && /opt/headroom/bin/pip install --no-cache-dir -c /opt/headroom/constraints.txt torch torchvision; \
+    } \
+ && if [ "${TORCH}" != auto ]; then install_torch "${TORCH}"; \
+    elif ! install_torch cpu; then \
+      echo "No index that pip was given has torch for the CPU alone, so this image gets CUDA's, gigabytes larger (docs/deploy.md)" \
+      && install_torch cuda; \
+    fi
 ENV PATH=/opt/headroom/bin:$PATH
+# the least driver, where it serves on GPUs: CUDA 13's
+LABEL headroom.nvidia-driver=">=580.65.06"
 
 # More than serve: onnx, openvino, int8, diffusion, tensorrt
 ARG EXTRAS=serve
+COPY pyproject.toml docker/dependencies.py /src/
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    python /src/dependencies.py /src/pyproject.toml "${EXTRAS}" > /src/dependencies.txt \
+ && pip install --no-cache-dir -c /opt/headroom/constraints.txt -r /src/dependencies.txt
 COPY . /src
-RUN pip install --no-cache-dir "/src[${EXTRAS}]"
+RUN pip install --no-cache-dir --no-deps --no-build-isolation /src
 
 RUN useradd --create-home --uid 10001 headroom && install -d -o headroom /var/cache/headroom
+
+# What is compiled here need not be at the first start, such as WARM="custom_cnn --threads 4". It is root's, and apart from
+# the cache, which a volume hides; on a GPU that is only possible where the build has one, so there such a volume is the way.
+# The headers that Inductor precompiles in /tmp stay: even a warm start makes them, for five seconds, where they are not.
+ARG WARM=
+RUN install -d -o headroom /opt/baked \
+ && if [ -n "${WARM}" ]; then \
+      HOME=/home/headroom HEADROOM_CACHE=/opt/baked \
+        setpriv --reuid=headroom --regid=headroom --init-groups headroom serve ${WARM} > /tmp/warm 2>&1 & \
+      while ! grep -q '^ready:' /tmp/warm; do kill -0 $! && sleep 1 || { cat /tmp/warm; exit 1; }; done; \
+      kill $! && wait $! && rm /tmp/warm; \
+    fi \
+ && chown -R root:root /opt/baked && chmod -R go=rX /opt/baked
+
 USER headroom
 WORKDIR /home/headroom
 # what this image serves is reached through the ports that are published, so it listens on every interface
-ENV HEADROOM_CACHE=/var/cache/headroom HEADROOM_SERVE_HOST=0.0.0.0
-
-# What is compiled here need not be at the first start, such as WARM="custom_cnn --threads 4"; on a GPU that is only possible
-# where the build has one, so there a volume at /var/cache/headroom keeps what the first start compiled.
-ARG WARM=
-RUN if [ -n "${WARM}" ]; then \
-      headroom serve ${WARM} > /tmp/warm 2>&1 & \
-      while ! grep -q '^ready:' /tmp/warm; do kill -0 $! && sleep 1 || { cat /tmp/warm; exit 1; }; done; \
-      kill $! && wait $! && rm /tmp/warm; \
-    fi
+ENV HEADROOM_CACHE=/var/cache/headroom HEADROOM_BAKED=/opt/baked HEADROOM_SERVE_HOST=0.0.0.0
 
 EXPOSE 8000
 # compiling may take many minutes at the first start

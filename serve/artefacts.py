@@ -1,9 +1,11 @@
-"""What compiling left behind, kept for the next start: a folder per endpoint that may be baked into an image.
+"""What compiling left behind, kept for the next start: a folder per endpoint, or one baked into an image.
 
 The key is what the code depends on: model and settings, weights (frozen ones are part of the code), variant, torch,
 device, threads, and the compiler's own switches. A folder counts only when it is whole: `complete.json` lists
 every file with its digest, and what does not match is made anew, never fatal. One writer at a time, since two
 processes that build the same thing break each other's files; a folder that cannot be written is read from a copy.
+What an image was built with lies elsewhere, since a volume hides what is below it, and is only read: a cache that holds
+nothing whole for a key begins with a copy of it.
 
 What lies there is run: shared libraries, and pickles of the compiler's. So it is for this user alone, and what others
 can have put there does not count.
@@ -15,6 +17,8 @@ import atexit
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
 import stat
 import tempfile
@@ -38,15 +42,24 @@ END_BYTES = 1 << 20
 class Artefacts:
     """The folder of one endpoint's compiled code; `notes` is what its last writer knew of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, baked: Path | None = None) -> None:
         self.folder = folder
         self.notes: dict[str, Any] = {}
         self.found = False
         """Whether the folder was whole when it was opened."""
-        self._kept_at = folder
+        self._kept_at, self._baked_at = folder, baked
 
     @classmethod
-    def of(cls, spec: ModelSpec, variant: str, weights: str, device: str, threads: int, cache: Path) -> Artefacts:
+    def of(
+        cls,
+        spec: ModelSpec,
+        variant: str,
+        weights: str,
+        device: str,
+        threads: int,
+        cache: Path,
+        baked: Path | None = None,
+    ) -> Artefacts:
         import torch
 
         switches = {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES) and k != CACHE}
@@ -61,7 +74,8 @@ class Artefacts:
             switches,
         ]
         key = hashlib.blake2b(json.dumps(what, sort_keys=True, default=str).encode(), digest_size=6).hexdigest()
-        return cls(cache / "compiled" / f"{spec.name}-{variant}-torch{torch.__version__}-{key}")
+        name = f"compiled/{spec.name}-{variant}-torch{torch.__version__}-{key}"
+        return cls(cache / name, baked / name if baked else None)
 
     @property
     def writable(self) -> bool:
@@ -72,35 +86,40 @@ class Artefacts:
         """The compiler reads and writes this folder meanwhile, and no other process does."""
         waiting = partial(say, "waiting for another process that compiles the same")
         lock = self._kept_at.with_name(self._kept_at.name + ".lock")
-        trusted = _is_ours_alone(self._kept_at)
+        trusted = [place for place in (self._kept_at, self._baked_at) if place and _is_ours_alone(place)]
         writable = _can_write(self._kept_at)
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(lock, waiting) if writable else nullcontext())
             except OSError:  # a link lies there, or what another user locked
                 writable = False
-            self.found = trusted and self._whole()
+            found = ((place, notes) for place in trusted if (notes := _notes(place)) is not None)
+            whole, self.notes = next(found, (None, {}))
             if not writable:
                 self.folder = Path(tempfile.mkdtemp(prefix="headroom-compiled-"))
                 atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
-                if self.found:
-                    shutil.copytree(self._kept_at, self.folder, dirs_exist_ok=True)
-                else:
+                if not whole:
                     who = "cannot be written by this user alone"
                     say(f"{self._kept_at} {who}: what is compiled now will not be there at the next start")
-            elif not self.found:
-                self.clear()
+            elif whole != self._kept_at:
+                self._empty()
+            if whole and whole != self.folder:
+                _copy(whole, self.folder)
+            self.found = whole is not None
             os.environ[CACHE] = str(self.folder)
             yield
 
     def clear(self) -> None:
         """Nothing kept: what is there was made by another, or does not work."""
+        self._empty()
+        self.found, self.notes = False, {}
+
+    def _empty(self) -> None:
         if self.folder.is_symlink():
             self.folder.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
         _make(self.folder)
         self.folder.chmod(0o700)
-        self.found, self.notes = False, {}
 
     def keep(self, notes: Mapping[str, Any]) -> None:
         """Declares the folder whole, with `notes` (JSON) for who comes next."""
@@ -117,17 +136,25 @@ class Artefacts:
             if path.is_file() and path.suffix != ".lock" and path.name not in (COMPLETE, COMPLETE + ".part"):
                 yield path
 
-    def _whole(self) -> bool:
-        """Whether every file is as its writer left it."""
-        try:
-            kept = json.loads((self._kept_at / COMPLETE).read_text())
-            whole = kept["format"] == FORMAT and all(
-                _digest(self._kept_at / name) == digest for name, digest in kept["files"].items()
-            )
-            self.notes = dict(kept["notes"]) if whole else {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return False
-        return bool(whole)
+
+def _notes(folder: Path) -> dict[str, Any] | None:
+    """Its last writer's, where every file is as that left it."""
+    try:
+        kept = json.loads((folder / COMPLETE).read_text())
+        whole = kept["format"] == FORMAT and all(
+            _digest(folder / name) == digest for name, digest in kept["files"].items()
+        )
+        return dict(kept["notes"]) if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _copy(whole: Path, folder: Path) -> None:
+    """Folders that this user may write to, whatever the first ones were."""
+    shutil.copytree(whole, folder, dirs_exist_ok=True)
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o700)
 
 
 def _digest(path: Path) -> str:
@@ -205,4 +232,20 @@ def _device(kind: str) -> list[str]:
     if kind == "cuda":
         major, minor = torch.cuda.get_device_capability(0)
         return [torch.cuda.get_device_name(0), f"{major}.{minor}", str(torch.version.cuda)]
-    return [kind, torch.backends.cpu.get_cpu_capability()]
+    return [kind, torch.backends.cpu.get_cpu_capability(), *instructions(Path("/proc/cpuinfo"))]
+
+
+INSTRUCTIONS = re.compile(
+    r"(sse|ssse|pni$|avx|fma|f16c|bmi|abm|popcnt|movbe|adx|aes|vaes|sha|gfni|pclmul|vpclmul|amx|xop|lzcnt"  # x86
+    r"|asimd|sve|sme|bf16|i8mm|crc32|atomics|dcpop|jscvt|fcma|lrcpc)"  # arm64
+)
+"""Of a processor's flags those that compiled code may be made of; others come and go with a kernel's settings."""
+
+
+def instructions(cpuinfo: Path) -> list[str]:
+    """What this processor can do: the compiler builds for all of it, and elsewhere such code ends in SIGILL."""
+    try:
+        found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.M)
+    except OSError:  # macOS
+        return [platform.machine(), platform.processor()]
+    return sorted(flag for flag in found[1].split() if INSTRUCTIONS.match(flag)) if found else []

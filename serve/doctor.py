@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import time
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from serve import footprint, guard
+from serve.listing import NVIDIA
 from serve.nvml import NvmlSource
 from serve.spec import ServeError
 
@@ -23,6 +25,8 @@ Check = tuple[str, str, str, str]
 
 TO_SERVE = "pip install 'headroom[serve]' to serve models here; driving others' does without"
 LOCUST_PAGE, LOCUST_MASTER = 8089, 5557
+LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+"""NVIDIA's for Linux, by the major version of the CUDA that torch was built for."""
 
 
 def checks(port: int, host: str | None) -> Iterator[Check]:
@@ -58,7 +62,24 @@ def _check_torch() -> Iterator[Check]:
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
         yield "cuda", "ok", f"{torch.version.cuda}: {names}", ""
     else:
-        yield "cuda", "note", "no GPU that torch can use", "models run on the CPU; on a GPU host check the driver below"
+        yield "cuda", "note", "no GPU that torch can use", _advice(torch.version.cuda, NVIDIA)
+
+
+def _advice(cuda: str | None, driver: Path) -> str:
+    """What to do where torch, built for this CUDA, can use no GPU."""
+    if not driver.exists():
+        return "models run on the CPU; on a GPU host check the driver below"
+    if cuda is None:
+        return "this torch was built for the CPU alone: install the one that was built for CUDA"
+    found = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
+    least = LEAST_DRIVER.get(cuda.split(".")[0])
+    if found and least and _numbers(found[0]) < _numbers(least):
+        return f"torch was built for CUDA {cuda}, which wants NVIDIA's driver {least} or newer: here is {found[0]}"
+    return "the driver is new enough: are a GPU's devices open to this process (nvidia-smi)?"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def _check_driver() -> Check:

@@ -68,7 +68,8 @@ class Opening:
 
         started = time.perf_counter()
         say("loading weights")
-        module, self._weights = weights_of.load(spec, options.weights, options.seed, options.cache_folder)
+        self._places = options.cache_folder, options.baked_folder
+        module, self._weights = weights_of.load(spec, options.weights, options.seed, *self._places)
         module = module.to(self._device)
         self._weights_bytes = footprint.module_bytes(module)
         torch.inference_mode().__enter__()  # for the rest of this thread's life
@@ -89,7 +90,7 @@ class Opening:
     def _open(self, module: torch.nn.Module, options: ServeOptions) -> None:
         """Builds the variant, calls every bucket, compares; with what was kept, where the variant keeps anything."""
         artefacts = Artefacts.of(
-            self._spec, self._variant.name, self._weights.digest, self._device.type, self._threads, options.cache_folder
+            self._spec, self._variant.name, self._weights.digest, self._device.type, self._threads, *self._places
         )
         allow_compilations(2 * len(self.runner.buckets))
         self._artefact_bytes = 0

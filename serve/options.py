@@ -113,6 +113,12 @@ class ServeOptions:
         named = self.cache_dir or os.environ.get("HEADROOM_CACHE")
         return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "headroom"
 
+    @property
+    def baked_folder(self) -> Path | None:
+        """Another such folder, which an image was built with and which is only read."""
+        named = os.environ.get("HEADROOM_BAKED")
+        return Path(named).absolute() if named else None
+
 
 def named(options: ServeOptions) -> ServeOptions:
     """With models of the user's own under the names that they give themselves."""

@@ -49,14 +49,16 @@ def check(spec: ModelSpec, weights: str) -> None:
         raise ServeError(f"weights '{weights}' are neither random, pretrained nor a file or folder that exists")
 
 
-def load(spec: ModelSpec, weights: str, seed: int, cache: Path) -> tuple[torch.nn.Module, Weights]:
+def load(
+    spec: ModelSpec, weights: str, seed: int, cache: Path, baked: Path | None = None
+) -> tuple[torch.nn.Module, Weights]:
     """The eager fp32 module in eval mode, and where its numbers are from."""
     import torch
 
     check(spec, weights)
     assert spec.build is not None
     if weights == "random":
-        module, origin = _random(spec, seed, cache), f"random, seed {seed}"
+        module, origin = _random(spec, seed, cache, baked), f"random, seed {seed}"
     elif weights == "pretrained" or Path(weights).is_dir():
         assert spec.pretrained is not None
         module, origin = spec.pretrained(weights), weights
@@ -87,14 +89,15 @@ def _seeded(spec: ModelSpec, seed: int) -> torch.nn.Module:
         return spec.build().eval()
 
 
-def _random(spec: ModelSpec, seed: int, cache: Path) -> torch.nn.Module:
+def _random(spec: ModelSpec, seed: int, cache: Path, baked: Path | None) -> torch.nn.Module:
     module = _seeded(spec, seed)
-    if not _norms(module):
+    # what is baked comes first: compiled code that is baked is of these very numbers
+    if not _norms(module) or (baked and _take_kept(module, kept_path(spec, seed, baked))):
         return module
     path = kept_path(spec, seed, cache)
     try:
         with locked(path.with_suffix(".lock")):
-            if not (path.exists() and _take_kept(module, path)):
+            if not _take_kept(module, path):
                 _calibrate(spec, module, seed)
                 _keep(module, path)
     except OSError as problem:
@@ -146,9 +149,11 @@ def _keep(module: torch.nn.Module, path: Path) -> None:
 
 
 def _take_kept(module: torch.nn.Module, path: Path) -> bool:
-    """Whether the kept file is whole and fits; a broken one is made anew."""
+    """Whether there is a kept file that is whole and fits; a broken one is made anew."""
     from safetensors import SafetensorError, safe_open
 
+    if not path.exists():
+        return False
     try:
         with safe_open(path, framework="pt") as kept:
             state = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
@@ -156,7 +161,7 @@ def _take_kept(module: torch.nn.Module, path: Path) -> bool:
                 raise ServeError("its digest does not match")
         _fill(module, state, str(path))
     except (OSError, SafetensorError, ServeError) as problem:
-        log.warning("the kept weights %s are broken (%s) and are made anew", path, problem)
+        log.warning("the kept weights %s are broken (%s) and not used", path, problem)
         return False
     return True
 

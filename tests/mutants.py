@@ -241,6 +241,16 @@ SERVE = (
         ("test_serve_cache.py::test_what_is_too_old_goes_and_then_the_oldest_until_the_rest_fits",),
     ),
     Mutant(
+        "what others could have baked is run", "leak", "serve/artefacts.py",
+        "if place and _is_ours_alone(place)]", "if place and (place == self._baked_at or _is_ours_alone(place))]",
+        ("test_serve_artefacts.py::test_what_others_could_have_baked_is_not_run",),
+    ),
+    Mutant(
+        "weights of a volume come before those that baked code is made of", "pair", "serve/weights.py",
+        "(baked and _take_kept(module, kept_path(spec, seed, baked)))", "kept_path(spec, seed, cache).exists()",
+        ("test_serve_weights.py::test_weights_that_are_baked_come_first_and_broken_ones_do_not_count",),
+    ),
+    Mutant(
         "which responses are compared depends on the batches", "bound", "serve/sampling.py",
         "self._skip -= len(jobs)", "self._skip -= len(jobs) - 1",
         ("test_serve_sampling.py::test_which_are_kept_does_not_depend_on_how_they_were_batched",),

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from variables import of_locust
 
 from headroom import main, scenarios
-from serve import health, wire
+from serve import doctor, health, wire
 
 ROOT = Path(__file__).parents[1]
 DOCKER = ROOT / "docker"
@@ -81,13 +81,14 @@ def check_image(image: str) -> None:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
 def test_what_is_copied_is_in_the_context_and_extras_exist(path: Path) -> None:
+    sent = {place for file in context() for place in (file, file.parent)}
     for words in of(path, "COPY"):
         *sources, _ = [word for word in words.split() if not word.startswith("--")]
         if "--from=" not in words:
-            assert sources == ["."]
+            assert all((ROOT / source) in sent or source == "." for source in sources), words
     names = {file.relative_to(ROOT).parts[0] for file in context()}
     packages = {package.split(".")[0] for package in PROJECT["tool"]["setuptools"]["packages"]}
-    assert packages | {"headroom.py", "pyproject.toml", "README.md", "LICENSE"} == names
+    assert packages | {"headroom.py", "pyproject.toml", "README.md", "LICENSE", "docker"} == names
     extras = set(PROJECT["project"]["optional-dependencies"])
     for default in re.findall(r"^ARG EXTRAS=(\S+)$", path.read_text(), re.M):
         assert set(default.split(",")) <= extras
@@ -103,6 +104,137 @@ def test_images_run_as_a_user_of_a_known_number(path: Path) -> None:
     assert not any(name == "COPY" for name, _ in steps[user:])
 
 
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
+def test_a_change_of_code_fetches_nothing_again(path: Path) -> None:
+    """Whatever fetches is a layer before that of the code, and gets none of it; what comes after fetches nothing."""
+    steps = instructions(path)
+    code = steps.index(("COPY", ". /src"))
+    fetching = [
+        number
+        for number, (name, words) in enumerate(steps)
+        if name == "RUN" and re.search(r"apt-get|pip install(?!.*--no-deps --no-build-isolation)", words)
+    ]
+    assert fetching
+    assert max(fetching) < code
+    copied = [words for name, words in steps[:code] if name == "COPY"]
+    assert (
+        copied
+        == {
+            "load": ["pyproject.toml docker/dependencies.py /src/"],
+            "serve": [
+                "docker/constraints /opt/constraints",
+                "pyproject.toml docker/dependencies.py /src/",
+            ],  # torch, others
+        }[path.stem]
+    )
+
+
+def test_what_is_installed_before_the_code_is_what_the_code_needs() -> None:
+    def printed(*extras: str) -> list[str]:
+        words = [sys.executable, DOCKER / "dependencies.py", ROOT / "pyproject.toml", *extras]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    needed, extras = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
+    build = PROJECT["build-system"]["requires"]  # since the code is installed without fetching that
+    assert printed() == [*build, *needed]
+    assert printed("serve,onnx") == [*build, *needed, *extras["serve"], *extras["onnx"]]
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
+def test_no_index_and_no_password_stays_in_an_image(path: Path) -> None:
+    """What ARG and ENV say is in the image's history; a secret is there for a step alone."""
+    for name in ("ARG", "ENV"):
+        assert not [words for words in of(path, name) if re.search(r"INDEX|PASSWORD|TOKEN|PIP_", words)]
+    for words in of(path, "RUN"):
+        fetches = re.search(r"pip install(?!.*--no-deps)", words) is not None
+        assert fetches == words.startswith("--mount=type=secret,id=pip_conf,target=/etc/pip.conf "), words
+
+
+def test_composes_builds_are_told_of_indexes_by_a_secret_alone() -> None:
+    for environment in ({}, {"PIP_CONF": "/mine"}):
+        made = interpolated(COMPOSE, environment)
+        built = [service["build"] for service in made["services"].values() if "build" in service]
+        assert all(build["secrets"] == ["pip_conf"] for build in built)
+        assert made["secrets"] == {"pip_conf": {"file": environment.get("PIP_CONF", "./no-pip.conf")}}
+    lines = (DOCKER / "no-pip.conf").read_text().splitlines()
+    assert all(line.startswith("#") for line in lines)
+
+
+# ---- torch
+
+
+def pinned(name: str) -> dict[str, str]:
+    lines = (DOCKER / "constraints" / f"{name}.txt").read_text().splitlines()
+    return dict(re.fullmatch(r"(\w+)(={2,3}\S+)", line).groups() for line in lines if not line.startswith("#"))
+
+
+def test_torch_is_one_exact_pair_that_we_support_in_each_image() -> None:
+    """`==2.13.0` would also take 2.13.0+cpu, where pip was given an index that has it; `===` is that text alone."""
+    cpu, cuda = pinned("cpu"), pinned("cuda")
+    assert set(cpu) == set(cuda) == {"torch", "torchvision"}
+    needed = {
+        each.name: each.specifier for each in map(Requirement, PROJECT["project"]["optional-dependencies"]["serve"])
+    }
+    for name, version_ in cuda.items():
+        assert version_.startswith("===")
+        assert version_[3:] in needed[name]
+        assert cpu[name] == f"=={version_[3:]}+cpu"
+
+
+def test_the_cuda_of_torch_is_that_of_the_base_and_names_its_driver() -> None:
+    """Of each major of CUDA the least driver, as NVIDIA says it and `headroom doctor` repeats it."""
+    (cuda,) = re.findall(r"CUDA (\d+\.\d+)", (DOCKER / "constraints" / "cuda.txt").read_text())
+    base = services()["serve-gpu"]["build"]["args"]["BASE"]
+    assert base.startswith(f"nvidia/cuda:{cuda}.")
+    driver = doctor.LEAST_DRIVER[cuda.split(".")[0]]
+    (label,) = of(DOCKER / "serve.Dockerfile", "LABEL")
+    assert label == f'headroom.nvidia-driver=">={driver}"'
+    for text in ((DOCKER / "serve.Dockerfile").read_text(), page := (ROOT / "docs" / "deploy.md").read_text()):
+        assert set(re.findall(r"nvidia/cuda:\S+", text)) == {base}
+    assert f"driver {driver}" in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "has_cpu", "installed"),
+    [("auto", True, "cpu"), ("auto", False, "cuda"), ("cpu", True, "cpu"), ("cpu", False, ""), ("cuda", True, "cuda")],
+)
+def test_which_torch_a_build_gets(tmp_path: Path, asked: str, has_cpu: bool, installed: str) -> None:
+    """The step itself, with a pip that has, or has not, what the file for the CPU wants."""
+    (step,) = [words for words in of(DOCKER / "serve.Dockerfile", "RUN") if "install_torch" in words]
+    step = step.partition("pip.conf ")[2].replace("/opt/", f"{tmp_path}/")
+    shutil.copytree(DOCKER / "constraints", tmp_path / "constraints")
+    binaries = tmp_path / "headroom" / "bin"
+    binaries.mkdir(parents=True)
+    refuses = "" if has_cpu else f"! grep -q +cpu {tmp_path}/headroom/constraints.txt"
+    for name, text in {"python3": "", "pip": refuses}.items():
+        (binaries / name).write_text(f"#!/bin/sh\n{text}\n")
+        (binaries / name).chmod(0o755)
+    environment = os.environ | {"TORCH": asked, "PATH": f"{binaries}:{os.environ['PATH']}"}
+    done = subprocess.run(["/bin/sh", "-c", step], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == bool(installed), done.stderr
+    if installed:
+        wanted = (DOCKER / "constraints" / f"{installed}.txt").read_text()
+        assert (tmp_path / "headroom" / "constraints.txt").read_text() == wanted
+    assert ("gigabytes" in done.stdout) == (asked == "auto" and not has_cpu)
+
+
+# ---- what is baked
+
+
+def test_what_is_baked_lies_where_no_volume_hides_it_and_is_roots() -> None:
+    path = DOCKER / "serve.Dockerfile"
+    found = dict(pair.split("=", 1) for pair in " ".join(of(path, "ENV")).split())
+    baked, cache = Path(found["HEADROOM_BAKED"]), Path(found["HEADROOM_CACHE"])
+    (step,) = [words for words in of(path, "RUN") if "WARM" in words]
+    assert f"HEADROOM_CACHE={baked} " in step
+    assert step.endswith(f"chown -R root:root {baked} && chmod -R go=rX {baked}")
+    mounted = {Path(mount.split(":")[1]) for service in services().values() for mount in service["volumes"]}
+    for manifest in DOCKER.glob("k8s/**/*.yaml"):
+        mounted |= {Path(place) for place in re.findall(r"mountPath: (\S+)", manifest.read_text())}
+    assert cache in mounted
+    assert not mounted & {baked, *baked.parents}
+
+
 def test_the_server_is_healthy_when_it_is_ready_and_its_defaults_are_options() -> None:
     path = DOCKER / "serve.Dockerfile"
     (check,) = of(path, "HEALTHCHECK")
@@ -113,7 +245,7 @@ def test_the_server_is_healthy_when_it_is_ready_and_its_defaults_are_options() -
     assert json.loads(command)[0] in main.commands
     for pair in " ".join(of(path, "ENV")).split():
         name = pair.partition("=")[0]
-        assert name in ("PATH", "HEADROOM_CACHE") or name in serve_variables(), name
+        assert name in ("PATH", "HEADROOM_CACHE", "HEADROOM_BAKED") or name in serve_variables(), name
 
 
 def serve_variables() -> set[str]:
@@ -133,8 +265,9 @@ def test_what_a_build_gets_makes_a_whole_wheel(tmp_path: Path) -> None:
     subprocess.run([*words, "-w", tmp_path, tmp_path / "src"], check=True)
     (wheel,) = tmp_path.glob("headroom-*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
+    suffixes = (".py", ".css", ".js", ".html", ".txt")
     wanted = {
-        str(file.relative_to(ROOT)) for file in context() if file.suffix in (".py", ".css", ".js", ".html", ".txt")
+        str(file.relative_to(ROOT)) for file in context() if file.suffix in suffixes and DOCKER not in file.parents
     }
     assert wanted <= packed
 

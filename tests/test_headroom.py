@@ -297,6 +297,27 @@ def test_doctor_names_what_it_looked_at():
         assert f"  {name} " in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("cuda", "driver", "advice"),
+    [
+        ("13.0", None, "check the driver below"),
+        (None, "570.86.15", "built for the CPU alone"),
+        ("13.0", "570.86.15", "NVIDIA's driver 580.65.06 or newer: here is 570.86.15"),
+        ("13.0", "580.65.06", "nvidia-smi"),
+        ("13.0", "1000.1", "nvidia-smi"),
+        ("12.8", "570.86.15", "nvidia-smi"),
+        ("14.0", "570.86.15", "nvidia-smi"),
+    ],
+)
+def test_doctor_knows_which_driver_torch_wants(tmp_path, cuda, driver, advice):
+    version = tmp_path / "version"
+    if driver:
+        version.write_text(
+            f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue Jan 1 2025\nGCC version: 12.2"
+        )
+    assert advice in doctor._advice(cuda, version)
+
+
 @pytest.mark.live
 def test_doctor_looks_at_an_endpoint():
     done = headroom("doctor", "--host", "http://127.0.0.1:9")

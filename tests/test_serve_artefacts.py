@@ -1,5 +1,6 @@
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,29 @@ def test_the_compilers_switches_are_part_of_the_key(tmp_path: Path, monkeypatch:
     assert opened(tmp_path).folder == before
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
     assert opened(tmp_path).folder != before
+
+
+def test_code_for_one_processor_is_not_run_on_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that was baked on a newer one: torch calls both AVX512."""
+    before = opened(tmp_path).folder
+    older = [flag for flag in artefacts.instructions(Path("/proc/cpuinfo")) if flag != "sse4_2"]
+    monkeypatch.setattr(artefacts, "instructions", lambda cpuinfo: older)
+    assert opened(tmp_path).folder != before
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("flags\t\t: fpu vme avx2 avx512f ibrs md_clear hypervisor sse2", ["avx2", "avx512f", "sse2"]),
+        ("flags\t\t: sse2 avx2 fpu", ["avx2", "sse2"]),  # what a kernel's settings hide makes no difference
+        ("Features\t: fp asimd aes sve cpuid", ["aes", "asimd", "sve"]),
+        ("processor\t: 0", []),
+    ],
+)
+def test_what_a_processor_can_do_is_told_by_its_flags(tmp_path: Path, line: str, found: list[str]) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\nbugs\t\t: spectre_v1\n")
+    assert artefacts.instructions(tmp_path / "cpuinfo") == found
+    assert artefacts.instructions(tmp_path / "none") == [platform.machine(), platform.processor()]
 
 
 def broken_file(folder: Path) -> None:
@@ -127,6 +151,80 @@ def test_a_folder_that_cannot_be_written_is_read_from_a_copy(tmp_path: Path, mon
         stale.keep({})
     assert len(said) == 1
     assert "cannot be written" in said[0]
+
+
+def state(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.mark.parametrize("harm", [None, broken_file, missing_file, garbage, another_format, no_list])
+def test_what_is_baked_is_found_where_the_cache_has_nothing(tmp_path: Path, harm: Any) -> None:
+    """A copy in the cache is used, so that more may come to it; what is not whole is not, and never fatal."""
+    baked = written(tmp_path / "baked").folder
+    if harm:
+        harm(baked)
+    (baked / "code").chmod(0o555)
+    before = state(tmp_path / "baked")
+    first = opened(tmp_path / "cache", baked=tmp_path / "baked")
+    with first.used(print):
+        assert (first.found, first.notes) == ((False, {}) if harm else (True, {"parity": 0.5}))
+        assert first.writable
+        assert first.folder == opened(tmp_path / "cache").folder
+        assert (first.folder / "code" / "kernel.so").exists() is (harm is None)
+        assert {path.stat().st_mode & 0o777 for path in (first.folder, *first.folder.glob("code"))} == {0o700}
+        (first.folder / "more").touch()
+        first.keep({"parity": 0.25})
+    again = opened(tmp_path / "cache", baked=tmp_path / "baked")
+    with again.used(print):
+        assert (again.found, again.notes) == (True, {"parity": 0.25})
+        assert (again.folder / "more").exists()
+        again.clear()  # it does not work here
+        again.keep({"parity": 0.125})
+    anew = opened(tmp_path / "cache", baked=tmp_path / "baked")
+    with anew.used(print):
+        assert anew.notes == {"parity": 0.125}
+    assert state(tmp_path / "baked") == before
+
+
+def test_a_broken_cache_begins_anew_with_what_is_baked(tmp_path: Path) -> None:
+    written(tmp_path / "baked")
+    broken_file(kept := written(tmp_path / "cache").folder)
+    (kept / "of the broken one").touch()
+    found = opened(tmp_path / "cache", baked=tmp_path / "baked")
+    with found.used(print):
+        assert (found.found, found.notes) == (True, {"parity": 0.5})
+        assert (found.folder / "code" / "kernel.so").stat().st_size == 400
+        assert not (kept / "of the broken one").exists()
+
+
+def test_what_is_baked_is_used_where_no_cache_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    baked = written(tmp_path / "baked").folder
+    before = state(tmp_path / "baked")
+    monkeypatch.setattr(artefacts, "_can_write", lambda folder: False)
+    said: list[str] = []
+    found = opened(tmp_path / "cache", baked=tmp_path / "baked")
+    with found.used(said.append):
+        assert (found.found, found.writable) == (True, False)
+        assert found.folder not in (baked, opened(tmp_path / "cache").folder)
+        assert (found.folder / "graph.py").read_text() == "print()"
+        (found.folder / "more").touch()
+    assert said == []
+    assert state(tmp_path / "baked") == before
+
+
+@pytest.mark.parametrize(
+    "others", [pytest.param(True, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root")), False]
+)
+def test_what_others_could_have_baked_is_not_run(tmp_path: Path, others: bool) -> None:
+    baked = written(tmp_path / "baked").folder
+    if others:
+        os.chown(baked, 10002, 10002)
+    else:
+        baked.chmod(0o777)
+    found = opened(tmp_path / "cache", baked=tmp_path / "baked")
+    with found.used(print):
+        assert not found.found
+        assert list(found.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", ["open", "a link", "a lock that is one", "open, in a pod", "sticky"])

@@ -1,5 +1,9 @@
 """How a runner comes to be ready: modes, artefacts, parity, precisions."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from probed import torch_knows_its_compiler  # noqa: F401  # a fixture for every test here
+from test_serve_artefacts import state
 from test_serve_compiler import a_compiler_as_it_was  # noqa: F401  # a fixture for every test here
 from test_serve_runner import check_several_lengths, in_a_thread, opened, options, run
 from test_serve_weights import small_net
@@ -18,6 +23,7 @@ from serve.artefacts import Artefacts
 from serve.spec import Making, ServeError, Variant
 
 pytestmark = pytest.mark.compiles
+ROOT = Path(__file__).parents[1]
 
 
 def failing_at_first(problem_with: str) -> Variant:
@@ -73,6 +79,29 @@ def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
     assert any(line.startswith("the kept artefacts do not work and are made anew: ") for line in said)
     again = in_a_thread(lambda: opened(small_net(), variant, options(tmp_path), said))
     assert again.parameters()["start"] == "warm"
+
+
+START = """
+import json, sys
+sys.path[:0] = ["tests"]
+from test_serve_runner import opened
+from test_serve_weights import small_net
+from serve.options import ServeOptions
+how = ServeOptions(("small_net",), device="cpu", threads=2, buckets=(2,))
+said = opened(small_net(), "compiled-default", how).parameters()
+print(json.dumps([said["start"], said["weights_digest"]]))
+"""
+
+
+def assert_warm_in_a_pod(baked: Path, cache: Path, digest: str) -> None:
+    """Another process, as with a volume over the cache: by its environment alone, and `baked` stays as it was."""
+    before = state(baked)
+    environment = os.environ | {"HEADROOM_CACHE": str(cache), "HEADROOM_BAKED": str(baked)}
+    words = [sys.executable, "-c", START]
+    done = subprocess.run(words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == ["warm", digest]
+    assert state(baked) == before
+    assert [path.name for path in cache.iterdir()] == ["compiled"]  # weights were read where they are
 
 
 def scaled(making: Making) -> Callable[..., Any]:
@@ -184,8 +213,9 @@ def test_a_model_of_several_lengths_is_compiled_for_each(tmp_path: Path) -> None
 def test_what_was_compiled_ahead_is_neither_traced_nor_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how = options(tmp_path, buckets=(2,))
+    how = options(tmp_path / "cache", buckets=(2,))
     first = in_a_thread(lambda: opened(small_net(), "compiled-default", how))
+    assert_warm_in_a_pod(tmp_path / "cache", tmp_path / "pod", first.parameters()["weights_digest"])
     monkeypatch.setattr("torch.compile", None)
     second = in_a_thread(lambda: opened(small_net(), "compiled-default", how))
     assert (first.parameters()["start"], second.parameters()["start"]) == ("cold", "warm")

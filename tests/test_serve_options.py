@@ -68,6 +68,11 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.delenv("HEADROOM_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert NULL.cache_folder == tmp_path / ".cache" / "headroom"
+    assert replace(NULL, cache_dir="x").baked_folder is None
+    monkeypatch.setenv("HEADROOM_BAKED", "")
+    assert NULL.baked_folder is None
+    monkeypatch.setenv("HEADROOM_BAKED", str(tmp_path))
+    assert NULL.baked_folder == tmp_path
 
 
 def test_options_from_the_text_of_serve_run() -> None:

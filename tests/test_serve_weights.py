@@ -106,6 +106,22 @@ def test_a_broken_kept_file_is_made_anew(tmp_path: Path, spoil: str) -> None:
     assert path.read_bytes() == whole
 
 
+def test_weights_that_are_baked_come_first_and_broken_ones_do_not_count(tmp_path: Path) -> None:
+    """Compiled code that is baked is of these numbers, whatever a volume has kept of other machines' rounding."""
+    spec, cache, baked = small_net(), tmp_path / "cache", tmp_path / "baked"
+    module, plain = weights.load(spec, "random", 7, cache)
+    other = {name: tensor + 1 for name, tensor in module.state_dict().items()}
+    path = weights.kept_path(spec, 7, baked)
+    path.parent.mkdir(parents=True)
+    save_file(other, path, metadata={"digest": weights.digest(other)})
+    assert weights.load(spec, "random", 7, cache, baked)[1].digest == weights.digest(other)
+    assert weights.load(spec, "random", 8, cache, baked)[1] == weights.load(spec, "random", 8, cache)[1]
+    path.write_bytes(whole := path.read_bytes()[:-1])
+    assert weights.load(spec, "random", 7, cache, baked)[1] == plain
+    assert path.read_bytes() == whole
+    assert list(baked.rglob("*")) == [path.parent, path]
+
+
 def test_where_nothing_can_be_kept_it_works_still(tmp_path: Path) -> None:
     (tmp_path / "weights").write_text("a file where the folder should be")
     assert weights.load(small_net(), "random", 7, tmp_path)[1].origin == "random, seed 7"
