@@ -23,7 +23,7 @@ from serve.spec import ServeError
 
 NAMES = {
     "compiled": re.compile(r".+-torch.+-[0-9a-f]{12}"),
-    "weights": re.compile(r".+-[0-9a-f]{8}-seed-?\d+\.(safetensors|part)"),
+    "weights": re.compile(r".+-[0-9a-f]{8,12}-seed-?\d+\.(safetensors|part)"),
     "profiles": re.compile(r".+-\d{8}T\d{6}-\d{6}\.json\.gz"),
 }
 """Of what may be removed, by the folder that it is in."""

@@ -155,7 +155,7 @@ SERVE = (
     ),
     Mutant(
         "a body of just the limit is refused when unpacked", "bound", "serve/wire.py",
-        "if len(plain) > limit:", "if len(plain) >= limit:",
+        "if size > limit:", "if size >= limit:",
         ("test_serve_wire.py::test_inflate",),
     ),
     Mutant(
@@ -212,8 +212,78 @@ SERVE = (
     ),
     Mutant(
         "counts of a replica that is gone are lost", "row", "serve/board.py",
-        'add(self._retired[name], found.pop(replica)[1]["counts"])', "found.pop(replica)",
+        "gone[replica] = found.pop(replica)[1]", "found.pop(replica)",
         ("test_serve_board.py",),
+    ),
+    Mutant(
+        "a replica that comes back is counted twice", "row", "serve/board.py",
+        "self._gone[name].pop(replica, None)", "pass",
+        ("test_serve_board.py::test_a_replica_that_was_silent_and_comes_back_is_counted_once",),
+    ),
+    Mutant(
+        "a report that was overtaken takes something back", "sign", "serve/board.py",
+        'before["number"] > report["number"]', 'before["number"] < report["number"]',
+        ("test_serve_board.py",),
+    ),
+    Mutant(
+        "what no replica had is not in the totals", "row", "serve/board.py",
+        "add(self._edge[name].snapshot(), self._dead[name])", "add(zero(), self._dead[name])",
+        ("test_serve_board.py",),
+    ),
+    Mutant(
+        "a drain ends before a replica has heard of it", "bound", "serve/board.py",
+        'max(1, report["under_way"])', 'report["under_way"]',
+        ("test_serve_drain.py::test_a_replica_that_has_not_heard_of_it_counts_as_under_way",),
+    ),
+    Mutant(
+        "who is not answered within the drain is dropped", "row", "serve/endpoint.py",
+        "if not self._given_up or task is None or task.uncancel():", "if True:",
+        ("test_serve_drain.py::test_what_is_not_answered_within_the_bound_is_told_so_wherever_it_is",),
+    ),
+    Mutant(
+        "a server that stops takes new requests", "bound", "serve/endpoint.py",
+        "            if self._stopping:", "            if False:",
+        ("test_serve_drain.py::test_what_is_under_way_is_answered_and_nothing_new_is_taken",),
+    ),
+    Mutant(
+        "a preparation that breaks counts as cancelled", "pair", "serve/endpoint.py",
+        '            refused = "failed"\n', "            pass\n",
+        ("test_serve_refusals.py::test_a_model_whose_preparation_breaks_has_failed_and_was_not_left",),
+    ),
+    Mutant(
+        "deadlines wait for decoding", "await", "serve/endpoint.py",
+        "await asyncio.wait_for(asyncio.wrap_future(work), left_s)", "await asyncio.wrap_future(work)",
+        ("test_serve_refusals.py::test_a_deadline_holds_while_its_request_is_decoded",),
+    ),
+    Mutant(
+        "a request in chunks is in the stages once a chunk", "row", "serve/engine.py",
+        "for job in jobs if job.part_of is None", "for job in jobs",
+        ("test_serve_refusals.py::test_a_request_in_chunks_is_one_request_with_its_own_stages",),
+    ),
+    Mutant(
+        "what shrank meanwhile is begun as it was", "bound", "serve/engine.py",
+        "if sum(job.rows for job in jobs) > runner.max_batch:", "if False:",
+        ("test_serve_engine.py::test_those_that_were_to_be_run_again_are_so_in_batches_that_are_possible_by_then",),
+    ),
+    Mutant(
+        "edge refusals are not counted", "row", "serve/asgi.py",
+        "        if request is None:\n", "        if False:\n",
+        ("test_serve_refusals.py::test_every_reason_that_there_is_equals_what_a_client_saw",),
+    ),
+    Mutant(
+        "a size is tried again as soon as memory ran out", "unit", "serve/regrowth.py",
+        "self._again_s = now_s + self._wait_s", "self._again_s = now_s",
+        ("test_serve_regrowth.py",),
+    ),
+    Mutant(
+        "only the first helper of a model counts", "row", "serve/code.py",
+        "        if path not in seen:", "        if len(seen) < 2 and path not in seen:",
+        ("test_serve_own_models.py::test_the_code_of_a_model_is_that_of_its_helpers_too",),
+    ),
+    Mutant(
+        "weights of other code are taken", "pair", "serve/weights.py",
+        "[dict(spec.settings), spec.code, ", "[dict(spec.settings), ",
+        ("test_serve_weights.py::test_a_model_whose_code_changed_gets_the_numbers_of_its_new_code",),
     ),
     Mutant(
         "an endpoint is ready with one replica less", "bound", "serve/board.py",

@@ -138,12 +138,16 @@ def run(netloc: str, folder: Path, seconds: int) -> dict[str, tuple[float, float
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--requests", type=int, default=100_000)
+    found.add_argument("--clients", type=int, default=24)
+    found.add_argument("--run-seconds", type=int, default=20)
+    return found
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--run-seconds", type=int, default=20)
-    asked = parser.parse_args()
+    asked = parser().parse_args()
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), **OPTIONS) as server:
         seen: list[Counter[str]] = [Counter() for _ in range(asked.clients)]
         turns = [range(n, asked.requests, asked.clients) for n in range(asked.clients)]

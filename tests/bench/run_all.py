@@ -64,7 +64,7 @@ class Bench:
 
 BENCHES = {
     "batcher": Bench("", 280, "--models sleep --seconds 0.5", 12),
-    "counted": Bench("--requests 20000", 90, "--requests 3000 --run-seconds 8", 45),
+    "counted": Bench("--requests 10000 --run-seconds 8", 36, "--requests 2000 --run-seconds 8", 30),
     "engine_cost": Bench("", 60, "--requests 2000", 8),
     "estimators": Bench("--seeds 6", 66, "--seeds 3 --systems exponential", 4),
     "fuzz": Bench(
@@ -77,7 +77,7 @@ BENCHES = {
     "held": Bench("--requests 24000 --rounds 8", 240, None, why="a slope takes eight rounds"),
     "history": Bench("--runs 1000,5000", 200, "--runs 100", 8),
     "intervals": Bench("--seeds 20", 170, "--seeds 5 --systems M/M/1,exponential", 8),
-    "killed": Bench("--kills 12", 155, "--kills 1", 13),
+    "killed": Bench("--kills 10", 130, "--kills 1", 13),
     "knee": Bench("--step-seconds 20", 400, None, why="a search takes minutes"),
     "knees": Bench("--seeds 2", 45, None, why="a share takes many searches"),
     "loadgen": Bench("", 145, "--seconds 2 --rounds 2", 14),
