@@ -64,7 +64,9 @@ class Bench:
 
 BENCHES = {
     "batcher": Bench("", 280, "--models sleep --seconds 0.5", 12),
-    "counted": Bench("--requests 10000 --run-seconds 8", 36, None, why="a server, clients and a run take half a minute"),
+    "counted": Bench(
+        "--requests 10000 --run-seconds 8", 36, None, why="a server, clients and a run take half a minute"
+    ),
     "engine_cost": Bench("", 60, "--requests 2000", 8),
     "estimators": Bench("--seeds 6", 66, "--seeds 3 --systems exponential", 4),
     "fuzz": Bench(
