@@ -444,7 +444,7 @@ def test_equal_latencies_are_no_stall() -> None:
         assert stalls(peak) == []
 
 
-@pytest.mark.parametrize("period_s", [1.0, 5.0, 30.0, 60.0, 7.0, 47.3])
+@pytest.mark.parametrize("period_s", [1.0, 5.0, 30.0, 60.0, 7.0, 47.3, 1.3, 2.3, 3.3, 3.5, 5.5])
 def test_a_stall_of_any_period_is_found(period_s: float) -> None:
     rng = np.random.default_rng(1)
     at_s = np.arange(2 * 36000) / 10 + 0.05
