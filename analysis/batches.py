@@ -119,7 +119,7 @@ class Observed:
     """Other endpoints that were driven at the same time."""
     power_w: float | None = None
     idle_w: float | None = None
-    """Of the endpoint's devices; of one that others use, too, its share."""
+    """Of the endpoint's devices: with what it adds, and without load, which is all of it whoever shares them."""
 
     @property
     def window(self) -> Bools:
@@ -143,8 +143,7 @@ def observe(run: Run, measured: MeasuredStep) -> Observed:
     rows = run.requests(row.index, COLUMNS)
     rows = rows[(rows["endpoint"] == row.endpoint).to_numpy(dtype=bool)]
     start_ns = int(step["start_ns"])
-    window_s = (measured.end_ns - measured.start_ns) / 1e9
-    joules, net = row.joules, row.net_joules_per_request
+    idle_w, added_w = measured.idle_w, measured.added_w
     found = of_rows(rows, start_ns, (measured.end_ns - start_ns) / 1e9, (measured.start_ns - start_ns) / 1e9)
     return replace(
         found,
@@ -155,8 +154,8 @@ def observe(run: Run, measured: MeasuredStep) -> Observed:
         overloaded=measured.overloaded,
         doubt=None if row.trusted else next(iter(row.reasons), "it cannot be trusted"),
         beside=tuple(sorted({str(one["endpoint"]) for one in others} - {row.endpoint})),
-        power_w=None if joules is None else joules / window_s,
-        idle_w=None if joules is None or net is None else (joules - net * row.ok) / window_s,
+        power_w=None if idle_w is None or added_w is None else idle_w + added_w,
+        idle_w=idle_w,
     )
 
 
@@ -172,7 +171,7 @@ def of_rows(rows: pd.DataFrame, start_ns: int, seconds: float, settle_s: float) 
     batches, batch = _batches(rows[told], start_ns)
     kept = batches.begun_s >= settle_s
     mine = kept[batch]
-    size = rows["rows"].fillna(1)
+    size = rows["rows"].dropna()  # of what was lost with its process none is known
     return Observed(
         run="",
         index=0,
@@ -182,8 +181,8 @@ def of_rows(rows: pd.DataFrame, start_ns: int, seconds: float, settle_s: float) 
         settle_s=settle_s,
         arrivals_s=intended_s,
         latency_s=latency_s,
-        rows=float(size.mean()) if len(rows) else 1.0,
-        sizes=(int(size.min()), int(size.max())) if len(rows) else (1, 1),
+        rows=float(size.mean()) if len(size) else 1.0,
+        sizes=(int(size.min()), int(size.max())) if len(size) else (1, 1),
         batches=batches.only(kept),
         batch=(np.cumsum(kept) - 1)[batch[mine]],
         queued_s=rows["queue_ms"].to_numpy(dtype=np.float64)[told][mine] / 1e3,

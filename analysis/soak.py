@@ -28,6 +28,9 @@ MODE = "soak"
 OWN = "own_memory_bytes"
 MOST_SAID = 3
 """Findings in the sentence that is read out."""
+LONGEST_H, MOST_PCT = 1000.0, 1000.0
+"""Longer soaks are advised to nobody; and where so much would not have shown, as half of it has no figures since all
+failed, no length is at fault."""
 SHORTEST_S = 300.0
 """24 cells of ten seconds, and some settle time: less is no series."""
 P99_LIMITS = {
@@ -250,11 +253,13 @@ def _question(row: Visible, kind: str, limit: float, hours: float) -> str:
         return f"{said}it is too short for any answer; about {_hours(SHORTEST_S / 3600)} would do for a first one"
     if seen is None:
         return f"{said}too few of its cells have arrivals enough, so a higher rate is needed"
+    if kind != "stall" and seen > MOST_PCT:
+        return f"{said}too little was seen of it to say"
     said += f"the smallest that it could have shown is one of {words.significant(seen, 2)} {unit}"
     if kind == "stall":
         return said
     needed = hours * (seen / limit) ** {"trend": 2 / 3, "growth": 1, "step": 2}[kind]
-    return f"{said}; about {_hours(needed)} would do"
+    return f"{said}; about {_hours(needed)} would do" if needed <= LONGEST_H else said
 
 
 def _gaps(run: Run) -> tuple[Gap, ...]:

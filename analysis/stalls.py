@@ -152,10 +152,15 @@ def _phases(period_s: float) -> int:
 def _slow(cycles: Floats) -> Floats:
     """1 where a phase is among the slowest tenth of its cycle, else 0."""
     phases = cycles.shape[1]
-    top = max(1, phases // 10)
+    top = _top(phases)
     filled = np.where(np.isnan(cycles), -1.0, cycles)
     limit = np.partition(filled, phases - top, axis=1)[:, phases - top]
     return ((filled >= limit[:, None]) & (filled > 0)).astype(np.float64)
+
+
+def _top(phases: int) -> int:
+    """A tenth, and two at least: a stall may lie across the border of two."""
+    return max(2, phases // 10)
 
 
 def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
@@ -173,7 +178,7 @@ def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
     if length < LEAST_CYCLES or hits < MOSTLY * length:
         return None
     # of equal latencies more than a tenth are the slowest, and where few phases have any so are these
-    by_chance = max(max(1, phases // 10) / phases, float(slow[first:last].sum() / known[first:last].sum()))
+    by_chance = max(_top(phases) / phases, float(slow[first:last].sum() / known[first:last].sum()))
     # any phase, any beginning and end, any period
     looks = phases * (count * (count - 1) / 2) * tried
     p_value = min(1.0, looks * float(special.betainc(hits, length - hits + 1, by_chance)))
@@ -200,32 +205,42 @@ def longest(scores: Floats) -> tuple[int, int, int]:
 
 
 def _recurring(peak: Floats) -> Iterator[float]:
-    """Periods of three seconds and more at which slow seconds come again, by their autocorrelation."""
-    seconds = peak[: len(peak) // TENTHS * TENTHS].reshape(-1, TENTHS)
-    most = np.where(np.isnan(seconds), -1.0, seconds).max(axis=1)
-    n = len(most)
-    if n < 3 * LEAST_CYCLES * LEAST_CYCLES:
+    """Periods at which what is slow comes again, by its autocorrelation: of three seconds and more, second by second,
+    and of one to ten tenth by tenth, as seconds blur what comes again after few of them."""
+    yield from _again_after(peak, TENTHS, 3 * TENTHS)
+    yield from _again_after(peak, 1, TENTHS, 10 * TENTHS)
+
+
+def _again_after(peak: Floats, wide: int, least: int, most: int | None = None) -> Iterator[float]:
+    """In slots that are so many tenths wide, from the least period on, in tenths; periods are seconds."""
+    if len(peak) < 3 * LEAST_CYCLES * LEAST_CYCLES * TENTHS:
         return
+    slots = peak[: len(peak) // wide * wide].reshape(-1, wide)
+    slowest = np.where(np.isnan(slots), -1.0, slots).max(axis=1)
+    n, ten_minutes = len(slowest), 600 * TENTHS // wide
     # against its own ten minutes, so that hours do not differ
     slow = np.zeros(n)
-    for begin in range(0, n, 600):
-        part = most[begin : begin + 600]
+    for begin in range(0, n, ten_minutes):
+        part = slowest[begin : begin + ten_minutes]
         if (known := part[part >= 0]).size >= 30:
-            slow[begin : begin + 600] = part > max(0.0, float(np.quantile(known, 0.95)))
+            slow[begin : begin + ten_minutes] = part > max(0.0, float(np.quantile(known, 0.95)))
     slow -= slow.mean()
     if not slow.any():
         return
     power = np.abs(np.fft.rfft(slow, 2 * n)) ** 2
-    reach = n // 4
+    reach, first = n // 4, least // wide
     again = np.fft.irfft(power)[:reach] / (n - np.arange(reach))
     noise = 1.4826 * float(np.median(np.abs(again[3:] - np.median(again[3:])))) + 1e-12
-    inner = again[3 : min(reach - 1, n // LEAST_CYCLES)]
-    high = (inner > 6 * noise) & (inner >= again[2 : 2 + len(inner)]) & (inner > again[4 : 4 + len(inner)])
+    end = min(reach - 1, n // LEAST_CYCLES, most // wide if most else n)
+    inner, before, after = again[first:end], again[first - 1 : end - 1], again[first + 1 : end + 1]
+    high = (inner > 6 * noise) & (inner >= before) & (inner > after)
+    lags: list[float] = []
     found: list[float] = []
-    for lag in (np.flatnonzero(high) + 3).tolist():
-        if again[lag] < 0.5 * inner.max() or any(abs(lag / p - round(lag / p)) < 0.05 for p in found):
+    for lag in (np.flatnonzero(high) + first).tolist():
+        if again[lag] < 0.5 * inner.max() or any(abs(lag / p - round(lag / p)) < 0.05 for p in lags):
             continue
-        found.append(_part(peak, _tuned(peak, again, float(lag))))
+        found.append(_part(peak, _tuned(peak, again, float(lag), wide / TENTHS)))
+        lags.append(found[-1] * TENTHS / wide)
         if len(found) == 3:
             break
     cycles = len(peak) / TENTHS / np.array(USUAL_S)
@@ -247,14 +262,14 @@ def _part(peak: Floats, period_s: float) -> float:
     return next((part_s for part_s in parts if fits(part_s) >= 0.9 * whole), period_s)
 
 
-def _tuned(peak: Floats, again: Floats, lag: float) -> float:
-    """The period as fine as it has to be not to get out of step over the whole series."""
+def _tuned(peak: Floats, again: Floats, lag: float, slot_s: float) -> float:
+    """The period as fine as it has to be not to get out of step over the whole series; the lag is in slots."""
     period, times = lag, 2
     while times * period + 2 < len(again):
         about = round(times * period)
         period = (about - 1 + int(np.argmax(again[about - 1 : about + 2]))) / times
         times *= 2
-    reach = 1.5 / max(2, times // 2)
+    period, reach = period * slot_s, 1.5 * slot_s / max(2, times // 2)
     width = period / _phases(period)
     hop = max(width * period / (len(peak) / TENTHS) / 2, reach / 100)
     tries = period + np.arange(-reach, reach + hop, hop)

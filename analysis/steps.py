@@ -130,8 +130,11 @@ class MeasuredStep:
     showed: Window
     """What stands in the way of its figures; without counts."""
     windows: tuple[Window, ...]
-    """The same for each objective, with its counts."""
-    """What the judge needs to know of it, for each objective of the manifest."""
+    """The same for each objective, with its counts: what the judge needs to know of it."""
+    idle_w: float | None = None
+    """What its devices draw without load, whoever else they served, …"""
+    added_w: float | None = None
+    """… and what serving it added to that."""
 
     @property
     def start_ns(self) -> int:
@@ -302,9 +305,11 @@ class _Log:
         if group.unsampled:
             joules = net_joules = device["power_w"] = None
             remarks.append(group.unsampled)
+        idle_w = None if joules is None or net_joules is None else (joules - net_joules) / seconds
         if joules is not None and (others := group.beside(groups)):
             joules, net_joules, remark = _part_of(joules, net_joules, group, others)
             remarks.append(remark)
+        added_w = None if net_joules is None else net_joules / seconds
         if by:
             remarks.append(f"its device's clocks were held down: {by} of the time")
         if unsteady:
@@ -354,7 +359,7 @@ class _Log:
             seen_throttled_pct=tally.saw("throttled_pct"),
             **device | {f"{stage}_mean_ms": tally.mean(f"{stage}_ms") for stage in STAGES},
         )
-        return MeasuredStep(row, rate, closed, twin, tally, order, growth, overloaded, showed, windows)
+        return MeasuredStep(row, rate, closed, twin, tally, order, growth, overloaded, showed, windows, idle_w, added_w)
 
 
 def _overload(growth: Growth, given_up: float) -> str:

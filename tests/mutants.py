@@ -825,6 +825,16 @@ ANALYSIS = (
         ("test_analysis_soak.py::test_a_hole_is_no_time_without_a_stall",),
     ),
     Mutant(
+        "a stall across the border of two phases is in neither", "row", "analysis/stalls.py",
+        "return max(2, phases // 10)", "return max(1, phases // 10)",
+        ("test_analysis_soak.py::test_a_stall_of_any_period_is_found",),
+    ),
+    Mutant(
+        "what was lost is a request of one row", "row", "analysis/batches.py",
+        'rows["rows"].dropna()', 'rows["rows"].fillna(1)',
+        ("test_analysis_calibrate.py::test_what_was_lost_has_no_size_of_its_own",),
+    ),
+    Mutant(
         "a batch with a missing answer had room left", "row", "analysis/batching.py",
         "has_next & batches.whole & (batches", "has_next & (batches",
         ("test_analysis_batching.py::test_a_batch_with_a_missing_answer_had_no_room_left",),

@@ -179,8 +179,9 @@ def test_power_of_a_device_that_two_use_is_shared_out(tmp_path):
     make_run(tmp_path / "it", loads, devices=[Waveform()], mode="hold")
     run = analysis.load(tmp_path / "it")
     steps = [step for name in ("m/a", "m/b") for step in observed([run], name)]
-    assert sum(step.power_w for step in steps) == pytest.approx(200, rel=0.03)
-    assert sum(step.idle_w for step in steps) == pytest.approx(40, rel=0.05)
+    # what each adds is a part of the whole; a plan's fleet has devices of its own, which draw as much while idle
+    assert sum(step.power_w - step.idle_w for step in steps) == pytest.approx(160, rel=0.03)
+    assert [step.idle_w for step in steps] == pytest.approx([40, 40], rel=0.05)
 
 
 def test_requests_of_several_sizes_are_no_model(tmp_path):
@@ -189,6 +190,17 @@ def test_requests_of_several_sizes_are_no_model(tmp_path):
     rewrite(tmp_path / "it", rows)
     with pytest.raises(CalibrationError, match=r"m/a have 1 to 4 rows: .* drive each size by itself"):
         calibrate([analysis.load(tmp_path / "it")], "m/a")
+
+
+def test_what_was_lost_has_no_size_of_its_own(tmp_path):
+    """A soak that was killed and goes on has rows for what was under way, which say when it was due and no more."""
+    rows = batched_run(tmp_path / "it", steady(said={"max_batch": 32}), [0.5 * LIMIT])
+    rows[["rows", "batch_rows"]] = rows[["rows", "batch_rows"]].astype("Int32") * 4
+    rows.loc[rows.index[-3:], "status"] = "lost"
+    rows.loc[rows.index[-3:], ["rows", "batch_rows", "sent_ns", "done_ns"]] = pd.NA
+    rewrite(tmp_path / "it", rows)
+    model = calibrate([analysis.load(tmp_path / "it")], "m/a")
+    assert (model.rows, model.max_batch) == (4.0, 8)
 
 
 def test_replicas_without_names_are_no_model(tmp_path):

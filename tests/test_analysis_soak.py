@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from analysis.findings import Finding
 from analysis.records import append_event
 from analysis.report import write as write_page
 from analysis.series import cells, loads
-from analysis.soak import Soak, soak, together
+from analysis.soak import Soak, Visible, _question, soak, together
 from analysis.stalls import smallest, stalls
 from analysis.summary import report_of
 from analysis.verdict import EXIT_CODES, judge
@@ -249,6 +250,18 @@ def test_one_that_is_too_short_for_what_was_asked_names_what_it_could_have_shown
     assert found.reasons[0] in report["reasons"]
 
 
+def test_nobody_is_told_to_run_a_soak_for_years() -> None:
+    """Where all failed from the middle on, P99 has no figures there."""
+    seen = Visible("p99_ms", "m/a", 4.8e8, None)
+    assert _question(seen, "trend", 5.0, 0.5) == (
+        "whether P99 of m/a has a rise of more than 5 %/h: too little was seen of it to say"
+    )
+    shown = _question(replace(seen, slope_pct_h=40.0), "trend", 5.0, 0.5)
+    assert shown.endswith("the smallest that it could have shown is one of 40 %/h; about 2.0 hours would do")
+    shown = _question(replace(seen, slope_pct_h=40.0), "trend", 1e-5, 0.5)
+    assert shown.endswith("the smallest that it could have shown is one of 40 %/h")
+
+
 def test_what_nobody_asked_for_holds_as_far_as_a_short_soak_sees(tmp_path: Path) -> None:
     found = soaked(write(tmp_path / "run", Truth(hours=1 / 3, rate=20.0)))
     assert (found.verdict, found.limits.asked) == ("pass", ())
@@ -444,7 +457,7 @@ def test_equal_latencies_are_no_stall() -> None:
         assert stalls(peak) == []
 
 
-@pytest.mark.parametrize("period_s", [1.0, 5.0, 30.0, 60.0, 7.0, 47.3])
+@pytest.mark.parametrize("period_s", [1.0, 5.0, 30.0, 60.0, 7.0, 47.3, 1.3, 2.3, 3.3, 3.5, 5.5])
 def test_a_stall_of_any_period_is_found(period_s: float) -> None:
     rng = np.random.default_rng(1)
     at_s = np.arange(2 * 36000) / 10 + 0.05

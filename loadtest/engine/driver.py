@@ -276,8 +276,8 @@ class Driver:
         return found
 
     def _read(self, fields: Mapping[str, str], name: str, parse: Callable[[str], Read | None]) -> Read | None:
-        """What a field of an answer says; one that cannot be meant is empty, and counted."""
-        if (said := fields.get(name)) is None:
+        """What a field of an answer says; one that is empty says nothing, and one that cannot be meant counts."""
+        if not (said := fields.get(name)):
             return None
         if (found := parse(said)) is None:
             self._batcher.bad[name] += 1
