@@ -79,7 +79,7 @@ BENCHES = {
     "held": Bench("--requests 24000 --rounds 8", 240, None, why="a slope takes eight rounds"),
     "history": Bench("--runs 1000,5000", 200, "--runs 100", 8),
     "intervals": Bench("--seeds 20", 170, "--seeds 5 --systems M/M/1,exponential", 8),
-    "killed": Bench("--kills 10", 130, "--kills 1", 13),
+    "killed": Bench("--kills 9", 118, "--kills 1", 13),
     "knee": Bench("--step-seconds 20", 400, None, why="a search takes minutes"),
     "knees": Bench("--seeds 2", 45, None, why="a share takes many searches"),
     "loadgen": Bench("", 145, "--seconds 2 --rounds 2", 14),
