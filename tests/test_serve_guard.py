@@ -494,7 +494,7 @@ def listening(mark: str) -> list[tuple[int, str]]:
 
 
 def metrics_without_a_token(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)  # what listens and says nothing is asked again
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)  # silent ones are asked again
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().status == 200
