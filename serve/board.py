@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serve.counters import Counters, Counts, add, as_prometheus, as_statistics, zero
-from serve.endpoint import STOPPING
 from serve.exposition import family
+from serve.wire import STOPPING
 
 SILENT_S = 15.0
 MOST_GONE = 200

@@ -30,7 +30,6 @@ from serve.wire import EndpointInfo, TensorSpec, WireError
 
 TIMEOUT_HEADERS = (b"x-headroom-timeout-seconds", b"x-request-timeout-seconds")
 """The first is what our HAProxy makes of the second, empty where there was none."""
-STOPPING = "the server is stopping"
 LONGEST_TIMEOUT_S = 86_400.0
 MOST_BATCHES = 64
 """Of one request, unless `max_rows` says otherwise."""
@@ -181,12 +180,12 @@ class Endpoint:
         try:
             only(request, "POST")
             if self._stopping:
-                raise WireError(503, STOPPING, "stopping")
+                raise WireError(503, wire.STOPPING, "stopping")
             found, refused = await self._infer_or_raise(request), ""
         except asyncio.CancelledError:
             if not self._given_up or task is None or task.uncancel():
                 raise
-            problem = WireError(503, STOPPING, "stopping")
+            problem = WireError(503, wire.STOPPING, "stopping")
             found, refused = as_error(problem, **self._headers(request)), problem.reason
         except WireError as problem:
             found, refused = as_error(problem, **self._headers(request)), problem.reason

@@ -113,6 +113,7 @@ REASONS = {
 BUSY = ("queue_full", "no_room", "no_memory", "lost", "stopping")
 """What else a 503 may mean: the queue is full, bodies take up all room, the device has no memory for it, the replica
 or its device is gone, the server ends."""
+STOPPING = "the server is stopping"
 
 
 class WireError(Exception):
