@@ -172,7 +172,7 @@ def in_json(tensors: dict[str, wire.Array], **how: Any) -> bytes:
         (413, "grows past", "POST", INFER, gzip.compress(b" " * (LIMIT + 1), mtime=0), {"content-encoding": "gzip"}),
         (413, "at most 10000 are taken", "POST", INFER, b"", {"content-length": "10001"}),
         (413, "no more are taken", "POST", INFER, b" " * (LIMIT + 1), {}),
-        (400, "not valid gzip", "POST", INFER, gzip.compress(b"{}") + b"{}", {"content-encoding": "gzip"}),
+        (400, "not valid gzip", "POST", INFER, gzip.compress(b"{}", mtime=0) + b"{}", {"content-encoding": "gzip"}),
         (405, "use POST", "GET", INFER, b"", {}),
         (405, "use GET", "POST", wire.model_path("null", "eager"), b"", {}),
         (405, "use POST", "GET", wire.INDEX, b"", {}),
