@@ -310,6 +310,7 @@ def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Se
 
 
 @pytest.mark.served
+@pytest.mark.long
 def test_the_way_in_is_lost_and_comes_back(server: Served, tmp_path: Path) -> None:
     """Serve's controller takes half a minute to see that its proxy is gone, which need not be waited for under load."""
     _, _, (effect,) = driven(server, tmp_path, "4,ingress_restarted,,\n", 8)

@@ -150,6 +150,7 @@ def test_a_soak_runs_in_chapters_and_is_reported(tmp_path):
     assert hooked["verdict"] in ("pass", "inconclusive")
 
 
+@pytest.mark.long
 def test_killed_and_gone_on_with_it_ends_when_it_would_have_ended(tmp_path):
     folder = tmp_path / "it"
     with endpoint() as url:
@@ -169,7 +170,7 @@ def test_killed_and_gone_on_with_it_ends_when_it_would_have_ended(tmp_path):
     assert run.manifest.status == "complete"
     assert not flaws(run)
     (gap,) = events(folder, "gap")
-    assert abs(gap["start_ns"] - killed_ns) < 1.2e9
+    assert abs(gap["start_ns"] - killed_ns) < 5e9
     steps = run.manifest.scenario["steps"]
     assert gap["end_ns"] in {step["start_ns"] for step in steps}
     assert not [step for step in steps if step["start_ns"] < gap["start_ns"] < step["end_ns"]]

@@ -200,6 +200,7 @@ def test_a_folder_is_asked_by_a_program_of_its_own(tmp_path):
 
 
 @pytest.mark.live
+@pytest.mark.long
 def test_a_live_search_asks_the_guide_and_says_what_came_of_it(tmp_path):
     asked = "--variants eager --mode knee --slo p90<50ms --rates 40 --step-seconds 3 --settle-seconds 0.5 "
     asked += "--idle-seconds 0 --guided on --budget-seconds 12 --run-id it"

@@ -98,6 +98,7 @@ def log(tmp_path):
         yield file
 
 
+@pytest.mark.long
 def test_one_endpoint_that_loads_again_leaves_the_other_in_service(log, tmp_path):
     """Of two nodes: what probes ask for when a node starts is not there then, what they ask afterwards is."""
     flag = str(tmp_path / "slow")

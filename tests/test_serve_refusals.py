@@ -72,13 +72,18 @@ def broken(bench: Bench, problem: Exception, lost: str | None = None) -> Iterato
         del runner.begin, runner.lost
 
 
+class Gate(threading.Event):
+    reached = False
+
+
 @contextmanager
-def held(bench: Bench) -> Iterator[threading.Event]:
+def held(bench: Bench) -> Iterator[Gate]:
     """Each batch waits at a gate."""
     runner: Any = bench.endpoint.engine.runner
-    gate, whole = threading.Event(), runner.begin
+    gate, whole = Gate(), runner.begin
 
     def begin(*how: Any) -> Any:
+        gate.reached = True
         assert gate.wait(PATIENCE_S)
         return whole(*how)
 
@@ -147,7 +152,7 @@ def test_every_reason_that_there_is_equals_what_a_client_saw(monkeypatch: pytest
             await client.send("no_room")
         with held(bench) as gate:
             running = asyncio.create_task(client.send(""))
-            await until(lambda: bench.endpoint.engine.stuck_s > 0)
+            await until(lambda: gate.reached)
             _, _, said = await client.send("deadline", x_request_timeout_seconds="0.05")
             assert said["error"] == "the deadline of the request passed while it was queued"
             late = asyncio.create_task(bench.call("POST", INFER, BODY))
