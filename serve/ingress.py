@@ -29,8 +29,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from serve import footprint
-
 LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
 FALLBACK = "fallback"
@@ -160,7 +158,7 @@ def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] 
 
     `tls` are the files of a certificate and its key. Tokens are those of our own environment (see `guard`).
     """
-    from serve import guard  # here alone: as HAProxy's program, this file may be all there is of us
+    from serve import footprint, guard  # here alone: as HAProxy's program, this file may be all there is of us
 
     good = guard.tokens()
     common = COMMON | guard.CALLBACK if good else dict(COMMON)

@@ -61,6 +61,12 @@ def started(tmp_path: Path, host: str = ingress.LOOPBACK, times: int = 1) -> str
     return config.read_text()
 
 
+def test_as_haproxys_program_it_may_be_all_there_is_of_us(tmp_path: Path) -> None:
+    alone = shutil.copy(ROOT / "serve" / "ingress.py", tmp_path)
+    done = subprocess.run([sys.executable, "-I", "-S", alone], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "usage: python -m serve.ingress FOLDER\n")
+
+
 def test_a_port_is_given_to_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nobody listens there yet; out of twenty ports, two processes get all of them."""
     here = "import random; random.sample = lambda ports, count: list(ports)[:20]"
