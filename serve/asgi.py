@@ -29,6 +29,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Refused = Callable[[str, str, int], None]
 """(path, reason, ns): told of each request that ended before anybody was asked for its answer."""
 
+LEFT = "cancelled"
 RETRY_AFTER_S = 1
 PATIENCE_S = 20.0
 """For a body that comes in several pieces; what has come earns it more, at `SLOWEST_BPS`."""
@@ -127,6 +128,13 @@ class MethodError(WireError):
         self.methods = methods
 
 
+def reason(problem: BaseException) -> str:
+    """By which word a request is counted that ended so; what is no error is its client's leaving."""
+    if isinstance(problem, WireError):
+        return problem.reason
+    return "failed" if isinstance(problem, Exception) else LEFT
+
+
 def only(request: Request, method: str) -> None:
     """Raises `MethodError` for any other; HEAD is GET without what it would bring."""
     methods = ("GET", "HEAD") if method == "GET" else (method,)
@@ -169,20 +177,16 @@ async def _read_and_answer(
     share: Share,
     refused: Refused,
 ) -> Answer | None:
-    began_ns, why = time.perf_counter_ns(), "cancelled"
-    request: Request | None = None
+    began_ns = time.perf_counter_ns()
     try:
         request = await _read(scope, receive, max_body_bytes, share)
-    except WireError as problem:
-        why = problem.reason
+    except BaseException as problem:
+        refused(scope["path"], reason(problem), time.perf_counter_ns() - began_ns)
         raise
-    except Exception:
-        why = "failed"
-        raise
-    finally:
-        if request is None:
-            refused(scope["path"], why, time.perf_counter_ns() - began_ns)
-    return None if request is None else await answer(request)
+    if request is None:
+        refused(scope["path"], LEFT, time.perf_counter_ns() - began_ns)
+        return None
+    return await answer(request)
 
 
 async def _send(found: Answer, send: Send, share: Share, *, head: bool) -> None:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from serve import variants, wire
-from serve.asgi import Answer, Request, as_error, as_json, only
+from serve.asgi import LEFT, Answer, Request, as_error, as_json, only, reason
 from serve.counters import as_statistics
 from serve.engine import Engine, Job
 from serve.job import late
@@ -97,10 +97,10 @@ class Endpoint:
             if task is not None:
                 task.cancel()
 
-    def refused(self, tail: str, reason: str, ns: int) -> None:
+    def refused(self, tail: str, why: str, ns: int) -> None:
         """Counts a request that ended before it could be answered."""
         if tail == "infer":
-            self.engine.counters.answer(ns, reason)
+            self.engine.counters.answer(ns, why)
 
     def _device(self, runner: Runner) -> str:
         return self._cpu if runner.device == "cpu" else runner.device
@@ -174,7 +174,7 @@ class Endpoint:
     # ---- inference
 
     async def _infer(self, request: Request) -> Answer:
-        refused = "cancelled"  # as long as nothing is answered: the client has gone and this task is cancelled
+        refused = LEFT  # as long as nothing is answered: the client has gone and this task is cancelled
         task = asyncio.current_task()
         self._tasks.add(task)
         try:
@@ -189,8 +189,8 @@ class Endpoint:
             found, refused = as_error(problem, **self._headers(request)), problem.reason
         except WireError as problem:
             found, refused = as_error(problem, **self._headers(request)), problem.reason
-        except Exception:
-            refused = "failed"
+        except Exception as problem:
+            refused = reason(problem)
             raise
         finally:
             self._tasks.discard(task)

@@ -121,9 +121,8 @@ class Engine:
         if self.state == "READY" and not self.alive:
             return "the engine's thread has died"
         stuck_s = self.stuck_s
-        return (
-            f"a batch has been running for {stuck_s:.0f} s" if stuck_s > max(stuck_after_s, self._opening_s) else None
-        )
+        most_s = max(stuck_after_s, self._opening_s)
+        return f"a batch has been running for {stuck_s:.0f} s" if stuck_s > most_s else None
 
     # ---- from any thread
 

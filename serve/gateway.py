@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from serve import exposition, guard, wire
-from serve.asgi import Answer, Request, Room, as_json, only
+from serve.asgi import Answer, Request, Room, as_json, only, reason
 from serve.board import NOBODY, Board, Name
 from serve.faults import Faults, Kill
 from serve.fleet import Fleet, Others, alone
@@ -89,20 +89,13 @@ class Gateway:
         self._faults.close()
 
     async def answer(self, request: Request) -> Answer:
-        reason = ""
         try:
             return await self._answered(request)
-        except WireError as problem:
-            reason = problem.reason
+        except Exception as problem:  # a replica that it was handed to has counted it, also where its client has gone
+            self.refused(request.path, reason(problem), time.perf_counter_ns() - request.received_ns)
             raise
-        except Exception:
-            reason = "failed"
-            raise
-        finally:  # a replica that it was handed to has counted it, also where its client has gone
-            if reason:
-                self.refused(request.path, reason, time.perf_counter_ns() - request.received_ns)
 
-    def refused(self, path: str, reason: str, ns: int) -> None:
+    def refused(self, path: str, why: str, ns: int) -> None:
         """Counts a request for inference that no replica has had, for its endpoint where there is such a one."""
         parts = _parts(path)
         if parts[-1:] != ["infer"]:
@@ -111,7 +104,7 @@ class Gateway:
             name, _ = self._find(parts)
         except WireError:
             name = NOBODY
-        self.board.refused(name, reason, ns)
+        self.board.refused(name, why, ns)
 
     async def statistics(self, names: Sequence[Name]) -> Answer:
         """Of all replicas, once each that is heard of has reported."""

@@ -247,7 +247,7 @@ SERVE = (
     ),
     Mutant(
         "a preparation that breaks counts as cancelled", "pair", "serve/endpoint.py",
-        '            refused = "failed"\n', "            pass\n",
+        "            refused = reason(problem)\n", "            pass\n",
         ("test_serve_refusals.py::test_a_model_whose_preparation_breaks_has_failed_and_was_not_left",),
     ),
     Mutant(
@@ -267,7 +267,7 @@ SERVE = (
     ),
     Mutant(
         "edge refusals are not counted", "row", "serve/asgi.py",
-        "        if request is None:\n", "        if False:\n",
+        'refused(scope["path"], reason(problem), ', "max(0, 0, ",
         ("test_serve_refusals.py::test_every_reason_that_there_is_equals_what_a_client_saw",),
     ),
     Mutant(

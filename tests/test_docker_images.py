@@ -239,7 +239,7 @@ def test_the_server_is_healthy_when_it_is_ready_and_its_defaults_are_options() -
     path = DOCKER / "serve.Dockerfile"
     (check,) = of(path, "HEALTHCHECK")
     assert json.loads(check[check.index("CMD ") + 4 :]) == ["python", "-m", "serve.health"]
-    assert health.READY == wire.READY
+    assert (health.READY, health.STOP) == (wire.READY, wire.STOP)
     (entry,), (command,) = of(path, "ENTRYPOINT"), of(path, "CMD")
     assert json.loads(entry)[-1] == "headroom"
     assert json.loads(command)[0] in main.commands

@@ -49,14 +49,13 @@ def after(client: Client, manifest: Manifest) -> None:
                 gevent.sleep(0.5)
                 said = client.get_json(path).get("parameters") or {}
             entry["parameters_after"] = said
-            if (had := entry.pop("events_before")) is not None and (has := _events(client, entry)) is not None:
+            if (had := entry["events_before"]) is not None and (has := _events(client, entry)) is not None:
                 _count(entry, had, has)
         if "ingress" in manifest.extra:
             manifest.extra["ingress"]["after"] = client.get_json(wire.SERVER).get("ingress")
     except (ScenarioError, AttributeError) as problem:  # gone, or answers something else: the run itself is whole
         for entry in manifest.endpoints:
-            counted = "events" in entry or ("events_before" in entry and entry["events_before"] is None)
-            if not counted and "events_unread" not in entry:
+            if entry.get("events_before") is not None and "events" not in entry:
                 entry["events_unread"] = str(problem)
     for entry in manifest.endpoints:
         entry.pop("events_before", None)
