@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from serve import guard, ingress, logs, nodes, wire
@@ -36,6 +37,8 @@ QUIET = {"enable_access_log": False, "log_level": "WARNING"}
 REPORT_S = 1.0
 LOADING_REPORT_S = 0.25
 STOPPING_REPORT_S = 0.05
+LAST_REPORT_S = 1.0
+"""How long a replica that ends waits for the gateway to take what it counted."""
 SETTLED_S = 10.0
 """After which a gateway has all that it keeps."""
 STUCK_S = 120.0
@@ -124,6 +127,12 @@ class EndpointReplica:
                 _freeze()
                 frozen = True
             await asyncio.sleep(LOADING_REPORT_S if loading else pause_s)
+
+    async def __del__(self) -> None:
+        """Ray awaits it when all is answered that this replica had, some of it since its last report."""
+        self._reporting.cancel()
+        with suppress(Exception):  # the gateway may have gone before
+            await asyncio.wait_for(self._gateway.report.remote(self._report() | {"ended": True}), LAST_REPORT_S)
 
     def _report(self) -> dict[str, Any]:
         return self._endpoint.report() | {"under_way": self._room.requests}

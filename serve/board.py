@@ -1,8 +1,8 @@
 """What the gateway knows of all replicas: their latest reports, and from them readiness, index and counters.
 
-A replica reports about once a second and is not counted on when it has been silent for `SILENT_S`: so a dead
-one does not count as ready, and the one that replaces it does. What it counted stays in the totals, once, also when it
-comes back, whatever order its reports come in. Pure: time is an argument.
+A replica reports about once a second, and a last time when it ends. It is not counted on after that, nor when it has
+been silent for `SILENT_S`: so a dead one does not count as ready, and the one that replaces it does. What it counted
+stays in the totals, once, also when it comes back, whatever order its reports come in. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Board:
         if replica in self._died or (before is not None and before["number"] > report["number"]):
             return
         self._gone[name].pop(replica, None)
+        self._reports[name].pop(replica, None)
+        if report["ended"]:
+            self._gone[name][replica] = report
+            return
         self._reports[name][replica] = (now_s, report)
         if report["state"] == "READY":
             self._were_ready.add(name)

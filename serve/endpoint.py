@@ -116,6 +116,7 @@ class Endpoint:
             "reason": self.engine.reason,
             "waiting": self.engine.waiting,
             "stopping": self._stopping,
+            "ended": False,
             "counts": self.engine.counters.snapshot(),
         }
 

@@ -236,6 +236,16 @@ SERVE = (
         ("test_serve_drain.py::test_a_replica_that_has_not_heard_of_it_counts_as_under_way",),
     ),
     Mutant(
+        "what a replica counted since its last report goes with it", "await", "serve/app.py",
+        "remote(self._report() | {\"ended\": True})", "remote(self._report())",
+        ("test_serve_drain.py::test_a_replica_that_ends_says_what_it_counted_since_its_last_report",),
+    ),
+    Mutant(
+        "one that has ended is counted on", "bound", "serve/board.py",
+        'if report["ended"]:', "if False:",
+        ("test_serve_board.py",),
+    ),
+    Mutant(
         "who is not answered within the drain is dropped", "row", "serve/endpoint.py",
         "if not self._given_up or task is None or task.uncancel():", "if True:",
         ("test_serve_drain.py::test_what_is_not_answered_within_the_bound_is_told_so_wherever_it_is",),

@@ -47,7 +47,7 @@ def exported() -> str:
     """What /metrics has of an endpoint with one replica, a GPU and a host."""
     board = Board([("bert", "eager")], 1)
     own = {"model": "bert", "variant": "eager", "replica": "r1"}
-    board.put(own | {"state": "READY", "reason": "", "waiting": 0, "number": 0, "counts": zero()}, 0.0)
+    board.put(own | {"state": "READY", "reason": "", "waiting": 0, "number": 0, "counts": zero(), "ended": False}, 0.0)
     return board.metrics(0.0) + exposition.of_devices([[0, "h", "cpu", 0] + [0] * (len(SAMPLE_FIELDS) - 4)])
 
 

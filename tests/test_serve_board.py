@@ -19,7 +19,7 @@ def report(
     counts = zero() | {"inference_count": inferred}
     return {
         "model": "bert", "variant": "eager", "replica": replica, "state": state, "reason": reason, "waiting": 0,
-        "counts": counts, "number": next(NUMBERS) if number is None else number,
+        "counts": counts, "number": next(NUMBERS) if number is None else number, "ended": False,
     }  # fmt: skip
 
 
@@ -121,6 +121,18 @@ def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
     board.put(report("a", inferred=6, number=2), SILENT_S + 2)  # and now it is silent
     assert inferred(board, SILENT_S + 2) == 7
     assert not board.reports(ENDPOINT, SILENT_S + 2)
+
+
+def test_one_that_says_that_it_ends_is_gone_at_once_and_what_it_counted_stays() -> None:
+    board = Board([ENDPOINT], replicas=1)
+    board.put(report("a", inferred=5, number=0), 0)
+    board.put(report("a", inferred=8, number=2) | {"ended": True}, 1)
+    assert board.serving(1) == "no endpoint has a ready replica"
+    assert board.ready([ENDPOINT], 1) == "bert/eager is loading: replacing a lost replica (0 of 1 there)"
+    assert board.heard([ENDPOINT], 2, 2)  # nobody waits for it
+    board.put(report("a", inferred=7, number=1), 2)  # overtaken by its last one
+    assert not board.reports(ENDPOINT, 2)
+    assert inferred(board, 2) == 8
 
 
 @given(st.lists(st.tuples(st.integers(0, MOST_GONE + 20), st.floats(0, 9), st.booleans()), max_size=300))

@@ -13,15 +13,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from test_headroom_profile import profile, traced
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from serve import guard, ingress, models, wire
 from serve.ingress import free_port
@@ -105,12 +105,52 @@ def refused(request: urllib.request.Request) -> int:
         return caught.value.code
 
 
+def changed(config: str) -> str:
+    """Another delay for the endpoint, and nothing else."""
+    found = yaml.safe_load(config)
+    (endpoint,) = (each for each in found["applications"] if each["name"] == "null-eager")
+    endpoint["args"]["delay_ms"] = "1"
+    return yaml.safe_dump(found)
+
+
+def successes(cluster: Cluster, port: int) -> int:
+    """As the server counts them."""
+    (stats,) = cluster.get(port, wire.SERVER + "/models/stats")["model_stats"]
+    return int(stats["inference_stats"]["success"]["count"])
+
+
+@contextmanager
+def traffic(port: int, model: str) -> Iterator[list[str]]:
+    """Requests, one after the other; the replica that answered each."""
+    body, headers = wire.encode_infer(models.load(model).example(1, 0))
+    over, found = threading.Event(), []
+
+    def send() -> None:
+        while not over.is_set():
+            request = asked(port, wire.infer_path(model, "eager"), body, headers)
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                found.append(answer.headers[wire.REPLICA])
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        try:
+            yield found
+        finally:
+            over.set()
+        sending.result()
+
+
 def test_serve_deploy_takes_what_headroom_serve_prints(cluster: Cluster, tmp_path: Path) -> None:
     port = free_port()
-    config = cluster.run("headroom", "serve", "null", "--variants", "eager", "--config", f"--port={port}")
-    (tmp_path / "null.yaml").write_text(config)
+    words = ["null", "--variants", "eager", "--replicas", "2", "--config", f"--port={port}"]
+    config = cluster.run("headroom", "serve", *words)
     there = f"http://127.0.0.1:{cluster.dashboard}"
-    cluster.run(SERVE, "deploy", str(tmp_path / "null.yaml"), "--address", there)
+
+    def deploy(text: str) -> None:
+        (tmp_path / "null.yaml").write_text(text)
+        cluster.run(SERVE, "deploy", str(tmp_path / "null.yaml"), "--address", there)
+
+    deploy(config)
     cluster.wait(port, wire.READY)
     ways = [cluster.get(port, wire.SERVER)["ingress"]]
     assert ways[0]["way"] == "fast"
@@ -123,6 +163,14 @@ def test_serve_deploy_takes_what_headroom_serve_prints(cluster: Cluster, tmp_pat
     status = yaml.safe_load(cluster.run(SERVE, "status", "--address", there))
     assert {each["status"] for each in status["applications"].values()} == {"RUNNING"}
     assert set(status["applications"]) == {"gateway", "null-eager"}
+
+    counted = successes(cluster, port)
+    with traffic(port, "null") as replicas:
+        first = until(lambda: len(set(replicas)) == 2 and set(replicas))
+        deploy(changed(config))  # rolls over both replicas
+        until(lambda: len(set(replicas) - first) == 2 and not first & set(replicas[-100:]))
+    until(lambda: cluster.get(port, wire.READY))
+    assert successes(cluster, port) - counted == len(replicas)
     cluster.run(SERVE, "shutdown", "--yes", "--address", there)
 
 
@@ -150,33 +198,12 @@ def test_serve_run_takes_the_application_and_its_arguments(cluster: Cluster, por
         assert refused(asked(port, path, token="another")) == 401
 
 
-@contextmanager
-def traffic(port: int) -> Iterator[None]:
-    body, headers = wire.encode_infer({"x": np.zeros((1, 64), np.float32)})
-    over = threading.Event()
-
-    def send() -> None:
-        while not over.is_set():
-            with urllib.request.urlopen(
-                asked(port, wire.infer_path("mlp", "eager"), body, headers), timeout=PATIENCE_S
-            ):
-                pass
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def test_the_next_batches_are_profiled(port: int) -> None:
     words = ("mlp", "--variant", "eager", "--host", f"http://127.0.0.1:{port}", "--calls", "5")
     refused = profile(*words)
     assert refused.returncode == 2
     assert "token" in refused.stderr
-    with traffic(port):
+    with traffic(port, "mlp"):
         done = profile(*words, environment=os.environ | {guard.TOKEN: TOKEN})
     assert done.returncode == 0, done.stderr
     assert "mlp/eager, the next 5 batches" in done.stdout

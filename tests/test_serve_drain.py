@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from test_serve_refusals import held, until
 from waiting import PATIENCE_S
 
 from serve import wire
+from serve.app import EndpointReplica
 from serve.board import Board
 from serve.ingress import free_port
 
@@ -94,7 +96,8 @@ def test_a_client_that_leaves_while_it_stops_has_left() -> None:
 
 def test_a_replica_that_has_not_heard_of_it_counts_as_under_way() -> None:
     board = Board([("null", "eager")], replicas=2)
-    own: dict[str, Any] = {"model": "null", "variant": "eager", "state": "READY", "reason": "", "number": 0}
+    own: dict[str, Any] = {"model": "null", "variant": "eager", "state": "READY", "reason": ""}
+    own |= {"number": 0, "ended": False}
     board.put(own | {"replica": "a", "stopping": True, "under_way": 0}, 0)
     board.put(own | {"replica": "b", "stopping": False, "under_way": 0}, 0)
     assert board.under_way(0) == 1
@@ -102,6 +105,26 @@ def test_a_replica_that_has_not_heard_of_it_counts_as_under_way() -> None:
     assert board.under_way(1) == 3
     board.put(own | {"replica": "b", "stopping": True, "under_way": 0, "number": 2}, 2)
     assert board.under_way(2) == 0
+
+
+def test_a_replica_that_ends_says_what_it_counted_since_its_last_report() -> None:
+    async def work(bench: Bench) -> None:
+        async def told(report: dict[str, Any]) -> None:
+            bench.gateway.board.put(report, time.monotonic())
+
+        reporting = asyncio.create_task(asyncio.sleep(3600))
+        gateway = SimpleNamespace(report=SimpleNamespace(remote=told))
+        replica: Any = SimpleNamespace(_report=bench.endpoint.report, _reporting=reporting, _gateway=gateway)
+        await bench.call("POST", INFER, in_json(X))
+        await EndpointReplica.__del__(replica)
+        assert reporting.cancelling()
+        assert not bench.gateway.board.reports(("null", "eager"), time.monotonic())
+        (found,) = bench.gateway.board.statistics([("null", "eager")], time.monotonic())
+        assert found["inference_stats"]["success"]["count"] == 1
+        replica._gateway = None  # there is none any more
+        await EndpointReplica.__del__(replica)
+
+    run(work)
 
 
 def test_whoever_shows_the_token_may_stop_a_server_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def board(*replicas: str) -> Board:
     made = Board([EAGER, ("null", "compiled")], 1)
     for replica in replicas:
         report = {"model": "null", "variant": "eager", "replica": replica, "state": "READY", "reason": ""}
-        made.put(report, time.monotonic())
+        made.put(report | {"ended": False}, time.monotonic())
     return made
 
 
