@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +28,7 @@ import numpy as np
 
 from serve import variants
 from serve.footprint import cores, cpu_model, first_line_of
-from serve.opening import Opening, seen_by
+from serve.opening import Opening, opened, seen_by
 from serve.options import ServeOptions
 from serve.profiling import table_of
 from serve.runner import first_line, out_of_memory
@@ -94,10 +95,15 @@ def machine(device: str) -> dict[str, Any]:
 
 def measured(asked: Asked, say: Callable[[str], None]) -> dict[str, Any]:
     """The cell's figures; or `refused`, what cannot be, or `failed`, what went wrong, in a sentence."""
+    with ExitStack() as kept:
+        return _measured(asked, say, kept)
+
+
+def _measured(asked: Asked, say: Callable[[str], None], kept: ExitStack) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         options = asked.options()
-        opening = Opening(options.spec(asked.model), variants.load(asked.variant), options, say)
+        opening = kept.enter_context(opened(options.spec(asked.model), variants.load(asked.variant), options, say))
     except ServeError as problem:
         return {"refused": str(problem)}
     except Exception as problem:

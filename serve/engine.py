@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal, Protocol
 
 from serve.compiler import refused
@@ -48,7 +49,7 @@ class Engine:
 
     def __init__(
         self,
-        open_runner: Callable[[Say], Runner],
+        open_runner: Callable[[Say], AbstractContextManager[Runner]],
         deliver: Deliver,
         *,
         max_queue: int,
@@ -143,9 +144,13 @@ class Engine:
         self._progress = (text, time.monotonic())
 
     def _live(self) -> None:
+        with ExitStack() as opened:
+            self._open_and_serve(opened)
+
+    def _open_and_serve(self, opened: ExitStack) -> None:
         began_s = time.monotonic()
         try:
-            self._runner = self._open(self._say)
+            self._runner = opened.enter_context(self._open(self._say))
         except ServeError as problem:
             self._fail(str(problem))
         except BaseException as problem:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -37,22 +37,34 @@ CUDA_CALLS = 3
 """Per bucket: the first compiles, the second may record a CUDA graph, the third runs as those to come."""
 
 
+@contextmanager
 def open_runner(
     spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say, watch: Watch | None = None
-) -> Runner:
+) -> Iterator[Runner]:
+    """To be used by this thread, while the block lasts."""
     if spec.build is None:
-        return NullRunner(spec, options.largest_batch or spec.max_batch[0])
-    opened = Opening(spec, variant, options, say)
-    if watch is not None:
-        watch.opened(opened.compiler, opened.reference, lambda found: found.failure(variant.precision))
-    return opened.runner
+        yield NullRunner(spec, options.largest_batch or spec.max_batch[0])
+        return
+    with opened(spec, variant, options, say) as opening:
+        if watch is not None:
+            watch.opened(opening.compiler, opening.reference, lambda found: found.failure(variant.precision))
+        yield opening.runner
+
+
+@contextmanager
+def opened(spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say) -> Iterator[Opening]:
+    """In inference mode, which is the thread's own: nothing that is called within records anything for gradients."""
+    say("loading torch")
+    import torch
+
+    with torch.inference_mode():
+        yield Opening(spec, variant, options, say)
 
 
 class Opening:
     """One runner on its way to the first request, and what is known of it since."""
 
     def __init__(self, spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say) -> None:
-        say("loading torch")
         import torch
 
         kind = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -69,10 +81,10 @@ class Opening:
         started = time.perf_counter()
         say("loading weights")
         self._places = options.cache_folder, options.baked_folder
-        module, self._weights = weights_of.load(spec, options.weights, options.seed, *self._places)
-        module = module.to(self._device)
+        with torch.inference_mode(False):  # see `precision.cast`
+            module, self._weights = weights_of.load(spec, options.weights, options.seed, *self._places)
+            module = module.to(self._device)
         self._weights_bytes = footprint.module_bytes(module)
-        torch.inference_mode().__enter__()  # for the rest of this thread's life
         rows = options.buckets or staging.sizes(options.max_batch or spec.max_batch[kind == "cuda"])
         self.runner = TorchRunner(spec, self._device, staging.buckets(rows, spec.lengths), options.seed)
         self._load_s = time.perf_counter() - started

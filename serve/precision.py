@@ -34,7 +34,8 @@ def cast(module: torch.nn.Module, precision: str, device: str) -> torch.nn.Modul
     if precision not in ("fp16", "bf16"):
         return module
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[precision]
-    return _cast(copy.deepcopy(module).to(dtype), dtype)
+    with torch.inference_mode(False):  # exporters take no weights that were made in it
+        return _cast(copy.deepcopy(module).to(dtype), dtype)
 
 
 def _cast(inner: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:

@@ -236,6 +236,11 @@ SERVE = (
         ("test_serve_drain.py::test_a_replica_that_has_not_heard_of_it_counts_as_under_way",),
     ),
     Mutant(
+        "inference mode ends before anything is served", "leak", "serve/opening.py",
+        "    with torch.inference_mode():\n        yield", "    torch.inference_mode().__enter__()\n    if True:\n        yield",
+        ("test_serve_watch.py::test_what_is_served_is_called_in_inference_mode",),
+    ),
+    Mutant(
         "what a replica counted since its last report goes with it", "await", "serve/app.py",
         "remote(self._report() | {\"ended\": True})", "remote(self._report())",
         ("test_serve_drain.py::test_a_replica_that_ends_says_what_it_counted_since_its_last_report",),

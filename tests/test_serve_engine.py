@@ -1,7 +1,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,9 @@ class Bench:
         self.runner = runner or GatedRunner(max_batch)
         self.deliveries: list[list[Job]] = []
         self._delivered = threading.Condition()
-        self.engine = Engine(lambda say: self.runner, self._deliver, max_queue=max_queue, max_wait_s=max_wait_s)
+        self.engine = Engine(
+            lambda say: nullcontext(self.runner), self._deliver, max_queue=max_queue, max_wait_s=max_wait_s
+        )
         self.engine.start()
         until(lambda: self.engine.state == "READY")
 
@@ -377,10 +379,11 @@ def test_closing_refuses_what_waits_and_ends_the_thread(benches: Callable[..., B
 def test_loading_says_what_it_does_and_refuses(benches: Callable[..., Bench]) -> None:
     loaded = threading.Event()
 
-    def open_runner(say: Say) -> GatedRunner:
+    @contextmanager
+    def open_runner(say: Say) -> Iterator[GatedRunner]:
         say("warming bucket 1 of 3")
         assert loaded.wait(PATIENCE_S)
-        return GatedRunner()
+        yield GatedRunner()
 
     engine = Engine(open_runner, lambda jobs: None, max_queue=1)
     engine.start()
@@ -399,7 +402,7 @@ def test_loading_says_what_it_does_and_refuses(benches: Callable[..., Bench]) ->
     [(ServeError("the weights do not fit"), "the weights do not fit"), (ValueError("a\nb"), "ValueError: a")],
 )
 def test_a_model_that_cannot_load_says_why(problem: Exception, reason: str) -> None:
-    def open_runner(say: Say) -> GatedRunner:
+    def open_runner(say: Say) -> AbstractContextManager[GatedRunner]:
         raise problem
 
     engine = Engine(open_runner, lambda jobs: None, max_queue=1)

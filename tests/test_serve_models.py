@@ -56,7 +56,8 @@ def test_null_and_all_checks_need_no_torch() -> None:
         "from serve.options import ServeOptions, check\n"
         "from serve.opening import open_runner\n"
         "options = ServeOptions(('null',), ('eager',))\n"
-        "print(open_runner(models.load('null'), variants.load('eager'), options, print).begin([], 2, ['y']).outputs)\n"
+        "with open_runner(models.load('null'), variants.load('eager'), options, print) as runner:\n"
+        "    print(runner.begin([], 2, ['y']).outputs)\n"
         "[models.load(name) for name in models.names()]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -22,13 +22,14 @@ T = TypeVar("T")
 
 
 def in_a_thread(work: Callable[[], T]) -> T:
-    """As the engine does it: a runner lives in a thread of its own, and inference mode and threads stay there."""
+    """As the engine does it: a runner lives in a thread of its own, in inference mode."""
     found: list[T] = []
     problems: list[BaseException] = []
 
     def live() -> None:
         try:
-            found.append(work())
+            with torch.inference_mode():
+                found.append(work())
         except BaseException as problem:
             problems.append(problem)
 

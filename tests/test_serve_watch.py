@@ -112,6 +112,22 @@ def test_a_request_that_waited_for_the_compiler_says_so_and_is_counted(bench: Ca
     assert all(isinstance(value, str | int | float | bool | None) for value in parameters.values())
 
 
+def test_what_is_served_is_called_in_inference_mode(bench: Callable[..., Bench]) -> None:
+    seen: list[bool] = []
+
+    def noting(making: Making) -> Callable[..., Any]:
+        def call(*inputs: torch.Tensor) -> Any:
+            seen.append(torch.is_inference_mode_enabled())
+            return making.module(*inputs)
+
+        return call
+
+    moody = bench(Variant("noting", noting, ""))
+    warm = len(seen)
+    moody.infer(BRIGHT)
+    assert seen == [True] * (warm + 1)
+
+
 def test_of_a_request_in_chunks_the_whole_has_waited(bench: Callable[..., Bench]) -> None:
     moody = bench("compiled")
     dark = np.concatenate([DARK] * 3)

@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,9 +72,11 @@ class Model:
         spec = options.spec(model)
         self.request = spec.example(1, 0)
         self.wanted = frozenset(spec.default_outputs)
-        self.open: Callable[[], Runner] = lambda: open_runner(spec, load_variant("eager"), options, lambda line: None)
+        self.open: Callable[[], AbstractContextManager[Runner]] = lambda: open_runner(
+            spec, load_variant("eager"), options, lambda line: None
+        )
         if name == "sleep":
-            self.open = lambda: SleepingRunner(spec, most)
+            self.open = lambda: nullcontext(SleepingRunner(spec, most))
 
 
 class Ours:
@@ -118,6 +121,7 @@ class Theirs:
 
         self._model = model
         self._thread = ThreadPoolExecutor(1) if awaiting else None
+        self._opened = ExitStack()
         self._runner: Any = None
         self.sizes: list[int] = []
 
@@ -130,10 +134,13 @@ class Theirs:
         self._batched = batched
 
     async def ready(self) -> None:
+        def opened() -> Runner:
+            return self._opened.enter_context(self._model.open())
+
         if self._thread is None:
-            self._runner = self._model.open()
+            self._runner = opened()
         else:
-            self._runner = await asyncio.get_running_loop().run_in_executor(self._thread, self._model.open)
+            self._runner = await asyncio.get_running_loop().run_in_executor(self._thread, opened)
 
     def _run(self, requests: list[Tensors]) -> list[Any]:
         self.sizes.append(len(requests))

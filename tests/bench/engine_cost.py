@@ -19,6 +19,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -74,7 +75,7 @@ async def measured(requests: int, in_flight: int, work_ns: int) -> dict[str, flo
     def deliver(jobs: Sequence[Job]) -> None:
         loop.call_soon_threadsafe(wake, jobs)
 
-    engine = Engine(lambda say: NullRunner(null.spec(), 64), deliver, max_queue=1000)
+    engine = Engine(lambda say: nullcontext(NullRunner(null.spec(), 64)), deliver, max_queue=1000)
     engine.start()
     while engine.state == "LOADING":
         await asyncio.sleep(0.01)

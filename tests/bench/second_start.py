@@ -41,7 +41,8 @@ def start(model: str, variant: str, cache: str) -> None:
     def live() -> None:
         options = ServeOptions((model,), (variant,), device="cpu", cache_dir=cache)
         spec = models.load(model)
-        found.append(open_runner(spec, variants.load(variant), options, lambda line: None).parameters())
+        with open_runner(spec, variants.load(variant), options, lambda line: None) as runner:
+            found.append(runner.parameters())
 
     thread = threading.Thread(target=live)
     thread.start()

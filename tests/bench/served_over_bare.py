@@ -73,17 +73,17 @@ def bare(given: dict[str, Any], variant: str) -> None:
     how = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     options = ServeOptions(**how)
     spec = options.spec(options.models[0])
-    runner = open_runner(spec, variants.load(variant), options, lambda line: None)
     example = spec.example(BATCH, 0)
     parts = [{name: tensor[row : row + 1] for name, tensor in example.items()} for row in range(BATCH)]
-    print("ready", flush=True)
-    for line in sys.stdin:
-        start, cpu = time.perf_counter(), time.process_time()
-        rows = 0
-        while time.perf_counter() < start + float(line) or rows < LEAST * BATCH:
-            runner.begin(parts, BATCH, spec.default_outputs).finish()
-            rows += BATCH
-        print(rows / (time.perf_counter() - start), rows / (time.process_time() - cpu), flush=True)
+    with open_runner(spec, variants.load(variant), options, lambda line: None) as runner:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            start, cpu = time.perf_counter(), time.process_time()
+            rows = 0
+            while time.perf_counter() < start + float(line) or rows < LEAST * BATCH:
+                runner.begin(parts, BATCH, spec.default_outputs).finish()
+                rows += BATCH
+            print(rows / (time.perf_counter() - start), rows / (time.process_time() - cpu), flush=True)
 
 
 class Bare:

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ MOST_CALLS, LEAST_CALLS = 60, 3
 
 def cell(model: str, variant: str, batches: list[int], cache: str, spent_s: float) -> dict[str, Any]:
     from serve import models, variants
-    from serve.opening import Opening
+    from serve.opening import opened
     from serve.options import ServeOptions
     from serve.spec import ServeError
 
@@ -50,12 +51,12 @@ def cell(model: str, variant: str, batches: list[int], cache: str, spent_s: floa
         (model,), (variant,), device="cpu", cache_dir=cache, buckets=tuple(batches), parity_share=0.1
     )
     spec = models.load(model)
-    began = time.perf_counter()
+    began, kept = time.perf_counter(), ExitStack()  # which the process ends
     try:
         made = variants.load(variant)
         if why := variants.refusal(made, spec, "cpu"):
             return {"refused": why}
-        opening = Opening(spec, made, options, lambda line: print(line, file=sys.stderr, flush=True))
+        opening = kept.enter_context(opened(spec, made, options, lambda line: print(line, file=sys.stderr, flush=True)))
     except ServeError as problem:
         return {"refused": str(problem)}
     except Exception as problem:
