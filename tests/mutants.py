@@ -237,7 +237,8 @@ SERVE = (
     ),
     Mutant(
         "inference mode ends before anything is served", "leak", "serve/opening.py",
-        "    with torch.inference_mode():\n        yield", "    torch.inference_mode().__enter__()\n    if True:\n        yield",
+        "    with torch.inference_mode():\n        yield",
+        "    torch.inference_mode().__enter__()\n    if True:\n        yield",
         ("test_serve_watch.py::test_what_is_served_is_called_in_inference_mode",),
     ),
     Mutant(
