@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from bench import run_all
 from bench._rounds import in_turns, last_line, left_out, over, shown, spread, spreads
 from bench.served_over_bare import BATCH, rate_of
+from waiting import until
 
 BENCH = Path(__file__).parent / "bench"
 PROGRAMS = sorted(path for path in BENCH.glob("*.py") if not path.name.startswith("_") and path.stem != "run_all")
@@ -198,8 +200,16 @@ def test_what_a_benchmark_leaves_running_is_ended_and_told(tmp_path, capsys, mon
 @pytest.mark.live
 def test_a_benchmark_that_hangs_is_ended_with_all_that_it_started(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_all, "PATIENCE_S", (0.2, 0.2, 5.0))
-    hangs = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LEAVES + "time.sleep(60)"
-    monkeypatch.setattr(run_all, "LONGEST", (0.0, 0.8))
+    hangs = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LEAVES
+    hangs += f"open({str(tmp_path / 'hangs')!r}, 'w')\ntime.sleep(60)"
+
+    class Popen(subprocess.Popen):
+        def wait(self, timeout=None):
+            until((tmp_path / "hangs").exists)  # from when on time counts
+            return super().wait(timeout)
+
+    monkeypatch.setattr(run_all.subprocess, "Popen", Popen)
+    monkeypatch.setattr(run_all, "LONGEST", (0.0, 0.1))
     found = ran(tmp_path, hangs)
     pid = int(capsys.readouterr().out.splitlines()[0])
     assert found.outcome == "failed"

@@ -112,6 +112,7 @@ def test_a_replica_that_ends_says_what_it_counted_since_its_last_report() -> Non
         async def told(report: dict[str, Any]) -> None:
             bench.gateway.board.put(report, time.monotonic())
 
+        bench.stop_reporting()
         reporting = asyncio.create_task(asyncio.sleep(3600))
         gateway = SimpleNamespace(report=SimpleNamespace(remote=told))
         replica: Any = SimpleNamespace(_report=bench.endpoint.report, _reporting=reporting, _gateway=gateway)
