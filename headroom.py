@@ -184,7 +184,6 @@ def serve(
     server = None
     try:
         server = cluster.start(options, click.echo, log_format, log_file)
-        _terminate_is_ctrl_c()  # Ray has put a handler of its own there
         click.echo(f"ready: {', '.join(server.endpoints)} at {server.url} (Ctrl-C stops)")
         threading.Event().wait()
     except KeyboardInterrupt:

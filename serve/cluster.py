@@ -8,11 +8,13 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,7 @@ class Server:
     def drain(self, within_s: float, say: Callable[[str], None]) -> None:
         """Takes nothing new, and waits until what is under way is answered; what is not within that gets a 503."""
         try:
-            asyncio.run(_drained(within_s, say))
+            asyncio.run_coroutine_threadsafe(_drained(within_s, say), _running_loop()).result()
         except TimeoutError:
             say("some requests got no answer: they did not come whole, or were not taken, in time")
         except Exception as problem:  # no gateway, no word from it
@@ -74,6 +76,13 @@ class Server:
         if self._held is not None:
             os.close(self._held)
             self._held = None
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """As long as this process: Ray goes on to call the loop that it was used in, and complains where that has ended."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 async def _drained(within_s: float, say: Callable[[str], None]) -> None:
@@ -121,7 +130,8 @@ def start(
     server = Server(url, ["/".join(name) for name in options.endpoints], scratch, held)
     try:
         say("starting Ray")
-        _start_cluster(options, f"{scratch}/r", _http_options(options, fast))
+        with _handlers_kept():
+            _start_cluster(options, f"{scratch}/r", _http_options(options, fast))
         _wait_until_ready(server, options, say)
         if fast:
             _wait_until_up(1 + len(options.endpoints) * options.replicas)
@@ -134,6 +144,16 @@ def start(
         cause = (str(problem).strip() or repr(problem)).splitlines()[-1]
         raise ServeError(f"Ray Serve could not be started: {cause}") from problem
     return server
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Ray puts handlers of its own in their place, which end this process and leave its cluster."""
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    if threading.current_thread() is threading.main_thread():
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _sweep() -> None:

@@ -3,11 +3,15 @@
 import asyncio
 import http.client
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import starts
+from serving import started_with
 from test_serve_endpoint import INFER, Bench, in_json, run
 from test_serve_refusals import held, until
 from waiting import PATIENCE_S
@@ -171,37 +176,61 @@ class Client(threading.Thread):
             way.close()
 
 
+@contextmanager
+def serving(home: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """`headroom serve null` in a process of its own."""
+    starts.need("served")
+    command = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", "--cache-dir", str(home)]
+    environment = os.environ | {"HOME": str(home), "TMPDIR": tempfile.mkdtemp(prefix="t", dir="/tmp")}
+    with subprocess.Popen(
+        [*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as server:
+        try:
+            yield server
+        finally:
+            server.kill()
+            assert not list(Path(environment["TMPDIR"]).glob("hr*"))
+            shutil.rmtree(environment["TMPDIR"])
+
+
+def heard(server: subprocess.Popen[str], *beginnings: str) -> str:
+    assert server.stdout is not None
+    return next(line for line in server.stdout if line.startswith(beginnings))
+
+
+@pytest.mark.served
+def test_one_that_is_told_to_stop_while_it_starts_does_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", str(free_port())) as server:
+        assert heard(server, "null/eager: ", "ready", "Error").startswith("null/eager: ")
+        server.send_signal(signal.SIGTERM)
+        said, _ = server.communicate(timeout=PATIENCE_S)
+        assert (server.returncode, said.splitlines()[-1:]) == (0, ["stopping"])
+    assert not started_with("HOME", str(tmp_path))
+
+
 @pytest.mark.served
 def test_sigterm_under_load_drops_nobody(tmp_path: Path) -> None:
     """Ten requests of half a second each, one after the other, of which three seconds do not suffice for all."""
-    starts.need("served")
     port = free_port()
-    words = ["serve", "null", "--variants", "eager", "--port", str(port), "--max-batch", "1", "--drain-s", "3"]
-    command = [sys.executable, "-m", "headroom", *words, "--set", "delay_ms=500", "--cache-dir", str(tmp_path)]
-    environment = os.environ | {"HOME": str(tmp_path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as server:
-        assert server.stdout is not None
-        try:
-            said = next(line for line in server.stdout if line.startswith(("ready", "Error", "headroom:")))
-            assert said.startswith("ready")
-            clients = [Client(port) for _ in range(10)]
-            for client in clients:
-                client.start()
-            while not any(client.found for client in clients):
-                time.sleep(0.01)
-            server.send_signal(signal.SIGTERM)
-            late = []
-            while server.poll() is None and len(late) < 1000:
-                late.append(Client(port))
-                late[-1].start()
-                time.sleep(0.2)
-            for client in (*clients, *late):
-                client.join()
-            assert server.wait(PATIENCE_S) == 0
-        finally:
-            server.kill()
+    words = ["--port", str(port), "--max-batch", "1", "--drain-s", "3", "--set", "delay_ms=500"]
+    with serving(tmp_path, *words) as server:
+        assert heard(server, "ready", "Error", "headroom:").startswith("ready")
+        clients = [Client(port) for _ in range(10)]
+        for client in clients:
+            client.start()
+        while not any(client.found for client in clients):
+            time.sleep(0.01)
+        server.send_signal(signal.SIGTERM)
+        late = []
+        while server.poll() is None and len(late) < 1000:
+            late.append(Client(port))
+            late[-1].start()
+            time.sleep(0.2)
+        for client in (*clients, *late):
+            client.join()
+        said, _ = server.communicate(timeout=PATIENCE_S)
+        assert (server.returncode, said.splitlines()[:1]) == (0, ["stopping"])
+        assert "ERROR" not in said, said  # such as Ray's, of a loop that it was used in and that has ended
         found = [client.found for client in clients]
     kinds = [one[:2] if isinstance(one, tuple) else one for one in found]
     assert set(kinds) == {(200, None), (503, "1")}, kinds  # somebody of each, and nobody was dropped
