@@ -109,10 +109,22 @@ class Artefacts:
             os.environ[CACHE] = str(self.folder)
             yield
 
-    def clear(self) -> None:
-        """Nothing kept: what is there was made by another, or does not work."""
+    @contextmanager
+    def anew(self) -> Iterator[None]:
+        """Nothing kept, as what is there does not work; but where the block raises, all is as it was."""
+        aside, before = self.folder.with_name(self.folder.name + ".aside"), (self.found, self.notes)
+        shutil.rmtree(aside, ignore_errors=True)
+        self.folder.rename(aside)
         self._empty()
         self.found, self.notes = False, {}
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            aside.rename(self.folder)
+            self.found, self.notes = before
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _empty(self) -> None:
         if self.folder.is_symlink():

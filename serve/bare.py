@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +30,7 @@ from serve import variants
 from serve.footprint import cores, cpu_model, first_line_of
 from serve.opening import Opening, opened, seen_by
 from serve.options import ServeOptions
+from serve.precision import without_tf32
 from serve.profiling import table_of
 from serve.runner import first_line, out_of_memory
 from serve.spec import ServeError
@@ -162,11 +163,14 @@ class Loop:
         """Milliseconds of a call, its speed against eager, and rows per second."""
         inputs = self._inputs(bucket)
         took: tuple[list[float], list[float]] = ([], [])
-        for call in (self._call, self._eager):
-            call(*inputs)
+        sides = (self._call, nullcontext, took[0]), (self._eager, without_tf32, took[1])
+        for call, multiplying, _ in sides:
+            with multiplying():
+                call(*inputs)
         for _ in self._until(self._seconds):
-            for call, times in zip((self._call, self._eager), took, strict=True):
-                times.append(self._ms(call, inputs))
+            for call, multiplying, times in sides:
+                with multiplying():
+                    times.append(self._ms(call, inputs))
         own, eager = map(np.asarray, took)
         enough = math.ceil(self._seconds / 2 / max(1e-6, float(np.median(own)) / 1e3))
         return {

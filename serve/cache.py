@@ -22,7 +22,7 @@ from serve import locks
 from serve.spec import ServeError
 
 NAMES = {
-    "compiled": re.compile(r".+-torch.+-[0-9a-f]{12}"),
+    "compiled": re.compile(r".+-torch.+-[0-9a-f]{12}(\.aside)?"),
     "weights": re.compile(r".+-[0-9a-f]{8,12}-seed-?\d+\.(safetensors|part)"),
     "profiles": re.compile(r".+-\d{8}T\d{6}-\d{6}\.json\.gz"),
 }

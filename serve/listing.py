@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from serve import models, variants
+from serve.precision import TF32
 from serve.spec import Variant
 
 NVIDIA = Path("/proc/driver/nvidia/version")
@@ -41,7 +42,7 @@ def text() -> str:
     rows = [("variant", "precisions", "here", "what")]
     for name in variants.names():
         variant = variants.load(name)
-        precisions = [p for p in variant.precisions if cuda or p != "tf32"]
+        precisions = [p for p in variant.precisions if cuda or p not in TF32]
         rows.append((name, ", ".join(precisions), why_not(variant, cuda) or "yes", variant.what))
     found += _table(rows)
     found += ["", "A precision other than a variant's first follows its name: compiled-bf16."]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from serve import weights as weights_of
 from serve.artefacts import Artefacts
 from serve.compiler import Compiler, allow_compilations
 from serve.options import ServeOptions
-from serve.precision import cast, set_tf32, without_tf32
+from serve.precision import NO_TF32, TF32, cast, set_tf32, without_tf32
 from serve.runner import NullRunner, Runner, TorchRunner, as_tuple, first_line, out_of_memory
 from serve.spec import Making, ModelSpec, ServeError, Variant
 from serve.staging import Bucket
@@ -59,6 +59,10 @@ def opened(spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say) -
 
     with torch.inference_mode():
         yield Opening(spec, variant, options, say)
+
+
+class _NoBetterError(Exception):
+    """What was made anew fails as what was kept did."""
 
 
 class Opening:
@@ -113,8 +117,10 @@ class Opening:
                 if not artefacts.found:
                     raise
                 self._say(f"the kept artefacts do not work and are made anew: {first_line(problem)}")
-                artefacts.clear()
-                self._warm_and_compare(module, artefacts)
+                with suppress(_NoBetterError), artefacts.anew():
+                    self._warm_and_compare(module, artefacts)
+                    if self.parity.failure(self._variant.precision):
+                        raise _NoBetterError from problem
             if self._variant.keeps:
                 self._artefact_bytes = footprint.disk_bytes(artefacts.folder)
         self._start = "warm" if artefacts.found else "cold"
@@ -129,16 +135,21 @@ class Opening:
         # the same code and weights gave these figures: the smallest bucket shows that it is still the same
         some = self.runner.buckets[:1] if known else self.runner.buckets
         self.parity = self._compare(module, some)
-        if artefacts.found and (why := self.parity.failure(self._variant.precision)):
+        if artefacts.found and (why := self.parity.failure(self._variant.precision)) and not self._failed(artefacts):
             raise ServeError(why)  # made of something else, for all that the key knows
         if known:
             self.parity = parity.worst(self.parity, parity.Parity(**known))
         elif self._variant.keeps:
             artefacts.keep({"parity": asdict(self.parity), "buckets": buckets})
 
+    def _failed(self, artefacts: Artefacts) -> bool:
+        """Whether these were no better when they were made."""
+        known = artefacts.notes.get("parity")
+        return known is not None and parity.Parity(**known).failure(self._variant.precision) is not None
+
     def _try_modes(self, module: torch.nn.Module, folder: Path) -> None:
         modes = self._variant.modes(getattr(module, self._spec.core) if self._spec.core else module, self._device.type)
-        set_tf32(self._variant.precision == "tf32")
+        set_tf32(*TF32.get(self._variant.precision, NO_TF32))
         for mode in modes:
             try:
                 self._mode = mode
@@ -216,7 +227,6 @@ class Opening:
             **self.compiler.facts(),
             "torch": torch.__version__,
             "cuda": torch.version.cuda if cuda else None,
-            "tf32_convolutions": cuda and torch.backends.cudnn.allow_tf32,
             "host": socket.gethostname(),
         }
 
@@ -225,7 +235,8 @@ def _reference(module: torch.nn.Module, device: torch.device, inputs: Sequence[A
     """What the eager fp32 module makes of a request's arrays."""
     import torch
 
-    return as_tuple(module(*(torch.from_numpy(array).to(device) for array in inputs)))
+    with without_tf32():
+        return as_tuple(module(*(torch.from_numpy(array).to(device) for array in inputs)))
 
 
 def seen_by(part: torch.nn.Module, whole: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

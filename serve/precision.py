@@ -15,8 +15,12 @@ from serve.runner import as_tuple
 if TYPE_CHECKING:
     import torch
 
-FLOATS = ("fp32", "tf32", "fp16", "bf16", "amp")
+FLOATS = ("fp32", "tf32", "tf32conv", "fp16", "bf16", "amp")
 """What any variant of a torch module can be asked for: amp is autocast, to bf16 on the CPU and fp16 on CUDA."""
+NO_TF32 = (False, False)
+TF32 = {"tf32": (True, True), "tf32conv": (False, True)}
+"""Of these, whether matrices and whether convolutions are multiplied with ten bits of each factor. `tf32conv` is what
+torch does on CUDA unless it is told otherwise, and so what most figures that are published mean by fp32."""
 
 
 def convolves(module: torch.nn.Module) -> bool:
@@ -26,7 +30,7 @@ def convolves(module: torch.nn.Module) -> bool:
 
 
 def cast(module: torch.nn.Module, precision: str, device: str) -> torch.nn.Module:
-    """The module in that precision; itself in fp32, in tf32 (see `tf32`), and where a variant casts for itself."""
+    """The module in that precision; itself in fp32, in tf32 (see `set_tf32`), and where a variant casts for itself."""
     import torch
 
     if precision == "amp":
@@ -74,11 +78,11 @@ def _fp32(found: Any) -> tuple[torch.Tensor, ...]:
     return tuple(y.float() if y.is_floating_point() else y for y in as_tuple(found))
 
 
-def set_tf32(wanted: bool) -> None:
-    """For all of this process: matrices in tf32, as convolutions are on CUDA unless told otherwise."""
+def set_tf32(matrices: bool, convolutions: bool) -> None:
+    """What is multiplied so on CUDA from now on, in all of this process."""
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = wanted
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matrices, convolutions
 
 
 @contextmanager
@@ -87,8 +91,8 @@ def without_tf32() -> Iterator[None]:
     import torch
 
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    set_tf32(*NO_TF32)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        set_tf32(*before)

@@ -236,6 +236,26 @@ SERVE = (
         ("test_serve_drain.py::test_a_replica_that_has_not_heard_of_it_counts_as_under_way",),
     ),
     Mutant(
+        "convolutions are in tf32, as torch has them, whatever the precision", "bound", "serve/precision.py",
+        "torch.backends.cudnn.allow_tf32 = matrices, convolutions", "torch.backends.cudnn.allow_tf32 = matrices, True",
+        ("test_serve_precision.py::test_a_variant_multiplies_as_it_says_and_what_it_is_compared_with_in_fp32",),
+    ),
+    Mutant(
+        "answers in tf32 are compared with answers in tf32", "pair", "serve/opening.py",
+        "    with without_tf32():\n        return", "    if True:\n        return",
+        ("test_serve_precision.py::test_a_variant_multiplies_as_it_says_and_what_it_is_compared_with_in_fp32",),
+    ),
+    Mutant(
+        "fp32 may be as far from fp32 as tf32", "bound", "serve/parity.py",
+        '"fp32": (1e-3, 0.9999)', '"fp32": (0.2, 0.99)',
+        ("test_serve_precision.py::test_the_tolerance_of_tf32_is_of_what_fifty_convolutions_make_of_lost_bits",),
+    ),
+    Mutant(
+        "good artefacts go where new ones are no better", "row", "serve/artefacts.py",
+        "            aside.rename(self.folder)\n", "            self._empty()\n",
+        ("test_serve_opening.py::test_good_artefacts_stay_where_what_is_made_anew_is_no_better",),
+    ),
+    Mutant(
         "inference mode ends before anything is served", "leak", "serve/opening.py",
         "    with torch.inference_mode():\n        yield",
         "    torch.inference_mode().__enter__()\n    if True:\n        yield",

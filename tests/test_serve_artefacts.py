@@ -178,8 +178,8 @@ def test_what_is_baked_is_found_where_the_cache_has_nothing(tmp_path: Path, harm
     with again.used(print):
         assert (again.found, again.notes) == (True, {"parity": 0.25})
         assert (again.folder / "more").exists()
-        again.clear()  # it does not work here
-        again.keep({"parity": 0.125})
+        with again.anew():  # it does not work here
+            again.keep({"parity": 0.125})
     anew = opened(tmp_path / "cache", baked=tmp_path / "baked")
     with anew.used(print):
         assert anew.notes == {"parity": 0.125}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -124,6 +125,33 @@ def test_parity_that_was_kept_is_not_believed_blindly(tmp_path: Path) -> None:
     in_a_thread(lambda: opened(small_net(), right, options(tmp_path)))
     with pytest.raises(ServeError, match=r"relative error 0\.01"):
         in_a_thread(lambda: opened(small_net(), replace(right, build=scaled), options(tmp_path)))
+
+
+def test_good_artefacts_stay_where_what_is_made_anew_is_no_better(tmp_path: Path) -> None:
+    """It isn't they that fail then; and where they were no better when they were made, nothing is made anew."""
+    made = list[Path]()
+
+    def starts(scale: float) -> tuple[str, bool, str]:
+        def build(making: Making) -> Callable[..., Any]:
+            made.append(making.folder / "made")
+            if not made[-1].exists():
+                made[-1].write_text(str(len(made)))
+            return lambda image: making.module(image) * scale
+
+        variant = replace(variants.load("eager"), name="kept", keeps=True, build=build)
+        how = options(tmp_path, keep_on_parity_failure=True)
+        found = in_a_thread(lambda: opened(small_net(), variant, how)).parameters()
+        return found["start"], found["parity_ok"], made[-1].read_text()
+
+    assert starts(1.0) == ("cold", True, "1")
+    assert starts(1.01) == ("warm", False, "1")
+    assert len(made) == 3  # as it was kept, then anew
+    assert starts(1.0) == ("warm", True, "1")
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir(mode=0o700)
+    assert starts(1.01) == ("cold", False, "5")
+    assert starts(1.01) == ("warm", False, "5")
+    assert len(made) == 6
 
 
 QUICK = ["eager", "compiled", "traced", "scripted", "onnx", "openvino", "int8", "eager-bf16", "eager-fp16", "eager-amp"]

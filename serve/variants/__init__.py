@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from serve.precision import TF32
 from serve.spec import ModelSpec, ServeError, Variant, unknown
 
 
@@ -49,6 +50,6 @@ def refusal(variant: Variant, spec: ModelSpec, device: str) -> str | None:
         return None if variant.name == "eager" else what
     if device not in ("auto", *variant.devices):
         return f"{variant.name} needs {' or '.join(variant.devices)}, and this is {device}"
-    if variant.precision == "tf32" and device == "cpu":
+    if variant.precision in TF32 and device == "cpu":
         return f"{variant.name} needs cuda: a CPU has no tf32"
     return missing(variant) or variant.refuse(spec)
