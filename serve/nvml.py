@@ -3,8 +3,8 @@
 Of several ways to a figure the truest is taken: power at the instant rather than the second's average, the mean of the
 driver's own utilisation samples since the last read rather than the latest of them, and where the GPU counts it (Hopper
 and newer) the share of time in which its SMs, tensor cores and memory really worked, which utilisation does not tell.
-A field that a GPU lacks is None and said once. A GPU that falls off the bus is an event; it is looked for again every
-second, and the others go on.
+A field that a GPU lacks, or whose reading fails, is None and said once. A GPU that falls off the bus is an event; it is
+looked for again every second, and the others go on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class _Gpu:
     handle: Any
     mig: bool = False
     lacking: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    """Fields of which a reading failed, which is said once and tried again."""
     lost_until_s: float = 0.0
     lost: bool = False
     seen_us: int = 0
@@ -54,13 +56,24 @@ class NvmlSource:
         self._own = own or is_kin
         self.remarks: list[str] = []
         """Sentences for whoever reads samples, each said once."""
+        self._gone = (
+            pynvml.NVMLError_Uninitialized, pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_GpuIsLost,
+            pynvml.NVMLError_ResetRequired, pynvml.NVMLError_LibRmVersionMismatch,
+        )  # fmt: skip
+        self._absent = (
+            pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission,
+            AttributeError,  # a pynvml that is older than what is asked of it
+        )  # fmt: skip
         pynvml.nvmlInit()
         self._gpus: list[_Gpu] = []
         for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpu = _Gpu(index, self._uuid(handle), handle)
-            self._gpus.append(gpu)
-            self._gpus += self._parts(gpu)
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpu = _Gpu(index, self._uuid(handle), handle)
+            except pynvml.NVMLError as problem:
+                self.remarks.append(f"GPU {index} cannot be read: {problem}")
+                continue
+            self._gpus += [gpu, *self._parts(gpu)]
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
@@ -73,7 +86,7 @@ class NvmlSource:
                 continue
             try:
                 found.append(self._sample(gpu, now_s))
-            except self._nvml.NVMLError as problem:
+            except self._gone as problem:
                 gpu.lost, gpu.lost_until_s = True, now_s + RETRY_S
                 self.remarks.append(f"GPU {gpu.index} ({gpu.uuid}) is lost: {problem}")
         return found
@@ -99,15 +112,20 @@ class NvmlSource:
         return sample | (self._ask(gpu, "activity counters", lambda: self._activity(gpu)) or {})
 
     def _ask(self, gpu: _Gpu, name: str, read: Callable[[], Any]) -> Any:
-        nvml = self._nvml
         if name in gpu.lacking:
             return None
         try:
             return read()
-        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound, nvml.NVMLError_NoPermission):
+        except self._gone:
+            raise
+        except self._absent:
             gpu.lacking.add(name)
             self.remarks.append(f"GPU {gpu.index} has no {name}")
-            return None
+        except self._nvml.NVMLError as problem:
+            if name not in gpu.failed:
+                gpu.failed.add(name)
+                self.remarks.append(f"GPU {gpu.index} did not say its {name}: {problem}")
+        return None
 
     def _utilisation(self, gpu: _Gpu) -> float:
         """The mean of what the driver sampled since the last read; where it says nothing, its latest figure."""
@@ -121,7 +139,7 @@ class NvmlSource:
                     return sum(float(sample.sampleValue.uiVal) for sample in new) / len(new)
             except nvml.NVMLError_NotFound:
                 pass  # nothing new
-            except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            except self._absent:
                 gpu.lacking.add("samples")
         return float(nvml.nvmlDeviceGetUtilizationRates(gpu.handle).gpu)
 
@@ -132,7 +150,7 @@ class NvmlSource:
                 (found,) = nvml.nvmlDeviceGetFieldValues(gpu.handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
                 if found.nvmlReturn == nvml.NVML_SUCCESS:
                     return float(found.value.uiVal) / 1e3
-            except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound, nvml.NVMLError_InvalidArgument):
+            except (*self._absent, nvml.NVMLError_InvalidArgument):
                 pass
             gpu.lacking.add("power at the instant")
             self.remarks.append(f"GPU {gpu.index} has no power at the instant: its power may be a second's average")
@@ -195,8 +213,10 @@ class NvmlSource:
                 except nvml.NVMLError_NotFound:
                     continue
                 found.append(_Gpu(whole.index, self._uuid(handle), handle, mig=True))
-        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+        except self._absent:
             pass
+        except nvml.NVMLError as problem:
+            self.remarks.append(f"GPU {whole.index} did not say its MIG devices: {problem}")
         return found
 
     def _found_again(self, gpu: _Gpu) -> bool:

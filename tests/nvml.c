@@ -3,7 +3,8 @@
    Time t counts from STANDIN_T0 (seconds of the wall clock). GPU 0: power 300 + 100 sin(2 pi t / 10) W, energy its exact
    integral. GPU 1: 200 W; its clocks drop to 1200 MHz with the reason "power cap" (0x4) for 5 s of every 20; it has no
    memory clock and no activity counters; from STANDIN_LOST_FROM to STANDIN_LOST_TO it has fallen off the bus, and its
-   old handle with it. The host's processes on GPU 0 are listed in STANDIN_PID (1 GiB) and 1 (2 GiB). */
+   old handle with it. Until STANDIN_ODD_UNTIL the temperature of GPU 0 is an unknown error. With STANDIN_MIG GPU 0 is divided,
+   into one device of 9 GiB whose utilisation nobody knows. The host's processes on GPU 0 are listed in STANDIN_PID (1 GiB) and 1 (2 GiB). */
 
 #include <math.h>
 #include <stdint.h>
@@ -12,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, LOST = 15 };
-enum { GPUS = 2, INSTANT_POWER = 186, METRICS = 98 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, LOST = 15, UNKNOWN = 999 };
+enum { GPUS = 2, PART = 10, INSTANT_POWER = 186, METRICS = 98 };
 static const double PI = 3.14159265358979323846;
 
 typedef struct { int index; unsigned generation; } gpu_t;
@@ -54,7 +55,7 @@ static int throttled(int index, double t) { return index == 1 && fmod(t, 20) >= 
 int nvmlInitWithFlags(unsigned flags) { (void)flags; up = 1; return OK; }
 int nvmlInit_v2(void) { up = 1; return OK; }
 int nvmlShutdown(void) { up = 0; return OK; }
-const char *nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : code == NOT_SUPPORTED ? "Not Supported" : "Error"; }
+const char *nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : code == NOT_SUPPORTED ? "Not Supported" : code == UNKNOWN ? "Unknown Error" : "Error"; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = GPUS; return up ? OK : UNINITIALIZED; }
 
 static int handle(int index, gpu_t **gpu) {
@@ -68,22 +69,30 @@ static int handle(int index, gpu_t **gpu) {
   return OK;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t **gpu) { return handle((int)index, gpu); }
+static gpu_t part = {PART, 0};
 int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t **gpu) { return handle(uuid[strlen(uuid) - 1] - '0', gpu); }
+int nvmlDeviceGetMaxMigDeviceCount(gpu_t *gpu, unsigned *count) { READ(gpu) *count = 7; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu_t *gpu, unsigned place, gpu_t **found) {
+  READ(gpu)
+  *found = &part;
+  return place == 2 ? OK : NOT_FOUND;
+}
 int nvmlDeviceGetUUID(gpu_t *gpu, char *uuid, unsigned size) {
   READ(gpu)
-  snprintf(uuid, size, "GPU-00000000-0000-0000-0000-00000000000%d", gpu->index);
+  snprintf(uuid, size, gpu == &part ? "MIG-00000000-0000-0000-0000-0000000000%02d" : "GPU-00000000-0000-0000-0000-00000000000%d", gpu->index);
   return OK;
 }
 int nvmlDeviceGetName(gpu_t *gpu, char *name, unsigned size) { READ(gpu) snprintf(name, size, "Stand-in"); return OK; }
 int nvmlDeviceGetUtilizationRates(gpu_t *gpu, unsigned *rates) {
   READ(gpu)
+  if (gpu == &part) return NOT_SUPPORTED;
   rates[0] = gpu->index ? 50 : 80;
   rates[1] = 20;
   return OK;
 }
 int nvmlDeviceGetMemoryInfo(gpu_t *gpu, unsigned long long *memory) {
   READ(gpu)
-  memory[0] = 80ull << 30; memory[2] = (unsigned long long)(10 + gpu->index) << 30; memory[1] = memory[0] - memory[2];
+  memory[0] = 80ull << 30; memory[2] = (unsigned long long)(gpu == &part ? 9 : 10 + gpu->index) << 30; memory[1] = memory[0] - memory[2];
   return OK;
 }
 int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned *milliwatts) { /* the average that boards show: behind by a second */
@@ -96,7 +105,13 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t *gpu, unsigned long long *millijou
   *millijoules = (unsigned long long)(1e3 * joules(gpu->index, now()));
   return OK;
 }
-int nvmlDeviceGetTemperature(gpu_t *gpu, int sensor, unsigned *celsius) { (void)sensor; READ(gpu) *celsius = 60 + gpu->index; return OK; }
+int nvmlDeviceGetTemperature(gpu_t *gpu, int sensor, unsigned *celsius) {
+  (void)sensor;
+  READ(gpu)
+  if (gpu->index == 0 && now() < number("STANDIN_ODD_UNTIL", 0)) return UNKNOWN;
+  *celsius = 60 + gpu->index;
+  return OK;
+}
 int nvmlDeviceGetClockInfo(gpu_t *gpu, int kind, unsigned *mhz) {
   READ(gpu)
   if (kind == 2 && gpu->index == 1) return NOT_SUPPORTED;
@@ -152,7 +167,11 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *gpu, unsigned *count, process
 int nvmlDeviceGetComputeRunningProcesses_v2(gpu_t *gpu, unsigned *count, process_t *processes) {
   return nvmlDeviceGetComputeRunningProcesses_v3(gpu, count, processes);
 }
-int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned *current, unsigned *pending) { (void)current; (void)pending; READ(gpu) return NOT_SUPPORTED; }
+int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned *current, unsigned *pending) {
+  READ(gpu)
+  *current = *pending = 1;
+  return gpu->index == 0 && getenv("STANDIN_MIG") ? OK : NOT_SUPPORTED;
+}
 
 typedef struct { unsigned version, supported; } support_t;
 typedef struct { unsigned id; int code; double value; const char *text[3]; } metric_t;

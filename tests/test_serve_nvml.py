@@ -40,8 +40,9 @@ def run(library, code, **environment):
 
 
 READ = """
-import json, time
+import json, os, time
 from serve.nvml import NvmlSource
+os.environ.setdefault("STANDIN_T0", str(time.time()))  # how long a start takes is nobody's matter
 source = NvmlSource({own})
 reads = []
 for _ in range({count}):
@@ -86,8 +87,7 @@ def test_clocks_that_are_held_down_say_why(library):
 
 
 def test_a_gpu_that_falls_off_the_bus_is_an_event_and_looked_for_again(library):
-    t0 = time.time()
-    found = read(library, count=24, every=0.2, STANDIN_T0=t0, STANDIN_LOST_FROM=1.2, STANDIN_LOST_TO=2.2)
+    found = read(library, count=24, every=0.2, STANDIN_LOST_FROM=1.2, STANDIN_LOST_TO=2.2)
     there = [[sample["index"] for sample in samples] for _, samples, _ in found["reads"]]
     assert all(0 in indices for indices in there)  # the other one goes on
     assert there[0] == there[-1] == [0, 1]
@@ -121,3 +121,45 @@ print(json.dumps([[row[2] for row in found["rows"]], [event["event"] for event i
     devices, events = run(library, code)
     assert devices == ["cpu", *GPU] * 3
     assert events == ["GPU 1 has no mem_mhz", "GPU 1 has no activity counters"]
+
+
+def test_an_error_that_nobody_knows_empties_one_field_while_it_lasts(library):
+    found = read(library, count=12, STANDIN_ODD_UNTIL=0.5)
+    celsius = [samples[0]["temp_c"] for _, samples, _ in found["reads"]]
+    assert [len(samples) for _, samples, _ in found["reads"]] == [2] * 12  # nobody is lost
+    assert celsius == sorted(celsius, key=lambda value: value is not None)
+    assert (celsius[0], celsius[-1]) == (None, 60)
+    assert all(samples[0]["mem_bytes"] == 10 << 30 for _, samples, _ in found["reads"])
+    assert found["remarks"].count("GPU 0 did not say its temp_c: Unknown Error") == 1
+    assert not any("lost" in remark for remark in found["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("symbol", "lacks"),
+    [
+        ("nvmlDeviceGetCurrentClocksThrottleReasons", {"throttle_bits"}),
+        ("nvmlGpmQueryDeviceSupport", {"sm_active_pct", "tensor_active_pct", "dram_active_pct"}),
+        ("nvmlDeviceGetSamples", set()),  # there is another way to it
+        ("NVML_FI_DEV_POWER_INSTANT", set()),
+    ],
+)
+def test_what_pynvml_lacks_is_one_field_at_most(library, symbol, lacks):
+    code = READ.format(count=2, every=0.1, own="lambda pid: pid == 4242")
+    found = run(library, f"import pynvml; del pynvml.{symbol}\n{code}", STANDIN_PID=4242)
+    whole = read(library, count=2, STANDIN_PID=4242)
+    sample, usual = found["reads"][-1][1][0], whole["reads"][-1][1][0]
+    assert {name for name, value in usual.items() if sample.get(name) is None and value is not None} == lacks
+    assert len(found["reads"][-1][1]) == 2
+
+
+def test_a_divided_gpu_has_its_parts_beside_it(library):
+    found = read(library, count=2, STANDIN_MIG=1, STANDIN_PID=4242)
+    whole, part, other = found["reads"][-1][1]
+    assert (whole["device"], other["device"]) == tuple(GPU)
+    assert (part["device"], part["index"], part["mem_bytes"]) == (
+        "MIG-00000000-0000-0000-0000-000000000010",
+        0,
+        9 << 30,
+    )
+    assert (part["util_pct"], part["mem_util_pct"]) == (None, None)
+    assert whole["util_pct"] is not None
