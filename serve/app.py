@@ -313,7 +313,8 @@ def _gpu_share(options: ServeOptions) -> float:
     if options.num_gpus is not None:
         return options.num_gpus
     resources: Mapping[str, float] = ray.cluster_resources() if ray.is_initialized() else {}  # type: ignore[no-untyped-call]
-    return min(1.0, resources.get("GPU", 0.0) / (len(options.endpoints) * options.replicas))
+    most = options.max_replicas or options.replicas
+    return min(1.0, resources.get("GPU", 0.0) / (len(options.endpoints) * most))
 
 
 def applications(options: ServeOptions) -> list[tuple[str, str, str]]:

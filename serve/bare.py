@@ -28,7 +28,7 @@ import numpy as np
 
 from serve import variants
 from serve.footprint import cores, cpu_model, first_line_of
-from serve.opening import Opening, opened, seen_by
+from serve.opening import CUDA_CALLS, Opening, opened, seen_by
 from serve.options import ServeOptions
 from serve.precision import without_tf32
 from serve.profiling import table_of
@@ -45,7 +45,8 @@ LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
 FACTS = (
     "device_name", "precision", "compile_mode", "threads", "start", "load_s", "warmup_s", "weights", "weights_bytes",
     "artefact_bytes", "parity_ok", "parity_relative_error", "parity_cosine", "parity_top1_agreement", "compilations",
-    "recompiles", "graph_breaks", "graph_break_places", "peak_memory_bytes", "torch", "cuda",
+    "recompiles", "graph_breaks", "graph_break_places", "cudagraph_skips",
+    "peak_memory_bytes", "reserved_memory_bytes", "torch", "cuda",
 )  # fmt: skip
 
 
@@ -183,12 +184,13 @@ class Loop:
         }
 
     def new_shape(self) -> dict[str, Any]:
-        """The first and the second call with a batch that no bucket has: what a guard that fails costs."""
+        """A call with a batch that no bucket has: the first, and one as those to come."""
         rows = self._runner.max_batch + 1
         bucket = Bucket(rows, self._runner.buckets[-1].length)
         try:
             inputs = [tensor.clone() for tensor in self._grown(rows)]
-            first, again = (self._ms(self._call, inputs) for _ in range(2))
+            calls = 2 if self._cuda is None else CUDA_CALLS
+            first, *_, again = (self._ms(self._call, inputs) for _ in range(calls))
         except Exception as problem:  # a graph of one size, or a variant that is exact about shapes
             return {"rows": rows, "failed": first_line(problem)}
         return {"rows": bucket.rows, "first_ms": first, "again_ms": again}

@@ -103,6 +103,7 @@ class Compiler:
             "first_hits": self._counts["first_hit"] + self._recordings,
             "fallbacks": self._counts["fallback"],
             "recompile_reasons": "; ".join(map(str, events)),
+            "cudagraph_skips": cudagraph_skips(),
             "graph_breaks": sum(breaks.values()),
             "graph_break_places": "; ".join(_listed(breaks)),
         }
@@ -151,6 +152,11 @@ def _event(metrics: Any) -> Event:
 def compilations() -> int:
     """How many graphs torch.compile has built in this process."""
     return int(_counted("stats").get("unique_graphs", 0))
+
+
+def cudagraph_skips() -> int:
+    """How often torch ran without a CUDA graph what was meant to be one, such as for a tensor on the CPU: silently."""
+    return int(_counted("inductor").get("cudagraph_skips", 0))
 
 
 def graph_breaks() -> dict[str, int]:

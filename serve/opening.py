@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from serve import footprint, parity, staging, variants
 from serve import weights as weights_of
 from serve.artefacts import Artefacts
-from serve.compiler import Compiler, allow_compilations
+from serve.compiler import Compiler, allow_compilations, cudagraph_skips
 from serve.options import ServeOptions
 from serve.precision import NO_TF32, TF32, cast, set_tf32, without_tf32
 from serve.runner import NullRunner, Runner, TorchRunner, as_tuple, first_line, out_of_memory
@@ -59,6 +59,10 @@ def opened(spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say) -
 
     with torch.inference_mode():
         yield Opening(spec, variant, options, say)
+
+
+class _SeenError(Exception):
+    """All that was to be found out is: what a submodule was called with."""
 
 
 class _NoBetterError(Exception):
@@ -154,7 +158,10 @@ class Opening:
             try:
                 self._mode = mode
                 self.runner.call = self._built(module, mode, folder)
+                before = cudagraph_skips()
                 self._warm()
+                if mode == "reduce-overhead" and (skips := cudagraph_skips() - before):
+                    raise ServeError(f"torch skipped CUDA graphs {skips} times, which are all that this mode adds")
                 return
             except Exception as problem:
                 if mode == modes[-1]:
@@ -184,10 +191,12 @@ class Opening:
             try:
                 for _ in range(calls):
                     self.runner.execute(bucket, example)
+                self.runner.rehearse(bucket, example)
             except Exception as problem:
-                if number == 1 or not out_of_memory(problem):
+                fewer = [other.rows for other in self.runner.buckets if other.rows < bucket.rows]
+                if not fewer or not out_of_memory(problem):
                     raise
-                left = self.runner.drop_buckets_above(self.runner.buckets[number - 2].rows)
+                left = self.runner.drop_buckets_above(fewer[-1])
                 self._say(f"{bucket} rows do not fit into memory: batches hold at most {left}")
                 return
 
@@ -240,12 +249,19 @@ def _reference(module: torch.nn.Module, device: torch.device, inputs: Sequence[A
 
 
 def seen_by(part: torch.nn.Module, whole: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What a submodule is called with, the first time."""
-    seen: list[tuple[torch.Tensor, ...]] = []
-    hook = part.register_forward_pre_hook(lambda module, given: seen.append(given))
-    whole(*inputs)
-    hook.remove()
-    return seen[0]
+    """What a submodule is called with, the first time; nothing is done beyond that."""
+
+    def stop(module: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        raise _SeenError(given)
+
+    hook = part.register_forward_pre_hook(stop)
+    try:
+        whole(*inputs)
+    except _SeenError as seen:
+        return seen.args[0]  # type: ignore[no-any-return]
+    finally:
+        hook.remove()
+    raise ServeError("the module never calls the part of it that is named as its core")
 
 
 def _joined(pieces: Sequence[torch.Tensor]) -> torch.Tensor:

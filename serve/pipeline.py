@@ -74,7 +74,8 @@ class Slot:
         self.host = Buffers(like, buckets, pinned=device.type == "cuda")
         self.device = Buffers(like, buckets, device)
         # copy begun, copied in, compute begun, computed, copied out
-        self.marks = [cuda.Event(enable_timing=True) for _ in range(5)]
+        # of which the last is waited for: asleep, or each replica would keep a core busy with it
+        self.marks = [cuda.Event(enable_timing=True, blocking=mark == 4) for mark in range(5)]
 
 
 class Pipeline:

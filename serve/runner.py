@@ -19,6 +19,13 @@ from serve.wire import Array
 if TYPE_CHECKING:
     import torch
 
+NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "status_alloc_failed",  # of cuBLAS and cuDNN
+    "cublas_status_not_initialized when calling `cublascreate",  # which has found no room for its workspace
+)
+
 __all__ = ["Flight", "NullRunner", "Ran", "Runner", "TorchRunner", "as_tuple", "first_line"]
 
 
@@ -107,7 +114,7 @@ class TorchRunner:
         self._names = tuple(output.name for output in spec.outputs)
         stretched = [output.name for output in spec.outputs if len(output.shape) > 1 and output.shape[1] == -1]
         self.stretched = frozenset(stretched if spec.lengths else ())
-        self.device = f"GPU-{torch.cuda.get_device_properties(0).uuid}" if device.type == "cuda" else "cpu"
+        self.device = nvml_name(torch.cuda.get_device_properties(0)) if device.type == "cuda" else "cpu"
         if cuda is None and device.type == "cuda":
             cuda = torch.cuda
         like = spec.example(1, seed)
@@ -195,8 +202,19 @@ class TorchRunner:
             self._cuda.synchronize()
         return found
 
+    def rehearse(self, bucket: Bucket, parts: Sequence[Tensors]) -> None:
+        """As many batches in flight as there may be, so that no request is the first in any place of pinned memory."""
+        flights = [self.begin(parts, bucket.rows, self._names) for _ in range(self.depth)]
+        for flight in flights:
+            flight.finish()
+
     def parameters(self) -> dict[str, Any]:
         return {"buckets": ",".join(map(str, self.buckets)), **self.facts()}
+
+
+def nvml_name(device: Any) -> str:
+    """What NVML calls the device with these properties of torch's, which has the number alone."""
+    return f"{'MIG' if ' MIG ' in device.name else 'GPU'}-{device.uuid}"
 
 
 def as_tuple(found: Any) -> tuple[torch.Tensor, ...]:
@@ -214,5 +232,5 @@ def out_of_memory(problem: BaseException) -> bool:
     return (
         isinstance(problem, MemoryError)
         or type(problem).__name__ == "OutOfMemoryError"
-        or (isinstance(problem, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text))
+        or (isinstance(problem, RuntimeError) and any(words in text for words in NO_MEMORY))
     )

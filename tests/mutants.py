@@ -256,6 +256,26 @@ SERVE = (
         ("test_serve_opening.py::test_good_artefacts_stay_where_what_is_made_anew_is_no_better",),
     ),
     Mutant(
+        "rows that do not fit at the longest length are kept", "bound", "serve/opening.py",
+        "if other.rows < bucket.rows]", "if other.rows <= bucket.rows]",
+        ("test_serve_runner.py::test_of_several_lengths_the_rows_that_do_not_fit_at_the_longest_are_not_made",),
+    ),
+    Mutant(
+        "an error of NVML that nobody knows ends the sampler", "bound", "serve/nvml.py",
+        "        except self._gone:\n            raise\n", "        except self._nvml.NVMLError:\n            raise\n",
+        ("test_serve_nvml.py::test_an_error_that_nobody_knows_empties_one_field_while_it_lasts",),
+    ),
+    Mutant(
+        "one place of pinned memory is warm", "row", "serve/runner.py",
+        "for _ in range(self.depth)]", "for _ in range(1)]",
+        ("test_serve_pipeline.py::test_what_is_rehearsed_has_been_in_every_place",),
+    ),
+    Mutant(
+        "a replica's thread turns idly while a batch runs", "wake", "serve/pipeline.py",
+        "blocking=mark == 4", "blocking=False",
+        ("test_serve_pipeline.py::test_a_batch_is_copied_in_on_one_stream_and_computed_on_another_behind_it",),
+    ),
+    Mutant(
         "inference mode ends before anything is served", "leak", "serve/opening.py",
         "    with torch.inference_mode():\n        yield",
         "    torch.inference_mode().__enter__()\n    if True:\n        yield",

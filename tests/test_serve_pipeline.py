@@ -19,8 +19,9 @@ from serve.wire import TensorSpec
 class Event:
     """A mark in a stream; its instants in ms are those that the test has laid out."""
 
-    def __init__(self, cuda: "Cuda") -> None:
+    def __init__(self, cuda: "Cuda", blocking: bool) -> None:
         self.cuda = cuda
+        self.blocking = blocking
         self.ms = 0.0
 
     def record(self, stream: str) -> None:
@@ -31,6 +32,7 @@ class Event:
         return self.cuda.is_done
 
     def synchronize(self) -> None:
+        assert self.blocking  # another kind would keep a core busy
         if self.cuda.breaks:
             raise RuntimeError("CUDA error: device-side assert triggered")
 
@@ -64,9 +66,9 @@ class Cuda:
         made.log = self.log
         return made
 
-    def Event(self, enable_timing: bool) -> Event:  # noqa: N802
+    def Event(self, enable_timing: bool, blocking: bool) -> Event:  # noqa: N802
         assert enable_timing
-        return Event(self)
+        return Event(self, blocking)
 
     def Stream(self) -> Stream:  # noqa: N802
         return self._stream("copying")
@@ -212,6 +214,12 @@ def test_smaller_batches_give_memory_back(bench: Bench) -> None:
     assert bench.runner.shrink(3) == 2
     assert bench.cuda.emptied == 1
     assert bench.runner.buckets == (Bucket(1), Bucket(2))
+
+
+def test_what_is_rehearsed_has_been_in_every_place(bench: Bench) -> None:
+    bench.runner.rehearse(Bucket(4), [bench.runner.example(Bucket(4), 5)])
+    assert len({x.data_ptr() for x in bench.given}) == DEPTH
+    assert bench.cuda.syncs == 0
 
 
 def test_warming_up_uses_the_very_tensors_that_serve(bench: Bench) -> None:

@@ -2,6 +2,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,8 +14,8 @@ from serve import variants, weights
 from serve.opening import Opening
 from serve.options import ServeOptions
 from serve.pipeline import Ran
-from serve.runner import NullRunner, TorchRunner, out_of_memory
-from serve.spec import ModelSpec, ServeError, Tensors, Variant
+from serve.runner import NullRunner, TorchRunner, nvml_name, out_of_memory
+from serve.spec import Making, ModelSpec, ServeError, Tensors, Variant
 from serve.staging import Bucket, buckets
 from serve.wire import TensorSpec
 
@@ -211,11 +212,58 @@ def test_a_bucket_that_does_not_fit_is_dropped_with_those_above_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("room", "left"), [(4 * 8, "1x4,1x8,2x4,2x8,4x4,4x8"), (4 * 8 - 1, "1x4,1x8,2x4,2x8"), (7, None)]
+)
+def test_of_several_lengths_the_rows_that_do_not_fit_at_the_longest_are_not_made(
+    tmp_path: Path, room: int, left: str | None
+) -> None:
+    """A batch of so many rows may have the longest of them in it."""
+
+    def build(making: Making) -> Callable[..., Any]:
+        def call(given: torch.Tensor, mask: torch.Tensor) -> Any:
+            if given.numel() > room:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return making.module(given, mask)
+
+        return call
+
+    class Widths(torch.nn.Module):
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            each = ids.sin() * mask
+            return each, each.sum(1, keepdim=True)
+
+    outputs = (TensorSpec("each", "FP32", (-1, -1)), TensorSpec("sum", "FP32", (-1, 1)))
+    spec = replace(padded_sum(), build=Widths, outputs=outputs)
+    variant, said = Variant("small", build, ""), list[str]()
+
+    def work() -> str:
+        return str(opened(spec, variant, options(tmp_path, buckets=(1, 2, 4)), said).parameters()["buckets"])
+
+    if left is None:
+        with pytest.raises(torch.OutOfMemoryError):
+            in_a_thread(work)
+    else:
+        assert in_a_thread(work) == left
+        assert any("do not fit into memory" in line for line in said) is (room < 32)
+
+
+def test_a_device_has_the_name_that_nvml_gives_it() -> None:
+    uuid = "5c1a5c26-0000-4000-8000-000000000001"
+    whole = SimpleNamespace(name="NVIDIA H100 80GB HBM3", uuid=uuid)
+    assert nvml_name(whole) == f"GPU-{uuid}"
+    assert nvml_name(SimpleNamespace(name="NVIDIA H100 80GB HBM3 MIG 1g.10gb", uuid=uuid)) == f"MIG-{uuid}"
+
+
+@pytest.mark.parametrize(
     ("problem", "meant"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate"), True),
         (MemoryError(), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`"), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("out of memory"), False),
     ],

@@ -22,6 +22,12 @@ class Subject:
     settings: tuple[tuple[str, str], ...] = ()
     step: bool = False
     """Whether a call of the bare loop is a part of a request only (a step of the UNet)."""
+    load: tuple[str, ...] = ()
+    """What the load must be told to send such requests."""
+    batches: tuple[int, ...] = ()
+    """Its own, where those of the campaign are too large."""
+    limit_seconds: float = 0.0
+    """Its own, where that is more than the campaign's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,12 @@ class Size:
         """The variants in which it is measured."""
         return self.few if subject.label in self.weighty else self.variants
 
+    def batches_of(self, subject: Subject) -> tuple[int, ...]:
+        return subject.batches or self.batches
+
+    def limit_of(self, subject: Subject) -> float:
+        return max(subject.limit_seconds, self.limit_seconds)
+
     def pair(self, subject: Subject) -> tuple[str, str]:
         """The two that are driven side by side."""
         mine = self.of(subject)
@@ -77,9 +89,12 @@ class Size:
 
 STEP = (("steps", "1"), ("guidance", "1"))
 CNN = Subject("custom_cnn", "custom_cnn")
-RESNET = Subject("resnet50", "resnet50")
+# as numbers of four bytes a picture takes 602 kB, and what is measured is how fast those are sent
+RESNET = Subject("resnet50", "resnet50", (("input", "uint8"),), load=("--input", "uint8"))
 BERT = {length: Subject(f"bert-{length}", "bert", (("sequence", str(length)),)) for length in (32, 128, 512)}
-UNET = Subject("sd15-unet-step", "stable_diffusion", (("size", "sd15"), *STEP), step=True)
+UNET = Subject(
+    "sd15-unet-step", "stable_diffusion", (("size", "sd15"), *STEP), step=True, batches=(1, 2), limit_seconds=900.0
+)
 TINY_UNET = Subject("tiny-unet-step", "stable_diffusion", (("size", "tiny"), *STEP), step=True)
 
 MODES = ("compiled-default", "compiled-reduce-overhead", "compiled-max-autotune", "compiled-max-autotune-no-cudagraphs")

@@ -34,7 +34,7 @@ def tables(size: Size, results: Results, only: Sequence[str] = ()) -> Iterator[T
     if claims := published(results):
         yield claims
     for subject in subjects:
-        yield bare(subject, size.of(subject), size.batches, results)
+        yield bare(subject, size.of(subject), size.batches_of(subject), results)
     for subject in subjects:
         if subject.label in size.served:
             for table in (served, inside, together):
@@ -103,10 +103,16 @@ def _bare_row(variant: str, batches: Sequence[int], found: Mapping[str, Any]) ->
     new = f"{significant(shape['first_ms'])}, then {significant(shape['again_ms'])}" if "first_ms" in shape else "none"
     return [
         variant, *speeds, significant(first.get("p50_ms")), significant(first.get("p99_ms")), best or "–",
-        significant(sizes[best]["rows_s"]) if best else "–", f"{peak / 1e6:.0f}", significant(found.get("warmup_s")),
+        significant(sizes[best]["rows_s"]) if best else "–", _megabytes(peak, found.get("reserved_memory_bytes")),
+        significant(found.get("warmup_s")),
         significant((found.get("again") or {}).get("warmup_s")), str(found.get("graph_breaks", "–")),
         f"{found['parity_relative_error']:.1e}", new,
     ]  # fmt: skip
+
+
+def _megabytes(peak: float, reserved: float | None) -> str:
+    """What CUDA graphs hold for their replays is in the second figure alone."""
+    return f"{peak / 1e6:.0f}" + ("" if reserved is None else f" ({reserved / 1e6:.0f} reserved)")
 
 
 def best_batch(found: Mapping[str, Any]) -> str | None:

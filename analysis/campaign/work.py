@@ -110,7 +110,7 @@ class Work:
     def _alone(self, cell: Cell) -> dict[str, Any]:
         asked = {
             "model": cell.subject.model, "variant": cell.variant, "settings": dict(cell.subject.settings),
-            "batches": list(self.size.batches), "seconds": self.size.seconds, "device": self.device,
+            "batches": list(self.size.batches_of(cell.subject)), "seconds": self.size.seconds, "device": self.device,
             "threads": self.threads, "cache_dir": str(self.folder / CACHE), "core": cell.subject.step,
         }  # fmt: skip
         if cell.kind == "profile":
@@ -142,7 +142,7 @@ class Work:
 
     def _bare(self, cell: Cell, asked: Mapping[str, Any]) -> dict[str, Any]:
         words = ["serve.bare", json.dumps(asked)]
-        log, code, said = self._process(cell.name, words, self.size.limit_seconds)
+        log, code, said = self._process(cell.name, words, self.size.limit_of(cell.subject))
         lines = said.splitlines()
         if code or not lines:
             raise CampaignError(f"its process ended with {code}: {log}")
@@ -178,7 +178,8 @@ class Work:
         eager, better = self.size.pair(cell.subject)
         most = {variant: self._best(cell.subject, variant) for variant in (eager, better)}
         step = self.size.step_seconds + self.size.settle_seconds
-        words = ["--variants", f"{eager},{better}", "--settle-seconds", f"{self.size.settle_seconds:g}"]
+        words = [*cell.subject.load, "--variants", f"{eager},{better}"]
+        words += ["--settle-seconds", f"{self.size.settle_seconds:g}"]
         if cell.kind == "lone":
             return self._run(cell, url, [*words, "--mode", "single", "--step-seconds", f"{step:g}"])
         if cell.kind == "ramp":

@@ -58,6 +58,7 @@ _NUMBERS = (
     _Column("first_hits", "first hits", words.count),
     _Column("fallbacks", "fallbacks", words.count),
     _Column("peak_memory_bytes", "peak memory", words.size),
+    _Column("reserved_memory_bytes", "reserved memory", words.size),
     _Column("artefact_bytes", "kept artefacts", words.size),
 )
 
