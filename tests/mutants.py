@@ -324,6 +324,36 @@ SERVE = (
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
+        "the host reads each batch's mask", "wake", "serve/models/_bert_module.py",
+        "attention_mask=seen)", "attention_mask=attention_mask)",
+        ("test_serve_on_gpu.py::test_the_host_reads_no_number_of_a_batch",),
+    ),
+    Mutant(
+        "a graph replays what it was recorded with", "row", "serve/variants/cudagraph.py",
+        "                mine.copy_(given)\n", "                pass\n",
+        ("test_serve_cudagraph.py",),
+    ),
+    Mutant(
+        "a graph is recorded without a rehearsal", "bound", "serve/variants/cudagraph.py",
+        "REHEARSALS = 3", "REHEARSALS = 0",
+        ("test_serve_cudagraph.py",),
+    ),
+    Mutant(
+        "a graph is rehearsed in the stream that serves", "pair", "serve/variants/cudagraph.py",
+        "        with torch.cuda.stream(aside):\n", "        if True:\n",
+        ("test_serve_cudagraph.py",),
+    ),
+    Mutant(
+        "a graph is not replayed", "row", "serve/variants/cudagraph.py",
+        "            graph.replay()\n", "            pass\n",
+        ("test_serve_cudagraph.py",),
+    ),
+    Mutant(
+        "a graph is recorded of tensors that it does not own", "pair", "serve/variants/cudagraph.py",
+        "            found = making.module(*held)\n", "            found = making.module(*example)\n",
+        ("test_serve_cudagraph.py",),
+    ),
+    Mutant(
         "inference mode ends before anything is served", "leak", "serve/opening.py",
         "    with torch.inference_mode():\n        yield",
         "    torch.inference_mode().__enter__()\n    if True:\n        yield",

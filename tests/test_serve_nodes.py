@@ -26,9 +26,10 @@ ROOT = Path(__file__).parents[1]
 TOKEN = "nobody-else-knows-it"
 PROGRAM = """
 import sys
-from serve.ingress import ONE_MACHINE
+from serve.ingress import COMMON, ONE_MACHINE
 import os
-os.environ.update(ONE_MACHINE)
+patience = {name: value for name, value in COMMON.items() if "TIMEOUT" in name}  # else Ray kills what is slow to start
+os.environ.update(ONE_MACHINE | patience)
 import ray
 from ray.cluster_utils import Cluster
 from ray import serve

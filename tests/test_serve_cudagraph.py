@@ -1,0 +1,167 @@
+"""The `cudagraph` variant over a played recorder: what no graph can hold raises, and a replay does what it recorded."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_serve_on_gpu import READS
+from test_serve_weights import small_net
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from serve import variants
+from serve.spec import Making
+
+POISON = -7777.0
+
+
+def first(found: Any) -> torch.Tensor:
+    """Of what an operation makes: BatchNorm's others are of training alone."""
+    made: torch.Tensor = found[0] if isinstance(found, tuple) else found
+    return made
+
+
+class Recorder(TorchDispatchMode):
+    """What happens while a graph is recorded; reading a number would have the host wait for what has not begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: list[tuple[Any, Sequence[Any], Mapping[str, Any], torch.Tensor]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in READS:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        found = func(*args, **(kwargs or {}))
+        self.work.append((func, args, kwargs or {}, first(found)))
+        return found
+
+
+class Graph:
+    """`torch.cuda.CUDAGraph`: bound to the thread that recorded it."""
+
+    def __init__(self) -> None:
+        self.work: list[Any] = []
+        self.thread = threading.get_ident()
+
+    def replay(self) -> None:
+        assert self.work, "replayed before it was recorded"
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("replayed by a thread that does not own it")
+        for *_, found in self.work:
+            if found.is_floating_point() and not any(found.data_ptr() == given.data_ptr() for given in self._given()):
+                found.fill_(POISON)
+        for func, args, kwargs, found in self.work:
+            again = first(func(*args, **kwargs))
+            if again.data_ptr() != found.data_ptr():
+                found.copy_(again)
+
+    def _given(self) -> list[torch.Tensor]:
+        """What was there before: inputs and weights, and views of them."""
+        made = {found.data_ptr() for *_, found in self.work}
+        used = [x for _, args, *_ in self.work for x in args if isinstance(x, torch.Tensor)]
+        return [x for x in used if x.data_ptr() not in made]
+
+
+class Stream:
+    def wait_stream(self, other: "Stream") -> None: ...
+
+
+class Cuda:
+    """As much of `torch.cuda` as the variant uses."""
+
+    def __init__(self) -> None:
+        self.pools: set[object] = set()
+        self.rehearsed = 0
+        self._now = self._main = Stream()
+
+    def graph_pool_handle(self) -> object:
+        self.pools.add(pool := object())
+        return pool
+
+    def Stream(self) -> Stream:  # noqa: N802
+        return Stream()
+
+    def current_stream(self) -> Stream:
+        return self._now
+
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self._now = self._now, stream
+        yield
+        self._now = before
+
+    CUDAGraph = Graph
+
+    @contextmanager
+    def graph(self, graph: Graph, pool: object) -> Iterator[None]:
+        assert pool in self.pools
+        assert self.rehearsed >= 3, "libraries make what they need at the first calls, which can't be recorded"
+        self.rehearsed = 0
+        with Recorder() as recorder:
+            yield
+        graph.work, graph.thread = recorder.work, threading.get_ident()
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    played = Cuda()
+    for name in ("graph_pool_handle", "Stream", "current_stream", "stream", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, getattr(played, name))
+    return played
+
+
+def built(cuda: Cuda, module: torch.nn.Module, folder: Path) -> Any:
+    def rehearse(*_: Any) -> None:
+        cuda.rehearsed += cuda.current_stream() is not cuda._main
+
+    module.register_forward_pre_hook(rehearse)
+    examples = tuple((torch.ones(rows, 3, 8, 8),) for rows in (1, 2))
+    making = Making(small_net(), module, examples, "cuda", "", folder, print)
+    return variants.load("cudagraph").build(making)
+
+
+def net() -> torch.nn.Module:
+    build = small_net().build
+    assert build is not None
+    return build().eval().requires_grad_(False)
+
+
+def test_each_size_has_a_graph_and_each_replay_is_of_its_own_inputs(cuda: Cuda, tmp_path: Path) -> None:
+    module = net()
+    call = built(cuda, module, tmp_path)
+    with torch.inference_mode():
+        for seed, rows in enumerate((1, 2, 2, 1)):
+            given = torch.randn(rows, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+            torch.testing.assert_close(call(given).clone(), module(given))
+        first = call(torch.ones(1, 3, 8, 8))
+        assert call(torch.zeros(1, 3, 8, 8)).data_ptr() == first.data_ptr()  # who keeps it must copy it
+    assert len(cuda.pools) == 1
+
+
+def test_another_thread_can_not_replay_it(cuda: Cuda, tmp_path: Path) -> None:
+    call, problems = built(cuda, net(), tmp_path), list[BaseException]()
+
+    def replay() -> None:
+        try:
+            call(torch.ones(1, 3, 8, 8))
+        except RuntimeError as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=replay)
+    thread.start()
+    thread.join()
+    assert "does not own it" in str(problems[0])
+
+
+def test_a_module_of_which_the_host_reads_a_number_can_not_be_recorded(cuda: Cuda, tmp_path: Path) -> None:
+    class Reads(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return image * 2 if image.sum().item() > 0 else image
+
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        built(cuda, Reads(), tmp_path)
