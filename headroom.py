@@ -1073,7 +1073,7 @@ def campaign(quick: bool, out: Path, device: str, only: str) -> None:
 
     def served(subject: Any, variants: Sequence[str], held: int) -> Any:
         settings = tuple(f"{key}={value}" for key, value in subject.settings)
-        more = {"buckets": ",".join(map(str, size.batches))} | ({"settings": settings} if settings else {})
+        more = {"buckets": ",".join(map(str, size.batches_of(subject)))} | ({"settings": settings} if settings else {})
         return serving(subject.model, variants, how | more, [held])
 
     wanted = [label for label in only.split(",") if label]

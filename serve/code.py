@@ -10,7 +10,16 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+
+def installed(package: str) -> str | None:
+    """Its version, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def digest(file: Path) -> str:

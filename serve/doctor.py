@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from serve import footprint, guard
+from serve.code import installed
 from serve.listing import NVIDIA
 from serve.nvml import NvmlSource
 from serve.spec import ServeError
@@ -99,12 +100,8 @@ def _check_compiler() -> Check:
 
 
 def _check_package(name: str, advice: str) -> Check:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return name, "ok", version(name), ""
-    except PackageNotFoundError:
-        return name, "note", "not installed", advice
+    found = installed(name)
+    return (name, "ok", found, "") if found else (name, "note", "not installed", advice)
 
 
 def _check_ports(port: int) -> Check:

@@ -11,13 +11,13 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import parse_qs
 
 from serve import exposition, guard, wire
 from serve.asgi import Answer, Request, Room, as_json, only, reason
 from serve.board import NOBODY, Board, Name
+from serve.code import installed
 from serve.faults import Faults, Kill
 from serve.fleet import Fleet, Others, alone
 from serve.options import ServeOptions
@@ -173,12 +173,12 @@ class Gateway:
     def _server(self, request: Request) -> Answer:
         found = {
             "name": "headroom",
-            "version": _version("headroom") or "0",
+            "version": installed("headroom") or "0",
             "extensions": EXTENSIONS,
             "host": self._fleet.local.host,
             "endpoints": ["/".join(name) for name in self.board.endpoints],
             "ingress": self._ingress(),
-            "versions": {name: installed for name in ("torch", "ray") if (installed := _version(name))},
+            "versions": {name: found for name in ("torch", "ray") if (found := installed(name))},
         }
         return as_json(found)
 
@@ -213,10 +213,3 @@ def _parts(path: str) -> list[str]:
 
 def _asked(request: Request, name: str) -> str:
     return parse_qs(request.query, keep_blank_values=True).get(name, [""])[-1]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

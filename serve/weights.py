@@ -13,10 +13,10 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from serve.code import installed
 from serve.locks import locked
 from serve.spec import ModelSpec, ServeError
 
@@ -109,7 +109,7 @@ def _random(spec: ModelSpec, seed: int, cache: Path, baked: Path | None) -> torc
 def kept_path(spec: ModelSpec, seed: int, cache: Path) -> Path:
     """Where the calibrated random weights of this model lie."""
     # other code, or another torch, makes other numbers of the same seed
-    made_by = [dict(spec.settings), spec.code, *(version(package) for package in ("torch", "torchvision"))]
+    made_by = [dict(spec.settings), spec.code, *map(installed, ("torch", "torchvision"))]
     key = hashlib.blake2b(json.dumps(made_by, sort_keys=True).encode(), digest_size=6).hexdigest()
     return cache / "weights" / f"{spec.name}-{key}-seed{seed}.safetensors"
 

@@ -354,6 +354,11 @@ SERVE = (
         ("test_serve_cudagraph.py",),
     ),
     Mutant(
+        "a mode without its CUDA graphs is served", "bound", "serve/opening.py",
+        'if mode == "reduce-overhead" and (skips', 'if mode == "none" and (skips',
+        ("test_serve_opening.py::test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none",),
+    ),
+    Mutant(
         "inference mode ends before anything is served", "leak", "serve/opening.py",
         "    with torch.inference_mode():\n        yield",
         "    torch.inference_mode().__enter__()\n    if True:\n        yield",

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from analysis.campaign import page
-from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells
+from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells, expected_s
 from analysis.campaign.published import CLAIMS
 from analysis.campaign.study import FACTS, PICTURES, TABLES, study
 from analysis.campaign.tables import STAGES, Table, best_batch, inside, served, tables, together
@@ -78,6 +79,30 @@ def test_one_subject_alone() -> None:
 
 def test_rates_are_spread_by_factors() -> None:
     assert spread(10, 160, 5) == pytest.approx([10, 20, 40, 80, 160])
+
+
+def test_the_quick_form_on_a_gpu_is_over_within_a_quarter_of_an_hour_as_expected() -> None:
+    size = SIZES["quick", "cuda"]
+    expected = {cell.name: expected_s(cell, size, "cuda") for cell in cells(size)}
+    assert 300 < sum(expected.values()) < 900
+    assert expected["bare--bert-128--eager"] < expected["bare--bert-128--compiled-reduce-overhead"]
+    full = SIZES["full", "cuda"]
+    assert sum(expected_s(cell, full, "cuda") for cell in cells(full)) > 10 * sum(expected.values())
+
+
+def test_what_is_left_is_expected_by_what_the_cells_took_that_ended(tmp_path: Path) -> None:
+    size = SIZES["quick", "cuda"]
+    every = {cell.name: expected_s(cell, size, "cuda") for cell in cells(size)}
+    work = Work(tmp_path, size, "cuda", never_served, print, 1)
+    assert work.left_s((), 0) == pytest.approx(sum(every.values()))
+    kept, since = list(every)[:2], list(every)[2:5]
+    work.found |= {name: {} for name in (*kept, *since)}
+    left = sum(seconds for name, seconds in every.items() if name not in work.found)
+    assert work.left_s(kept, 0) == 0  # nothing took any time
+    twice = 2 * sum(every[name] for name in since)
+    assert work.left_s(kept, twice) == pytest.approx(2 * left)  # they took twice as long as expected
+    work.found |= {name: {} for name in every}
+    assert work.left_s(kept, twice) == 0
 
 
 def test_every_published_figure_is_of_something_that_the_full_campaign_measures() -> None:
@@ -269,6 +294,17 @@ def test_one_campaign_at_a_time_in_a_folder(tmp_path: Path) -> None:
         assert not (tmp_path / FACTS).exists()
     thread.join()
     assert (tmp_path / FACTS).exists()
+
+
+def test_from_a_folder_that_nobody_installed_it_measures_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("analysis.campaign.study.version", version)
+    study(Work(tmp_path, Size(), "cpu", never_served, print, 1), "none", MACHINE)
+    assert json.loads((tmp_path / FACTS).read_text())["headroom"] == "not installed"
 
 
 def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:

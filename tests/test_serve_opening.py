@@ -54,6 +54,28 @@ def test_when_the_last_mode_fails_the_start_fails(tmp_path: Path) -> None:
         in_a_thread(lambda: opened(small_net(), one_mode, options(tmp_path)))
 
 
+def test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skips = [3]  # of what was before
+
+    def build(making: Making) -> Callable[..., Any]:
+        def call(*inputs: torch.Tensor) -> Any:
+            skips[0] += making.mode == "reduce-overhead"
+            return making.module(*inputs)
+
+        return call
+
+    def started(*modes: str) -> dict[str, Any]:
+        variant = replace(variants.load("eager"), build=build, modes=lambda module, device: modes)
+        return in_a_thread(lambda: opened(small_net(), variant, options(tmp_path), said)).parameters()
+
+    monkeypatch.setattr("serve.opening.cudagraph_skips", lambda: skips[0])
+    said = list[str]()
+    assert started("reduce-overhead", "default")["compile_mode"] == "default"
+    assert any("torch skipped CUDA graphs 6 times" in line for line in said)
+    with pytest.raises(ServeError, match="skipped CUDA graphs 6 times, which are all that this mode adds"):
+        started("reduce-overhead")
+
+
 def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
     said, tries = list[str](), list[bool]()
 

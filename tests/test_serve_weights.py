@@ -69,7 +69,7 @@ def test_kept_numbers_are_of_one_code_torch_and_torchvision(tmp_path: Path, monk
     spec = replace(small_net(), code="1")
     paths = [weights.kept_path(spec, 7, tmp_path), weights.kept_path(replace(spec, code="2"), 7, tmp_path)]
     for package in ("torch", "torchvision"):
-        monkeypatch.setattr(weights, "version", {"torch": "2.11", "torchvision": "0.26", package: "newer"}.get)
+        monkeypatch.setattr(weights, "installed", {"torch": "2.11", "torchvision": "0.26", package: "newer"}.get)
         paths.append(weights.kept_path(spec, 7, tmp_path))
     assert len(set(paths)) == 4
     monkeypatch.undo()

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+RATES = 5
+"""Of a ramp."""
+
 Kind = Literal["bare", "lone", "ramp", "knee", "mixed", "profile"]
 
 
@@ -71,6 +74,9 @@ class Size:
     limit_seconds: float = 240.0
     """After which a cell in a process of its own is given up."""
 
+    profiled: tuple[str, ...] | None = None
+    """Labels of those of which traces are made; None: of all."""
+
     def of(self, subject: Subject) -> tuple[str, ...]:
         """The variants in which it is measured."""
         return self.few if subject.label in self.weighty else self.variants
@@ -117,13 +123,10 @@ SIZES: Mapping[tuple[str, str], Size] = {
         budget_seconds=1200.0, limit_seconds=1800.0,
     ),
     ("quick", "cuda"): Size(
-        subjects=(CNN, RESNET, BERT[128], UNET), served=("resnet50", "bert-128"), weighty=("sd15-unet-step",),
-        variants=(
-            "eager", "compiled-default", "compiled-reduce-overhead", "cudagraph", "compiled-reduce-overhead-bf16",
-        ),
-        few=("eager", "compiled-default"), better="compiled-reduce-overhead",
-        batches=(1, 8, 32), seconds=1.5, step_seconds=6.0, settle_seconds=1.5, rounds=2,
-        budget_seconds=60.0, limit_seconds=240.0,
+        subjects=(CNN, RESNET, BERT[128]), served=("bert-128",), profiled=("bert-128",),
+        variants=("eager", "compiled-reduce-overhead", "cudagraph"), better="compiled-reduce-overhead",
+        batches=(1, 8, 32), seconds=1.2, step_seconds=6.0, settle_seconds=1.2, rounds=2,
+        budget_seconds=40.0, limit_seconds=240.0,
     ),
     ("full", "cuda"): Size(
         subjects=(CNN, RESNET, *BERT.values(), UNET), served=("custom_cnn", "resnet50", "bert-128"),
@@ -134,6 +137,38 @@ SIZES: Mapping[tuple[str, str], Size] = {
 }  # fmt: skip
 
 
+START_S = {"cpu": 8.0, "cuda": 12.0}
+"""Of a process: torch, weights, and on a GPU its driver. As measured on two cores; on a GPU a guess."""
+COMPILING_S = {"max-autotune": 240.0, "compiled": 40.0, "aot": 40.0, "onnx": 20.0, "int8": 20.0}
+"""Until every size is warm that nothing was kept of, by the first word that is in the variant's name."""
+WARM = 0.3
+"""Of that, where it was kept."""
+SERVER_S = 15.0
+"""Until a server is there, without its models."""
+PART_S = 6.0
+"""Of a run, beside its steps: idle before and after, its self-check, its report."""
+
+
+def expected_s(cell: Cell, size: Size, device: str) -> float:
+    """How long a cell takes, as nothing was measured yet: steps as planned, starts as they usually are."""
+    step = size.step_seconds + size.settle_seconds + PART_S / 4
+    if cell.kind in ("bare", "profile"):
+        cold = START_S[device] + _compiling_s(cell.variant)
+        warm = START_S[device] + WARM * _compiling_s(cell.variant)
+        timed = 1.5 * size.seconds * len(size.batches_of(cell.subject))  # latency, then throughput for half as long
+        return warm + timed if cell.kind == "profile" else cold + timed + warm
+    return {
+        "lone": SERVER_S + sum(WARM * _compiling_s(variant) for variant in size.pair(cell.subject)) + 2 * step + PART_S,
+        "ramp": 2 * RATES * size.rounds * step + PART_S,
+        "knee": 2 * size.budget_seconds + PART_S,
+        "mixed": 3 * 2 * step + 2 * PART_S,
+    }[cell.kind]
+
+
+def _compiling_s(variant: str) -> float:
+    return next((seconds for word, seconds in COMPILING_S.items() if word in variant), 0.0)
+
+
 def cells(size: Size, only: Sequence[str] = ()) -> Iterator[Cell]:
     """In the order in which they are measured: the ceiling first, as it says which rates to drive."""
     for subject in size.subjects:
@@ -141,8 +176,9 @@ def cells(size: Size, only: Sequence[str] = ()) -> Iterator[Cell]:
             continue
         for variant in size.of(subject):
             yield Cell("bare", subject, variant)
-        for variant in size.pair(subject):
-            yield Cell("profile", subject, variant)
+        if size.profiled is None or subject.label in size.profiled:
+            for variant in size.pair(subject):
+                yield Cell("profile", subject, variant)
         if subject.label in size.served:
             for kind in ("lone", "ramp", "knee", "mixed"):
                 yield Cell(kind, subject)

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def _facts(folder: Path, what: str, machine: Mapping[str, Any], only: Sequence[s
     now = datetime.now(UTC).strftime("%Y-%m-%d")
     facts: dict[str, Any] = {
         "what": what, "only": list(only), "date": now, "python": platform.python_version(),
-        "headroom": version("headroom"), "command": shlex.join(["headroom", *sys.argv[1:]]), **machine,
+        "headroom": _version(), "command": shlex.join(["headroom", *sys.argv[1:]]), **machine,
     }  # fmt: skip
     if (folder / FACTS).exists():
         before = json.loads((folder / FACTS).read_text())
@@ -56,6 +56,13 @@ def _facts(folder: Path, what: str, machine: Mapping[str, Any], only: Sequence[s
     elif (folder / CELLS).exists():
         raise CampaignError(f"{folder} holds cells and no {FACTS}; take another folder")
     return facts
+
+
+def _version() -> str:
+    try:
+        return version("headroom")
+    except PackageNotFoundError:  # from a folder, as on a machine that nothing can be installed on
+        return "not installed"
 
 
 def _write(work: Work, facts: Mapping[str, Any]) -> None:

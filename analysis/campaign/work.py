@@ -15,16 +15,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.campaign.cells import Cell, Size, Subject, cells
+from analysis.campaign.cells import RATES, Cell, Size, Subject, cells, expected_s
 
 CELLS, RUNS, CACHE, LOGS, LOCK = "cells", "runs", "cache", "logs", ".lock"
-RATES = 5
 LONE = 8.0
 """The knee's objective, in latencies of a lone request to the eager variant."""
 MOST_RPS = 3000.0
@@ -77,13 +76,16 @@ class Work:
 
     def each(self) -> Iterator[Cell]:
         """Every other cell, once its result is among those found."""
-        todo, began = list(cells(self.size, self.only)), time.monotonic()
+        todo, began, before = list(cells(self.size, self.only)), time.monotonic(), set(self.found)
+        self.say(f"{len(todo) - len(before)} cells, about {minutes(self.left_s(before, 0))}")
         with ExitStack() as server:
             at: tuple[Subject, str] | None = None
             for number, cell in enumerate(todo, start=1):
                 if cell.name in self.found:
                     continue
-                self.say(f"{number} of {len(todo)}, after {time.monotonic() - began:.0f} s: {cell.name}")
+                spent_s = time.monotonic() - began
+                left = minutes(self.left_s(before, spent_s))
+                self.say(f"{number} of {len(todo)}, after {spent_s:.0f} s, about {left} to go: {cell.name}")
                 try:
                     if cell.kind in ("bare", "profile"):
                         server.close()  # its replicas would take part of the device
@@ -101,6 +103,13 @@ class Work:
                 self.found[cell.name] = result
                 write(self._path(cell), result)
                 yield cell
+
+    def left_s(self, before: Collection[str], spent_s: float) -> float:
+        """Of what is missing: as planned, times what the cells since `before` took of what was planned for them."""
+        expected = {cell.name: expected_s(cell, self.size, self.device) for cell in cells(self.size, self.only)}
+        left = sum(seconds for name, seconds in expected.items() if name not in self.found)
+        done = sum(seconds for name, seconds in expected.items() if name in self.found and name not in before)
+        return left * (spent_s / done if done else 1.0)
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / CELLS / f"{cell.name}.json"
@@ -233,6 +242,16 @@ def _complete(folder: Path) -> bool:
         status: str = json.loads((folder / "run.json").read_text())["status"]
         return status == "complete" and (folder / "report.json").exists()
     return False
+
+
+def minutes(seconds: float) -> str:
+    """For people who wait.
+
+    >>> minutes(40), minutes(80), minutes(700)
+    ('1 minute', '1 minute', '12 minutes')
+    """
+    count = max(1, round(seconds / 60))
+    return f"{count} minute{'s' if count > 1 else ''}"
 
 
 def spread(first: float, last: float, count: int) -> list[float]:
