@@ -54,6 +54,15 @@ def test_when_the_last_mode_fails_the_start_fails(tmp_path: Path) -> None:
         in_a_thread(lambda: opened(small_net(), one_mode, options(tmp_path)))
 
 
+def test_weights_that_are_said_to_be_frozen_are(tmp_path: Path) -> None:
+    """BatchNorm is part of the convolution then; torch leaves it where gradients might be asked for, without a word."""
+    torch._dynamo.reset()
+    folded = torch._dynamo.utils.counters["inductor"]["binary_folding_conv"]
+    runner = in_a_thread(lambda: opened(small_net(), "compiled", options(tmp_path, buckets=(2,))))
+    assert runner.parameters()["compile_mode"] == "default+freezing"
+    assert torch._dynamo.utils.counters["inductor"]["binary_folding_conv"] > folded
+
+
 def test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skips = [3]  # of what was before
 
