@@ -207,7 +207,8 @@ def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
     said: list[str] = []
     work = Work(tmp_path, size, "cpu", never_served, said.append, 1)
     study(work, "tiny", MACHINE)
-    assert "2 of 4" in said[1]
+    assert said[0].startswith("4 cells, about ")
+    assert "2 of 4" in said[2]
     first = json.loads(kept.read_text())
     assert first["batches"]["1"]["rows_s"] > 0
     kept.write_text(json.dumps(first | {"ready_s": 123.0}))

@@ -77,7 +77,8 @@ class Work:
     def each(self) -> Iterator[Cell]:
         """Every other cell, once its result is among those found."""
         todo, began, before = list(cells(self.size, self.only)), time.monotonic(), set(self.found)
-        self.say(f"{len(todo) - len(before)} cells, about {minutes(self.left_s(before, 0))}")
+        if missing := len(todo) - len(before):
+            self.say(f"{missing} cells, about {minutes(self.left_s(before, 0))}")
         with ExitStack() as server:
             at: tuple[Subject, str] | None = None
             for number, cell in enumerate(todo, start=1):
