@@ -191,7 +191,8 @@ class Opening:
             try:
                 for _ in range(calls):
                     self.runner.execute(bucket, example)
-                self.runner.rehearse(bucket, example)
+                if self.runner.depth > 1:
+                    self.runner.rehearse(bucket, example)
             except Exception as problem:
                 fewer = [other.rows for other in self.runner.buckets if other.rows < bucket.rows]
                 if not fewer or not out_of_memory(problem):

@@ -70,12 +70,28 @@ class Event:
         return other.at - self.at
 
 
-class Cuda:
+class Current:
+    """Which stream work goes into, as `torch.cuda` has it: the one that this begins with, but within `stream`."""
+
+    def __init__(self, stream: Any) -> None:
+        self._current = stream
+
+    def current_stream(self) -> Any:
+        return self._current
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        before, self._current = self._current, stream
+        yield
+        self._current = before
+
+
+class Cuda(Current):
     """As much of `torch.cuda` as the pipeline uses."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__(Stream("computing"))
         self._random = Random(seed)
-        self._current = Stream("computing")
         self._streams = [self._current]
         self._blocks: list[Array] = []
         self.now = 0.0
@@ -87,15 +103,6 @@ class Cuda:
     def Stream(self) -> Stream:  # noqa: N802
         self._streams.append(Stream(f"stream {len(self._streams)}"))
         return self._streams[-1]
-
-    def current_stream(self) -> Stream:
-        return self._current
-
-    @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
-        before, self._current = self._current, stream
-        yield
-        self._current = before
 
     def synchronize(self) -> None:
         self.until(lambda: not any(stream.work for stream in self._streams))

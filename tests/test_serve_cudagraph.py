@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from streams import Current
 from test_serve_on_gpu import READS
 from test_serve_weights import small_net
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -71,13 +72,14 @@ class Stream:
     def wait_stream(self, other: "Stream") -> None: ...
 
 
-class Cuda:
+class Cuda(Current):
     """As much of `torch.cuda` as the variant uses."""
 
     def __init__(self) -> None:
         self.pools: set[object] = set()
         self.rehearsed = 0
-        self._now = self._main = Stream()
+        self.main = Stream()
+        super().__init__(self.main)
 
     def graph_pool_handle(self) -> object:
         self.pools.add(pool := object())
@@ -85,15 +87,6 @@ class Cuda:
 
     def Stream(self) -> Stream:  # noqa: N802
         return Stream()
-
-    def current_stream(self) -> Stream:
-        return self._now
-
-    @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
-        before, self._now = self._now, stream
-        yield
-        self._now = before
 
     CUDAGraph = Graph
 
@@ -117,7 +110,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 def built(cuda: Cuda, module: torch.nn.Module, folder: Path) -> Any:
     def rehearse(*_: Any) -> None:
-        cuda.rehearsed += cuda.current_stream() is not cuda._main
+        cuda.rehearsed += cuda.current_stream() is not cuda.main
 
     module.register_forward_pre_hook(rehearse)
     examples = tuple((torch.ones(rows, 3, 8, 8),) for rows in (1, 2))

@@ -1,13 +1,12 @@
 """The pipeline over a device that is played: its streams and events are ours, its memory is the CPU's."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from streams import Current
 
 from serve.pipeline import DEPTH, Ran
 from serve.runner import TorchRunner
@@ -49,7 +48,7 @@ class Stream(str):
         self.log.append(f"{self} waits")
 
 
-class Cuda:
+class Cuda(Current):
     """As much of `torch.cuda` as the pipeline uses."""
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class Cuda:
         self.breaks = False
         self.syncs = 0
         self.emptied = 0
-        self._current = self._stream("computing")
+        super().__init__(self._stream("computing"))
 
     def _stream(self, name: str) -> Stream:
         made = Stream(name)
@@ -72,15 +71,6 @@ class Cuda:
 
     def Stream(self) -> Stream:  # noqa: N802
         return self._stream("copying")
-
-    def current_stream(self) -> Stream:
-        return self._current
-
-    @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
-        before, self._current = self._current, stream
-        yield
-        self._current = before
 
     def synchronize(self) -> None:
         self.syncs += 1

@@ -149,6 +149,18 @@ def test_a_batch_runs_at_the_smallest_length_that_holds_its_longest_request() ->
         run(runner, [ids(1, 9, 1)], ["each"])
 
 
+class Widths(torch.nn.Module):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        each = ids.sin() * mask
+        return each, each.sum(1, keepdim=True)
+
+
+def widths() -> ModelSpec:
+    """Of which one output is as long as the request."""
+    outputs = (TensorSpec("each", "FP32", (-1, -1)), TensorSpec("sum", "FP32", (-1, 1)))
+    return replace(padded_sum(), build=Widths, outputs=outputs)
+
+
 @pytest.mark.parametrize("variant", ["eager", "traced"])
 def test_a_model_of_several_lengths_is_warmed_compared_and_served_at_each(tmp_path: Path, variant: str) -> None:
     check_several_lengths(tmp_path, variant, (1, 2, 4))
@@ -157,14 +169,7 @@ def test_a_model_of_several_lengths_is_warmed_compared_and_served_at_each(tmp_pa
 def check_several_lengths(cache: Path, variant: str, rows: tuple[int, ...]) -> None:
     """The last of `rows` holds three."""
 
-    class Widths(torch.nn.Module):
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            each = ids.sin() * mask
-            return each, each.sum(1, keepdim=True)
-
-    outputs = (TensorSpec("each", "FP32", (-1, -1)), TensorSpec("sum", "FP32", (-1, 1)))
-    spec = replace(padded_sum(), build=Widths, outputs=outputs)
-    said: list[str] = []
+    spec, said = widths(), list[str]()
 
     def work() -> dict[str, Any]:
         runner = opened(spec, variant, options(cache, buckets=rows), said)
@@ -227,14 +232,7 @@ def test_of_several_lengths_the_rows_that_do_not_fit_at_the_longest_are_not_made
 
         return call
 
-    class Widths(torch.nn.Module):
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            each = ids.sin() * mask
-            return each, each.sum(1, keepdim=True)
-
-    outputs = (TensorSpec("each", "FP32", (-1, -1)), TensorSpec("sum", "FP32", (-1, 1)))
-    spec = replace(padded_sum(), build=Widths, outputs=outputs)
-    variant, said = Variant("small", build, ""), list[str]()
+    spec, variant, said = widths(), Variant("small", build, ""), list[str]()
 
     def work() -> str:
         return str(opened(spec, variant, options(tmp_path, buckets=(1, 2, 4)), said).parameters()["buckets"])
