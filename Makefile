@@ -25,6 +25,8 @@ test: $(VENV)/.dev  ## all of that, live endpoints and browser included: twelve 
 test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns
 	$(BIN)/python -m pytest -m long
 
+# one more worker than in `test`: these wait for disks and each other, not for servers (178 s with three, 160 with four)
+check-tests: WORKERS = 4
 check-tests: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or compiles)'
 

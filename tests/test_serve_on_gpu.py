@@ -12,6 +12,8 @@ from torch.utils._pytree import tree_leaves
 from serve import models
 from serve.spec import ModelSpec
 
+pytestmark = pytest.mark.compiles
+
 aten = torch.ops.aten
 READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.item.default}
 MODELS = [

@@ -18,6 +18,8 @@ from serve.parity import TOLERANCE
 from serve.precision import NO_TF32, TF32
 from serve.spec import Making, ModelSpec, Variant
 
+pytestmark = pytest.mark.compiles
+
 
 def switches() -> tuple[bool, bool]:
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
