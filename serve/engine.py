@@ -224,7 +224,7 @@ class Engine:
         try:
             ran = flight.finish()
         except Exception as problem:
-            failure = problem if isinstance(flight, Failed) else _told(jobs, problem)
+            failure = problem.with_traceback(None) if isinstance(flight, Failed) else _told(jobs, problem)
         self._flights.popleft()
         self._in_hand = jobs
         if failure is None:

@@ -1,7 +1,7 @@
 """The `cudagraph` variant over a played recorder: what no graph can hold raises, and a replay does what it recorded."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,24 @@ from typing import Any
 import pytest
 import torch
 from streams import Current
-from test_serve_on_gpu import READS
+from test_serve_on_gpu import READS, each, module_of, move, on_gpu
 from test_serve_weights import small_net
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from serve import variants
+from serve import models, variants
 from serve.spec import Making
 
 POISON = -7777.0
+NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"
+aten = torch.ops.aten
+PINS = {aten._pin_memory.default, aten.pin_memory.default}
+COPIES = {aten._to_copy, aten.to, aten.copy_}
+
+
+def places(tree: object) -> set[str]:
+    return {leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
 
 def first(found: Any) -> torch.Tensor:
@@ -26,7 +36,7 @@ def first(found: Any) -> torch.Tensor:
 
 
 class Recorder(TorchDispatchMode):
-    """What happens while a graph is recorded; reading a number would have the host wait for what has not begun."""
+    """What happens while a graph is recorded, but for what would have the host wait for that which has not begun."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,9 +45,13 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in READS:
-            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        if func in READS or (kwargs or {}).get("pin_memory") or func in PINS:
+            raise RuntimeError(NOT_PERMITTED)
         found = func(*args, **(kwargs or {}))
+        if (
+            func.overloadpacket in COPIES and len(places((args, found))) > 1
+        ):  # out of memory that isn't pinned, or into it
+            raise RuntimeError(NOT_PERMITTED)
         self.work.append((func, args, kwargs or {}, first(found)))
         return found
 
@@ -78,6 +92,7 @@ class Cuda(Current):
     def __init__(self) -> None:
         self.pools: set[object] = set()
         self.rehearsed = 0
+        self.recording = False
         self.main = Stream()
         super().__init__(self.main)
 
@@ -85,9 +100,7 @@ class Cuda(Current):
         self.pools.add(pool := object())
         return pool
 
-    def Stream(self) -> Stream:  # noqa: N802
-        return Stream()
-
+    Stream = Stream
     CUDAGraph = Graph
 
     @contextmanager
@@ -96,6 +109,7 @@ class Cuda(Current):
         assert self.rehearsed >= 3, "libraries make what they need at the first calls, which can't be recorded"
         self.rehearsed = 0
         with Recorder() as recorder:
+            self.recording = True
             yield
         graph.work, graph.thread = recorder.work, threading.get_ident()
 
@@ -108,13 +122,15 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     return played
 
 
-def built(cuda: Cuda, module: torch.nn.Module, folder: Path) -> Any:
+SMALL = [[torch.ones(rows, 3, 8, 8)] for rows in (1, 2)]
+
+
+def built(cuda: Cuda, module: torch.nn.Module, folder: Path, examples: Sequence[Sequence[torch.Tensor]] = SMALL) -> Any:
     def rehearse(*_: Any) -> None:
         cuda.rehearsed += cuda.current_stream() is not cuda.main
 
     module.register_forward_pre_hook(rehearse)
-    examples = tuple((torch.ones(rows, 3, 8, 8),) for rows in (1, 2))
-    making = Making(small_net(), module, examples, "cuda", "", folder, print)
+    making = Making(small_net(), module, tuple(map(tuple, examples)), "cuda", "", folder, print)
     return variants.load("cudagraph").build(making)
 
 
@@ -151,10 +167,50 @@ def test_another_thread_can_not_replay_it(cuda: Cuda, tmp_path: Path) -> None:
     assert "does not own it" in str(problems[0])
 
 
-def test_a_module_of_which_the_host_reads_a_number_can_not_be_recorded(cuda: Cuda, tmp_path: Path) -> None:
-    class Reads(torch.nn.Module):
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            return image * 2 if image.sum().item() > 0 else image
+@pytest.mark.compiles
+@each
+def test_each_model_can_be_recorded(cuda: Cuda, tmp_path: Path, model: str, settings: dict[str, str]) -> None:
+    """On a GPU that is faked as to what is where."""
+    spec = models.load(model, settings)
+    module = module_of(spec)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
+        move(module)
+        built(cuda, module, tmp_path, [[on_gpu(torch.from_numpy(array)) for array in spec.example(2, 0).values()]])
 
-    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
-        built(cuda, Reads(), tmp_path)
+
+def reads(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.sum().item() > 0 else x
+
+
+def copies_in(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.ones(3, device="cpu").to(x.device)
+
+
+def copies_out(x: torch.Tensor) -> torch.Tensor:
+    return x.to("cpu")
+
+
+def copies_into(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape, device="cpu").copy_(x, non_blocking=True)
+
+
+def pins(x: torch.Tensor) -> torch.Tensor:
+    torch.empty(x.shape, device="cpu", pin_memory=True)
+    return x
+
+
+@pytest.mark.parametrize("what", [reads, copies_in, copies_out, copies_into, pins])
+def test_what_no_graph_can_hold_is_not_recorded(
+    cuda: Cuda, tmp_path: Path, what: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            # a fake tensor has no numbers to read, before a graph is recorded either
+            return image if what is reads and not cuda.recording else what(image)
+
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        torch.inference_mode(),
+        pytest.raises(RuntimeError, match="not permitted when stream is capturing"),
+    ):
+        built(cuda, Module(), tmp_path, [[torch.empty(3, device="cuda")]])

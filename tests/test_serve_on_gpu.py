@@ -71,25 +71,69 @@ def test_the_host_reads_no_number_of_a_batch(model: str, settings: dict[str, str
         assert watched(module_of(spec), inputs, "cpu").reads == []
 
 
+def test_the_host_reads_no_number_of_a_generation() -> None:
+    spec = models.load("stable_diffusion", {"size": "tiny", "steps": "2"})
+    inputs = [torch.from_numpy(array) for array in spec.example(2, 0).values()]
+    assert watched(module_of(spec), inputs, "cpu").reads == []
+
+
 @each
 def test_nothing_of_a_batch_is_done_on_the_cpu(model: str, settings: dict[str, str]) -> None:
     spec = models.load(model, settings)
     module = module_of(spec)
     with FakeTensorMode(allow_non_fake_inputs=True):  # such as a constant that nobody has moved
-        for part in module.modules():
-            for name, tensor in part._parameters.items():
-                if tensor is not None:
-                    part._parameters[name] = torch.nn.Parameter(on_gpu(tensor), requires_grad=False)
-            part._buffers |= {
-                name: tensor if tensor is None else on_gpu(tensor) for name, tensor in part._buffers.items()
-            }
+        move(module)
         inputs = [on_gpu(torch.from_numpy(array)) for array in spec.example(2, 0).values()]
-        watch = watched(module, inputs, "cuda")
-    assert (watch.elsewhere, watch.reads) == ([], [])
+        assert_on_gpu_alone(module, inputs)
+
+
+def test_nothing_of_a_step_or_of_the_decoder_is_done_on_the_cpu() -> None:
+    """Of diffusion; between them are a scheduler's few numbers, which the host has and sends along."""
+    spec = models.load("stable_diffusion", {"size": "tiny", "steps": "2"})
+    embeds, noise = (torch.from_numpy(array) for array in spec.example(2, 0).values())
+    module: Any = module_of(spec)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        move(module)
+        at = torch.full((2,), 981, device="cuda")
+        assert_on_gpu_alone(module.step, [on_gpu(noise), at, on_gpu(embeds)])
+        assert_on_gpu_alone(module.vae.decoder, [on_gpu(noise)])
+
+
+def move(module: torch.nn.Module) -> None:
+    for part in module.modules():
+        for name, tensor in part._parameters.items():
+            if tensor is not None:
+                part._parameters[name] = torch.nn.Parameter(on_gpu(tensor), requires_grad=False)
+        part._buffers |= {name: tensor if tensor is None else on_gpu(tensor) for name, tensor in part._buffers.items()}
 
 
 def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
+
+
+def assert_on_gpu_alone(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+    """Run as it is, and as the one graph that a compiler gets."""
+    watch = watched(module, inputs, "cuda")
+    assert (watch.elsewhere, watch.reads) == ([], [])
+    assert kinds(module, inputs) == {"cuda"}
+
+
+def kinds(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> set[str]:
+    """Of the devices on which anything is in the module's one graph, in which nothing is read."""
+    graph = torch.export.export(module, tuple(inputs), strict=False).graph
+    assert not READS & {node.target for node in graph.nodes}
+    made = tree_leaves([node.meta.get("val") for node in graph.nodes])
+    return {tensor.device.type for tensor in made if isinstance(tensor, torch.Tensor)}
+
+
+class Strays(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros(3).to(x.device)
+
+
+def test_the_graph_shows_what_is_made_on_the_cpu() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert kinds(Strays(), [torch.empty(3, device="cuda")]) == {"cpu", "cuda"}
 
 
 def test_the_watch_sees_what_it_should() -> None:

@@ -124,6 +124,7 @@ def _pipeline(unet: Any, vae: Any, steps: int, guidance: float) -> torch.nn.Modu
 
     scheduler: Any = DDIMScheduler(clip_sample=False, set_alpha_to_one=False, **BETAS)
     scheduler.set_timesteps(steps)
+    times = scheduler.timesteps.tolist()
 
     class Step(torch.nn.Module):
         """The UNet with tensors alone at both ends."""
@@ -150,7 +151,7 @@ def _pipeline(unet: Any, vae: Any, steps: int, guidance: float) -> torch.nn.Modu
             if twice:
                 embeds = torch.cat([torch.zeros_like(embeds), embeds])
             sample = noise
-            for at in scheduler.timesteps.tolist():
+            for at in times:
                 given = torch.cat([sample, sample]) if twice else sample
                 time = torch.full((len(given),), at, dtype=torch.int64, device=given.device)
                 # cloned: what a CUDA graph returns is overwritten by its next replay
