@@ -232,16 +232,15 @@ def _grew(one: Series, found: Growth, line: Timeline) -> Iterator[Finding]:
     row = Finding(
         "growth", one.name, one.subject, line.zero_ns, None, size, "%/h", low, high, found.p_value, None, (), ""
     )
-    value, least, most = to_uncertainty(size, *sorted((abs(low), abs(high))))
-    between = f" ({least}–{most})" if least != most else ""
+    value, between = _in_its_direction(row)
     levels = f"from {_level(one, one.plain(found.begin))} to {_level(one, one.plain(found.end))}"
     yield replace(row, sentence=f"{_what(one)} grew {levels} in all, which is {value} %/h{between}")
 
 
 def _said(row: Finding, one: Series, before: float, after: float, line: Timeline) -> str:
     what, at = _what(one), moment(row.start_ns, line)
-    value, low, high = to_uncertainty(abs(row.size), *sorted((abs(row.low or 0.0), abs(row.high or 0.0))))
-    by, between = f"{value} {row.unit}", f" ({low}–{high})" if low != high else ""
+    value, between = _in_its_direction(row)
+    by = f"{value} {row.unit}"
     levels = f"from {_level(one, before)} to {_level(one, after)}"
     if row.kind == "trend":
         way = "grows" if row.size > 0 else "falls"
@@ -251,6 +250,14 @@ def _said(row: Finding, one: Series, before: float, after: float, line: Timeline
         way = "higher" if row.size > 0 else "lower"
         return f"{what} was {by}{between} {way} from {at} to {moment(row.end_ns, line)}"
     return f"{what} {'rose' if row.size > 0 else 'fell'} by {by}{between} at {at}, {levels}"
+
+
+def _in_its_direction(row: Finding) -> tuple[str, str]:
+    """The size without its sign, and its interval, which begins with a minus where it may be the other way round."""
+    ends = sorted((end or 0.0) * (1 if row.size > 0 else -1) for end in (row.low, row.high))
+    value, low, high = to_uncertainty(abs(row.size), *ends)
+    to = " to " if ends[0] < 0 else "–"
+    return value, f" ({low}{to}{high})".replace("-", "−") if low != high else ""
 
 
 def _what(one: Series) -> str:

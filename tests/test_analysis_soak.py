@@ -18,7 +18,7 @@ from often import at_most, counts
 from soaks import Truth, curve, write
 
 import analysis
-from analysis.findings import Finding
+from analysis.findings import Finding, _in_its_direction
 from analysis.records import append_event
 from analysis.report import write as write_page
 from analysis.series import cells, loads
@@ -150,6 +150,26 @@ def test_what_may_be_chance_is_no_pass(tmp_path: Path) -> None:
     assert found.verdict == "inconclusive"
     assert found.reasons[0].startswith("this soak cannot say whether P99 of m/a was 39")
     assert found.reasons[0].endswith("that may be chance")
+
+
+@pytest.mark.parametrize(
+    ("size", "low", "high", "said"),
+    [
+        (48.2, 46.4, 49.6, ("48.2", " (46.4–49.6)")),
+        (-30.2, -31.9, -28.8, ("30.2", " (28.8–31.9)")),
+        (2.0, -41.0, 46.0, ("0", " (−40 to 50)")),
+        (-2.0, -46.0, 41.0, ("0", " (−40 to 50)")),
+        (-100.0, -100.0, -100.0, ("100", "")),
+    ],
+)
+def test_an_interval_is_said_in_the_direction_of_its_size(
+    size: float, low: float, high: float, said: tuple[str, str]
+) -> None:
+    row = Finding("step", "p99_ms", "m/a", 0, None, size, "%", low, high, 0.01, None, (), "")
+    value, between = _in_its_direction(row)
+    assert (value, between) == said
+    ends = [float(end.replace("−", "-")) for end in re.findall(r"−?[\d.]+", between)]
+    assert not ends or ends[0] <= float(value) <= ends[1]
 
 
 @pytest.mark.parametrize(
