@@ -188,18 +188,19 @@ class Opening:
         for number, bucket in enumerate(self.runner.buckets, start=1):
             self._say(f"warming bucket {number} of {len(self.runner.buckets)} ({bucket} rows)")
             example = [self.runner.example(bucket, self._seed)]
+            fewer = [other.rows for other in self.runner.buckets if other.rows < bucket.rows]
             try:
                 for _ in range(calls):
                     self.runner.execute(bucket, example)
                 if self.runner.depth > 1:
                     self.runner.rehearse(bucket, example)
+                continue
             except Exception as problem:
-                fewer = [other.rows for other in self.runner.buckets if other.rows < bucket.rows]
                 if not fewer or not out_of_memory(problem):
                     raise
-                left = self.runner.drop_buckets_above(fewer[-1])
-                self._say(f"{bucket} rows do not fit into memory: batches hold at most {left}")
-                return
+            left = self.runner.drop_buckets_above(fewer[-1])  # only now is gone what the batch held that failed
+            self._say(f"{bucket} rows do not fit into memory: batches hold at most {left}")
+            return
 
     def _compare(self, module: torch.nn.Module, buckets: Sequence[Bucket]) -> parity.Parity:
         """On inputs that the warm-up has not seen."""

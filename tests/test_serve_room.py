@@ -19,6 +19,7 @@ from serve import regrowth, variants, weights
 from serve.engine import Engine
 from serve.job import Job
 from serve.opening import open_runner
+from serve.runner import TorchRunner
 from serve.spec import ModelSpec
 from serve.staging import smallest
 
@@ -70,12 +71,22 @@ def room_for(rows: int, row_bytes: int) -> float:
 
 
 @pytest.mark.parametrize(("fit", "most"), [(1, 1), (3, 2), (4, 4), (7, 4), (8, 8)])
-def test_batches_are_as_large_as_fits(tmp_path: Path, row_bytes: int, fit: int, most: int) -> None:
+def test_batches_are_as_large_as_fits(
+    tmp_path: Path, row_bytes: int, fit: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is compared with is run in turn, and takes no more than the variant does."""
-    room, said = Room(room_for(fit, row_bytes)), list[str]()
+    room, said, held = Room(room_for(fit, row_bytes)), list[str](), list[int]()
+    drop = TorchRunner.drop_buckets_above
+
+    def dropped(runner: TorchRunner, rows: int) -> int:
+        held.append(room.used)
+        return drop(runner, rows)
+
+    monkeypatch.setattr(TorchRunner, "drop_buckets_above", dropped)
     runner = in_a_thread(lambda: opened(net_in(room), "eager", options(tmp_path), said))
     assert runner.max_batch == most
     assert room.refused == (most < ROWS)
+    assert held == [0] * (most < ROWS)  # nothing of the batch that failed is left when memory is given back
     assert any("do not fit into memory" in line for line in said) == (most < ROWS)
 
 
