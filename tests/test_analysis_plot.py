@@ -11,7 +11,6 @@ import pytest
 from chromium import CHROMIUM, tabbed
 from folders import START_NS, Load, Waveform, rewrite
 from test_analysis_report import EVIL, S, readout, run_of, shown
-from waiting import until
 
 import analysis
 from analysis import plot, store, words
@@ -116,15 +115,9 @@ def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: store.Ru
         for frame in frames:  # high enough for all of it
             root = "document.documentElement"
             assert frame.evaluate(f"{root}.scrollHeight <= {root}.clientHeight")
-        probe, tip = frames[0].locator(".probe"), frames[0].locator(".tip", has_text="eager P99")
-
-        def told() -> bool:
-            """A frame that is not drawn yet does not hear of the pointer, nor later."""
-            page.mouse.move(0, 0)
-            probe.hover()
-            return bool(tip.is_visible())
-
-        until(told)
+        # by key: whether a frame hears of the pointer depends on when it was drawn
+        frames[0].locator(".probe").press("Home")
+        frames[0].locator(".tip", has_text="eager P99").wait_for()
         frames[1].locator("[data-zoom=in]").click()
         assert frames[1].locator(".range").inner_text() != ""
         tab.leave()
