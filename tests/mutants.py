@@ -261,6 +261,23 @@ SERVE = (
         ("test_serve_runner.py::test_of_several_lengths_the_rows_that_do_not_fit_at_the_longest_are_not_made",),
     ),
     Mutant(
+        "memory is given back while the batch that failed holds it", "leak", "serve/opening.py",
+        "                if not fewer or not out_of_memory(problem):\n                    raise\n",
+        "                if not fewer or not out_of_memory(problem):\n                    raise\n"
+        "                self.runner.drop_buckets_above(fewer[-1])\n",
+        ("test_serve_room.py::test_batches_are_as_large_as_fits",),
+    ),
+    Mutant(
+        "fewer rows than fit are made", "bound", "serve/opening.py",
+        "drop_buckets_above(fewer[-1])", "drop_buckets_above(fewer[0])",
+        ("test_serve_room.py::test_batches_are_as_large_as_fits",),
+    ),
+    Mutant(
+        "a batch that could not be begun is held by what went wrong", "leak", "serve/engine.py",
+        "problem.with_traceback(None) if isinstance(flight, Failed)", "problem if isinstance(flight, Failed)",
+        ("test_serve_room.py::test_others_take_memory_and_give_it_back",),
+    ),
+    Mutant(
         "an error of NVML that nobody knows ends the sampler", "bound", "serve/nvml.py",
         "        except self._gone:\n            raise\n", "        except self._nvml.NVMLError:\n            raise\n",
         ("test_serve_nvml.py::test_an_error_that_nobody_knows_empties_one_field_while_it_lasts",),
@@ -327,6 +344,16 @@ SERVE = (
         "the host reads each batch's mask", "wake", "serve/models/_bert_module.py",
         "attention_mask=seen)", "attention_mask=attention_mask)",
         ("test_serve_on_gpu.py::test_the_host_reads_no_number_of_a_batch",),
+    ),
+    Mutant(
+        "each batch copies a number that the host has", "wake", "serve/image.py",
+        "* self.scale + self.shift", "* self.scale + torch.tensor(0.5).to(image.device)",
+        ("test_serve_cudagraph.py::test_each_model_can_be_recorded",),
+    ),
+    Mutant(
+        "each step of a generation moves what stays the same", "wake", "serve/models/stable_diffusion.py",
+        "self.unet(sample, time, embeds,", "self.unet(sample, time.cpu().to(sample.device), embeds,",
+        ("test_serve_on_gpu.py::test_nothing_of_a_step_or_of_the_decoder_is_done_on_the_cpu",),
     ),
     Mutant(
         "a graph replays what it was recorded with", "row", "serve/variants/cudagraph.py",
