@@ -278,6 +278,21 @@ SERVE = (
         ("test_serve_room.py::test_others_take_memory_and_give_it_back",),
     ),
     Mutant(
+        "what an old pynvml lacks ends the sampler", "bound", "serve/nvml.py",
+        "            AttributeError,  # a pynvml that is older than what is asked of it\n", "",
+        ("test_serve_nvml.py::test_what_pynvml_lacks_is_one_field_at_most",),
+    ),
+    Mutant(
+        "the parts of a divided GPU are left out", "row", "serve/nvml.py",
+        "self._gpus += [gpu, *self._parts(gpu)]", "self._gpus += [gpu]",
+        ("test_serve_nvml.py::test_a_divided_gpu_has_its_parts_beside_it",),
+    ),
+    Mutant(
+        "a part of a divided GPU is named as a whole one", "pair", "serve/runner.py",
+        "'MIG' if ' MIG ' in device.name else 'GPU'", "'GPU'",
+        ("test_serve_runner.py",),
+    ),
+    Mutant(
         "an error of NVML that nobody knows ends the sampler", "bound", "serve/nvml.py",
         "        except self._gone:\n            raise\n", "        except self._nvml.NVMLError:\n            raise\n",
         ("test_serve_nvml.py::test_an_error_that_nobody_knows_empties_one_field_while_it_lasts",),
