@@ -152,7 +152,7 @@ def test_others_take_memory_and_give_it_back(tmp_path: Path, row_bytes: int, mon
         del job
         seen.add(runner.max_batch)
         until(lambda: room.used == 0)  # what failed holds nothing, nor does what was answered
-    assert seen == {1, 2, 4, 8}
+    assert seen >= {1, ROWS}  # it shrank as far as that goes, and grew again
     room.most = room_for(ROWS, row_bytes)
     while runner.max_batch < ROWS:
         served.all([runner.max_batch], 0)
