@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 from streams import Current
-from test_serve_on_gpu import READS, each, module_of, move, on_gpu
+from test_serve_on_gpu import READS, each, module_of, move, on_gpu, places
 from test_serve_weights import small_net
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from serve import models, variants
 from serve.spec import Making
@@ -21,12 +20,8 @@ from serve.spec import Making
 POISON = -7777.0
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"
 aten = torch.ops.aten
-PINS = {aten._pin_memory.default, aten.pin_memory.default}
+PINS = {aten._pin_memory, aten.pin_memory}
 COPIES = {aten._to_copy, aten.to, aten.copy_}
-
-
-def places(tree: object) -> set[str]:
-    return {leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
 
 def first(found: Any) -> torch.Tensor:
@@ -45,12 +40,11 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in READS or (kwargs or {}).get("pin_memory") or func in PINS:
+        if func in READS or func.overloadpacket in PINS or (kwargs or {}).get("pin_memory"):
             raise RuntimeError(NOT_PERMITTED)
         found = func(*args, **(kwargs or {}))
-        if (
-            func.overloadpacket in COPIES and len(places((args, found))) > 1
-        ):  # out of memory that isn't pinned, or into it
+        # out of memory that isn't pinned, or into it
+        if func.overloadpacket in COPIES and len(places((args, found))) > 1:
             raise RuntimeError(NOT_PERMITTED)
         self.work.append((func, args, kwargs or {}, first(found)))
         return found
@@ -201,7 +195,7 @@ def pins(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("what", [reads, copies_in, copies_out, copies_into, pins])
 def test_what_no_graph_can_hold_is_not_recorded(
-    cuda: Cuda, tmp_path: Path, what: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+    cuda: Cuda, tmp_path: Path, what: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     class Module(torch.nn.Module):
         def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -211,6 +205,6 @@ def test_what_no_graph_can_hold_is_not_recorded(
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         torch.inference_mode(),
-        pytest.raises(RuntimeError, match="not permitted when stream is capturing"),
+        pytest.raises(RuntimeError, match=NOT_PERMITTED),
     ):
         built(cuda, Module(), tmp_path, [[torch.empty(3, device="cuda")]])

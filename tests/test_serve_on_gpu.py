@@ -23,7 +23,13 @@ MODELS = [
     ("resnet50", {"input": "uint8"}),
     ("bert", {"sequence": "32", "layers": "2"}),
 ]
+DIFFUSION = ("stable_diffusion", {"size": "tiny", "steps": "2"})
 each = pytest.mark.parametrize(("model", "settings"), MODELS, ids=lambda value: value if isinstance(value, str) else "")
+
+
+def places(tree: object) -> set[str]:
+    """The kinds of device on which its tensors are."""
+    return {leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
 
 class Watch(TorchDispatchMode):
@@ -42,8 +48,7 @@ class Watch(TorchDispatchMode):
         if func in READS:
             self.reads.append(str(func))
         found = func(*args, **(kwargs or {}))
-        tensors = (leaf for leaf in tree_leaves((args, kwargs, found)) if isinstance(leaf, torch.Tensor))
-        if any(tensor.device.type != self._device for tensor in tensors):
+        if places((args, kwargs, found)) - {self._device}:
             self.elsewhere.append(str(func))
         return found
 
@@ -72,7 +77,7 @@ def test_the_host_reads_no_number_of_a_batch(model: str, settings: dict[str, str
 
 
 def test_the_host_reads_no_number_of_a_generation() -> None:
-    spec = models.load("stable_diffusion", {"size": "tiny", "steps": "2"})
+    spec = models.load(*DIFFUSION)
     inputs = [torch.from_numpy(array) for array in spec.example(2, 0).values()]
     assert watched(module_of(spec), inputs, "cpu").reads == []
 
@@ -89,7 +94,7 @@ def test_nothing_of_a_batch_is_done_on_the_cpu(model: str, settings: dict[str, s
 
 def test_nothing_of_a_step_or_of_the_decoder_is_done_on_the_cpu() -> None:
     """Of diffusion; between them are a scheduler's few numbers, which the host has and sends along."""
-    spec = models.load("stable_diffusion", {"size": "tiny", "steps": "2"})
+    spec = models.load(*DIFFUSION)
     embeds, noise = (torch.from_numpy(array) for array in spec.example(2, 0).values())
     module: Any = module_of(spec)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -122,8 +127,7 @@ def kinds(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> set[str]:
     """Of the devices on which anything is in the module's one graph, in which nothing is read."""
     graph = torch.export.export(module, tuple(inputs), strict=False).graph
     assert not READS & {node.target for node in graph.nodes}
-    made = tree_leaves([node.meta.get("val") for node in graph.nodes])
-    return {tensor.device.type for tensor in made if isinstance(tensor, torch.Tensor)}
+    return places([node.meta.get("val") for node in graph.nodes])
 
 
 class Strays(torch.nn.Module):

@@ -61,7 +61,7 @@ def needed(rows: int, folder: Path) -> int:
 def row_bytes(tmp_path_factory: pytest.TempPathFactory) -> int:
     folder = tmp_path_factory.mktemp("cache")
     one = needed(1, folder)
-    assert needed(8, folder) == 8 * one > 0
+    assert needed(ROWS, folder) == ROWS * one > 0
     return one
 
 
