@@ -402,23 +402,32 @@ def test_who_hangs_up_while_queued_is_not_computed_for(images: Served) -> None:
     path, stats = wire.infer_path("null", "eager"), wire.model_path("null", "eager") + "/stats"
     before = get(images, stats)[1]["model_stats"][0]["inference_count"]
     host, port = images.netloc.split(":")
-    long = wire.encode_infer({"x": np.zeros((32, 4), np.uint8)})  # in sixteen batches of 20 ms
     body, headers = NULL
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     request = ("\r\n".join(lines) + "\r\n\r\n").encode() + body
-    busy = [threading.Thread(target=post, args=(images, path, *long)) for _ in range(6)]
+    long = wire.encode_infer({"x": np.zeros((32, 4), np.uint8)})  # in sixteen batches of 20 ms
+    sent, taken, left = [0] * 6, threading.Event(), threading.Event()
+
+    def keep_busy(number: int) -> None:
+        while not left.is_set():
+            sent[number] += 1
+            assert post(images, path, *long)[0] == 200
+            taken.set()
+
+    busy = [threading.Thread(target=keep_busy, args=(number,)) for number in range(len(sent))]
     for thread in busy:
         thread.start()
-    time.sleep(0.3)  # the device is taken by then, for more than a second
+    assert taken.wait(PATIENCE_S)  # the others' requests are before the device now, for more than a second
     for _ in range(5):
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as leaves:
             leaves.sendall(request)
             time.sleep(0.05)
+    left.set()
     for thread in busy:
         thread.join()
     assert post(images, path, *NULL)[0] == 200
-    assert get(images, stats)[1]["model_stats"][0]["inference_count"] == before + 6 * 32 + 1
+    assert get(images, stats)[1]["model_stats"][0]["inference_count"] == before + sum(sent) * 32 + 1
 
 
 # ---- the way in
