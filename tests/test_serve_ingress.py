@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import re
 import resource
 import shutil
@@ -68,12 +69,12 @@ def test_as_haproxys_program_it_may_be_all_there_is_of_us(tmp_path: Path) -> Non
 
 
 def test_a_port_is_given_to_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nobody listens there yet; out of twenty ports, two processes get all of them."""
-    here = "import random; random.sample = lambda ports, count: list(ports)[:20]"
-    program = (
-        f"{here}\nfrom serve.ingress import free_port\nprint([free_port() for _ in range(8)], flush=True)\ninput()"
-    )
-    monkeypatch.setattr("random.sample", lambda ports, count: list(ports)[:20])
+    """Though nobody listens there yet. Which ports they may take is drawn, as another suite may try the same."""
+    first = random.randrange(9960)
+    monkeypatch.setattr("random.sample", lambda ports, count: list(ports)[first : first + 40])
+    here = f"import random; random.sample = lambda ports, count: list(ports)[{first} : {first} + 40]"
+    ask = "print([free_port() for _ in range(8)], flush=True)\ninput()"
+    program = f"{here}\nfrom serve.ingress import free_port\n{ask}"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as other:
