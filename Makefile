@@ -13,7 +13,7 @@ help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising rates, a report
-	$(BIN)/headroom demo
+	$(BIN)/tailrate demo
 
 # linters and tests at once: the type checker has one core, waiting tests leave the other
 check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no compiler: in three minutes
@@ -51,12 +51,12 @@ clean:  ## removes the virtual environment and caches, not your runs
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo 'headroom needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo 'tailrate needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3'; exit 1; }
 	@command -v g++ >/dev/null || { echo 'torch.compile on a CPU needs g++: install it (Debian: apt-get install g++)'; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo 'headroom needs the venv module of Python (Debian: apt-get install python3-venv)'; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo 'tailrate needs the venv module of Python (Debian: apt-get install python3-venv)'; exit 1; }
 
 $(VENV)/.serve: pyproject.toml | $(VENV)/bin/python
-	@echo 'installing headroom with torch and Ray into $(VENV); this takes some minutes once'
+	@echo 'installing tailrate with torch and Ray into $(VENV); this takes some minutes once'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
 	touch $@
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analysis.store import Run
+    from tailrate.analysis.run.run import Run
 
 
 def load(folder: str | Path) -> Run:
     """The run in this folder, sealed or not; nothing is written."""
-    # imported here, because a load process that imports `analysis.records` must not pay for pandas
-    from analysis import store
+    # imported here, because a load process that imports `tailrate.analysis.records` must not pay for pandas
+    from tailrate.analysis.run import run
 
-    return store.load(folder)
+    return run.load(folder)

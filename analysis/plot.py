@@ -1,6 +1,6 @@
 """The charts of the report for a notebook: each function takes a run or frames, and returns a figure to look at.
 
->>> from analysis import load, plot  # doctest: +SKIP
+>>> from tailrate.analysis import load, plot  # doctest: +SKIP
 >>> run = load("runs/20261120T101500Z-bert")  # doctest: +SKIP
 >>> plot.hockey_stick(run)  # doctest: +SKIP
 >>> plot.percentiles(run.requests(step=[4, 5]), slo="p99<50ms").save("slow.html")  # doctest: +SKIP
@@ -21,20 +21,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from analysis import words
-from analysis.curves import percentiles as carried
-from analysis.devices import STATE
-from analysis.records import Slo, write_atomically
-from analysis.report import charts
-from analysis.report.batches import batch_charts
-from analysis.report.document import document, parts
-from analysis.report.energy import energy_charts
-from analysis.report.markup import Html
-from analysis.report.percentiles import percentile_charts
-from analysis.report.timechart import time_line as drawn_line
-from analysis.report.timeline import device_slices, from_rows
-from analysis.store import Run
-from analysis.timeline import Timeline
+from tailrate.analysis.pages.html.document import document, parts
+from tailrate.analysis.pages.html.markup import Html
+from tailrate.analysis.pages.report.charts import by_rate
+from tailrate.analysis.pages.report.charts.batches import batch_charts
+from tailrate.analysis.pages.report.charts.energy import energy_charts
+from tailrate.analysis.pages.report.charts.percentiles import percentile_charts
+from tailrate.analysis.pages.report.charts.time_chart import time_line as drawn_line
+from tailrate.analysis.pages.report.charts.time_slices import device_slices, from_rows
+from tailrate.analysis.records import Slo, write_atomically
+from tailrate.analysis.run.device_tracks import STATE
+from tailrate.analysis.run.run import Run
+from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.steps.curves import percentiles as carried
+from tailrate.analysis.text import words
 
 Steps: TypeAlias = "Run | pd.DataFrame"
 """A run, or a frame like `run.steps`."""
@@ -75,14 +75,14 @@ def hockey_stick(
     A page with several needs an `id_` for each, and `series` for endpoints to have the same colours in all.
     """
     rows = _rows(steps, "offered_rps", "p50_ms", "p99_ms")
-    drawn = charts.hockey_stick(rows, series or _series(rows), _slos(slo, steps), id_)
+    drawn = by_rate.hockey_stick(rows, series or _series(rows), _slos(slo, steps), id_)
     return Figure("Latency against offered rate", drawn)
 
 
 def achieved(steps: Steps) -> Figure:
     """Achieved against offered rate, by endpoint."""
     rows = _rows(steps, "offered_rps", "achieved_rps")
-    return Figure("Achieved against offered rate", charts.achieved(rows, _series(rows)))
+    return Figure("Achieved against offered rate", by_rate.achieved(rows, _series(rows)))
 
 
 def energy(steps: Steps) -> Figure:

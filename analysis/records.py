@@ -34,7 +34,7 @@ LOG = "locust.log"
 STATS = "locust-stats.json"
 SERVER_LOG = "server.log"
 BEFORE = (SOAK, LOG, STATS, SERVER_LOG)
-"""What `headroom run` and `soak` put into a run's folder before its first row."""
+"""What `tailrate run` and `soak` put into a run's folder before its first row."""
 """Keeps a little of the disk back while a run is written, so that it can still say that the disk is full."""
 
 LATE_MS, LATE_SHARE = 1.0, 0.05

@@ -1,4 +1,4 @@
-"""Prints what headroom and some of its extras need, and what builds it: `dependencies.py pyproject.toml serve,onnx`.
+"""Prints what tailrate and some of its extras need, and what builds it: `dependencies.py pyproject.toml serve,onnx`.
 
 An image installs these before it gets any code, so that a change of code doesn't fetch them again.
 """

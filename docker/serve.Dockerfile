@@ -1,7 +1,7 @@
 # Hosts models: torch, Ray, and the compiler that torch.compile needs. On the CPU, or on a CUDA base on NVIDIA GPUs.
 #
-#   docker build -f docker/serve.Dockerfile -t headroom-serve:0.1.0 .
-#   docker build -f docker/serve.Dockerfile -t headroom-serve:0.1.0-cuda \
+#   docker build -f docker/serve.Dockerfile -t tailrate-serve:0.1.0 .
+#   docker build -f docker/serve.Dockerfile -t tailrate-serve:0.1.0-cuda \
 #     --build-arg BASE=nvidia/cuda:13.0.2-base-ubuntu24.04 --build-arg TORCH=cuda .
 #
 # `--secret id=pip_conf,src=FILE` is a pip.conf with indexes of your own, of which nothing stays in the image.
@@ -19,52 +19,52 @@ RUN apt-get update \
 ARG TORCH=auto
 COPY docker/constraints /opt/constraints
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
-    python3 -m venv /opt/headroom \
+    python3 -m venv /opt/tailrate \
  && install_torch() { \
-      cp "/opt/constraints/$1.txt" /opt/headroom/constraints.txt \
-      && /opt/headroom/bin/pip install --no-cache-dir -c /opt/headroom/constraints.txt torch torchvision; \
+      cp "/opt/constraints/$1.txt" /opt/tailrate/constraints.txt \
+      && /opt/tailrate/bin/pip install --no-cache-dir -c /opt/tailrate/constraints.txt torch torchvision; \
     } \
  && if [ "${TORCH}" != auto ]; then install_torch "${TORCH}"; \
     elif ! install_torch cpu; then \
       echo "No index that pip was given has torch for the CPU alone, so this image gets CUDA's, gigabytes larger (docs/deploy.md)" \
       && install_torch cuda; \
     fi
-ENV PATH=/opt/headroom/bin:$PATH
+ENV PATH=/opt/tailrate/bin:$PATH
 # the least driver, where it serves on GPUs: CUDA 13's
-LABEL headroom.nvidia-driver=">=580.65.06"
+LABEL tailrate.nvidia-driver=">=580.65.06"
 
 # More than serve: onnx, openvino, int8, diffusion, tensorrt
 ARG EXTRAS=serve
 COPY pyproject.toml docker/dependencies.py /src/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     python /src/dependencies.py /src/pyproject.toml "${EXTRAS}" > /src/dependencies.txt \
- && pip install --no-cache-dir -c /opt/headroom/constraints.txt -r /src/dependencies.txt
+ && pip install --no-cache-dir -c /opt/tailrate/constraints.txt -r /src/dependencies.txt
 COPY . /src
 RUN pip install --no-cache-dir --no-deps --no-build-isolation /src
 
-RUN useradd --create-home --uid 10001 headroom && install -d -o headroom /var/cache/headroom
+RUN useradd --create-home --uid 10001 tailrate && install -d -o tailrate /var/cache/tailrate
 
 # What is compiled here need not be at the first start, such as WARM="custom_cnn --threads 4". It is root's, and apart from
 # the cache, which a volume hides; on a GPU that is only possible where the build has one, so there such a volume is the way.
 # The headers that Inductor precompiles in /tmp stay: even a warm start makes them, for five seconds, where they are not.
 ARG WARM=
-RUN install -d -o headroom /opt/baked \
+RUN install -d -o tailrate /opt/baked \
  && if [ -n "${WARM}" ]; then \
-      HOME=/home/headroom HEADROOM_CACHE=/opt/baked \
-        setpriv --reuid=headroom --regid=headroom --init-groups headroom serve ${WARM} > /tmp/warm 2>&1 & \
+      HOME=/home/tailrate TAILRATE_CACHE=/opt/baked \
+        setpriv --reuid=tailrate --regid=tailrate --init-groups tailrate serve ${WARM} > /tmp/warm 2>&1 & \
       while ! grep -q '^ready:' /tmp/warm; do kill -0 $! && sleep 1 || { cat /tmp/warm; exit 1; }; done; \
       kill $! && wait $! && rm /tmp/warm; \
     fi \
  && chown -R root:root /opt/baked && chmod -R go=rX /opt/baked
 
-USER headroom
-WORKDIR /home/headroom
+USER tailrate
+WORKDIR /home/tailrate
 # what this image serves is reached through the ports that are published, so it listens on every interface
-ENV HEADROOM_CACHE=/var/cache/headroom HEADROOM_BAKED=/opt/baked HEADROOM_SERVE_HOST=0.0.0.0
+ENV TAILRATE_CACHE=/var/cache/tailrate TAILRATE_BAKED=/opt/baked TAILRATE_SERVE_HOST=0.0.0.0
 
 EXPOSE 8000
 # compiling may take many minutes at the first start
 HEALTHCHECK --start-period=30m --interval=10s --timeout=5s --retries=3 \
-  CMD ["python", "-m", "serve.health"]
-ENTRYPOINT ["tini", "--", "headroom"]
+  CMD ["python", "-m", "tailrate.serve.deploy.probe"]
+ENTRYPOINT ["tini", "--", "tailrate"]
 CMD ["serve", "custom_cnn"]

@@ -2,6 +2,6 @@
 
 import sys
 
-if sys.platform == "win32":  # locustfiles and `headroom` both come here first, and nothing below would import
-    sys.stderr.write("headroom: Windows is not supported; use Linux or macOS, or WSL on this machine\n")
+if sys.platform == "win32":  # locustfiles and `tailrate` both come here first, and nothing below would import
+    sys.stderr.write("tailrate: Windows is not supported; use Linux or macOS, or WSL on this machine\n")
     raise SystemExit(2)

@@ -1,6 +1,6 @@
 """bert: 128 token ids a request, or a sentence with `--text`, at rising rates.
 
-    headroom serve bert
+    tailrate serve bert
     locust -f loadtest/bert.py --headless --host http://127.0.0.1:8000 --rates 1:6:1
 
 Ids cost the endpoint no tokenizer; text costs it one, as a user would.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from locust import events
 
-from loadtest.engine.user import EndpointUser
+from tailrate.loadtest.engine.user import EndpointUser
 
 WORDS = "the a load test sends many requests while one server answers each of them in time and counts what is late"
 

@@ -1,6 +1,6 @@
 """custom_cnn: one image a request, at rising rates, eager and compiled one after the other.
 
-headroom serve custom_cnn
+tailrate serve custom_cnn
 locust -f loadtest/custom_cnn.py --headless --host http://127.0.0.1:8000 --rates 5:40:5
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadtest.engine.images import images
-from loadtest.engine.user import EndpointUser
+from tailrate.loadtest._images import images
+from tailrate.loadtest.engine.user import EndpointUser
 
 
 class CustomCnn(EndpointUser):

@@ -1,6 +1,6 @@
 """mlp: 64 numbers a request, a few microseconds of model; what is measured is all the rest.
 
-headroom serve mlp
+tailrate serve mlp
 locust -f loadtest/mlp.py --headless --host http://127.0.0.1:8000 --rates 200:1000:200
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadtest.engine.user import EndpointUser
+from tailrate.loadtest.engine.user import EndpointUser
 
 
 class Mlp(EndpointUser):

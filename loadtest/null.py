@@ -1,6 +1,6 @@
 """null: no model behind it, so what is measured is the harness and the request path themselves.
 
-    headroom serve null --variants eager
+    tailrate serve null --variants eager
     locust -f loadtest/null.py --headless --host http://127.0.0.1:8000 --rates 100:500:100
 
 `--body-bytes` sets the size of the request: 600000 is an fp32 image.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from locust import events
 
-from loadtest.engine.user import EndpointUser
+from tailrate.loadtest.engine.user import EndpointUser
 
 
 def options(parser: Any, **_: Any) -> None:

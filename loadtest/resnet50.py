@@ -1,6 +1,6 @@
 """resnet50: one normalised 224 × 224 image a request (600 KB as fp32), at rising rates.
 
-headroom serve resnet50
+tailrate serve resnet50
 locust -f loadtest/resnet50.py --headless --host http://127.0.0.1:8000 --rates 2:20:2
 
 Where it is served with `--set input=uint8` or `input=jpeg`, say `--input` likewise (JPEG with `--images FOLDER`).
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadtest.engine.images import images
-from loadtest.engine.user import EndpointUser
+from tailrate.loadtest._images import images
+from tailrate.loadtest.engine.user import EndpointUser
 
 
 class ResNet50(EndpointUser):

@@ -1,11 +1,11 @@
 """soak: bert for hours in chapters, every variant at once, with requests of one row or four and of several lengths.
 
-    headroom serve bert
+    tailrate serve bert
     locust -f loadtest/soak.py --headless --host http://127.0.0.1:8000 --rates 20 --total-seconds 28800
-    headroom soak soak --host http://127.0.0.1:8000 --rates 20 --hours 8
+    tailrate soak soak --host http://127.0.0.1:8000 --rates 20 --hours 8
 
 Any other scenario soaks with `--mode soak`; what this one adds is the mix, and the defaults for a night. Only what
-`headroom soak` starts can go on after a crash.
+`tailrate soak` starts can go on after a crash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from locust import events
 
-from loadtest import bert
+from tailrate.loadtest import bert
 
 LENGTHS = "16:2,64:5,128:3"
 """Tokens and how often; an endpoint with `--set sequences=…` computes shorter ones in less."""

@@ -1,6 +1,6 @@
 """stable_diffusion: one generation a request, from embeddings and a seed.
 
-    headroom serve stable_diffusion
+    tailrate serve stable_diffusion
     locust -f loadtest/stable_diffusion.py --headless --host http://127.0.0.1:8000 --rates 0.5:3:0.5
 
 `--embedding 768` for an endpoint served with `--set size=sd15`. Iterations per second are requests times the steps
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from locust import events
 
-from loadtest.engine.user import EndpointUser
+from tailrate.loadtest.engine.user import EndpointUser
 
 TOKENS = 77
 

@@ -1,4 +1,4 @@
-"""What `headroom serve` can be asked for, and whether it makes sense: checked fast, without torch or Ray."""
+"""What `tailrate serve` can be asked for, and whether it makes sense: checked fast, without torch or Ray."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from serve import footprint, guard, models, variants, weights
-from serve.spec import ModelSpec, ServeError, unknown
-from serve.telemetry import MIN_PERIOD_MS
+from tailrate.serve import models, variants
+from tailrate.serve.edge import auth
+from tailrate.serve.models import _weights
+from tailrate.serve.runner import sizes
+from tailrate.serve.spec import ModelSpec, ServeError, unknown
+from tailrate.serve.telemetry.sampler import MIN_PERIOD_MS
 
 __all__ = ["ServeError", "ServeOptions", "as_args", "check", "from_args", "named"]
 
@@ -105,18 +108,18 @@ class ServeOptions:
     @property
     def replica_threads(self) -> int:
         """CPU threads of one replica, such that those of one endpoint do not fight over cores."""
-        return self.threads or max(1, footprint.cores() // self.most_replicas)
+        return self.threads or max(1, sizes.cores() // self.most_replicas)
 
     @property
     def cache_folder(self) -> Path:
         """Where calibrated weights and compiled artefacts are kept."""
-        named = self.cache_dir or os.environ.get("HEADROOM_CACHE")
-        return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "headroom"
+        named = self.cache_dir or os.environ.get("TAILRATE_CACHE")
+        return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "tailrate"
 
     @property
     def baked_folder(self) -> Path | None:
         """Another such folder, which an image was built with and which is only read."""
-        named = os.environ.get("HEADROOM_BAKED")
+        named = os.environ.get("TAILRATE_BAKED")
         return Path(named).absolute() if named else None
 
 
@@ -188,12 +191,12 @@ def check(options: ServeOptions) -> None:
             raise unknown(f"setting of {', '.join(options.models)}", key, sorted(known))
     for name in options.models:
         spec = options.spec(name)
-        weights.check(spec, options.weights)
+        _weights.check(spec, options.weights)
         for variant in options.variants:
             if why := variants.refusal(variants.load(variant), spec, options.device):
                 raise ServeError(why)
         if spec.build is not None and (missing := [p for p in ("torch", "safetensors") if find_spec(p) is None]):
-            raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'headroom[serve]'")
+            raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'tailrate[serve]'")
     if options.device not in DEVICES:
         raise ServeError(f"unknown device '{options.device}'; known are {', '.join(DEVICES)}")
     if options.ingress not in WAYS:
@@ -222,9 +225,9 @@ def check(options: ServeOptions) -> None:
         if value is not None and value < 1:
             raise ServeError(f"{name} must be at least 1")
     if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
-        raise ServeError(f"serving needs {', '.join(missing)}: pip install 'headroom[serve]'")
+        raise ServeError(f"serving needs {', '.join(missing)}: pip install 'tailrate[serve]'")
     _check_tls(options.tls_cert, options.tls_key)
-    guard.exposure(options)
+    auth.exposure(options)
     _check_port(options.host, options.port)
 
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve.wire import Array, TensorSpec
+from tailrate.serve.wire import Array, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -100,7 +100,7 @@ class Variant:
     build: Callable[[Making], Callable[..., Any]]
     """What is called with the input tensors of any bucket."""
     what: str
-    """One line for `headroom serve --list`."""
+    """One line for `tailrate serve --list`."""
     precision: str = "fp32"
     precisions: tuple[str, ...] = ("fp32",)
     """Those it can be asked for as NAME-PRECISION; the first is meant where none is named."""

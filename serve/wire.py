@@ -62,17 +62,17 @@ DEVICES = "/telemetry/devices"
 CLOCK = "/telemetry/clock"
 METRICS = "/metrics"
 RAY_METRICS = "/metrics/ray"
-FAULTS = "/v2/headroom/faults"
-STOP = "/v2/headroom/stop"
+FAULTS = "/v2/tailrate/faults"
+STOP = "/v2/tailrate/stop"
 
 HEADER_LENGTH = "inference-header-content-length"
 TIMING = "server-timing"
-CLOCK_HEADER = "x-headroom-clock"
-BATCH = "x-headroom-batch"
-COMPILE = "x-headroom-compile"
+CLOCK_HEADER = "x-tailrate-clock"
+BATCH = "x-tailrate-batch"
+COMPILE = "x-tailrate-compile"
 """1: the request had to wait for torch.compile, so its latency is no steady one."""
-REPLICA = "x-headroom-replica"
-DEVICE = "x-headroom-device"
+REPLICA = "x-tailrate-replica"
+DEVICE = "x-tailrate-device"
 REQUEST_ID = "x-request-id"
 
 STAGES = ("queue", "batch", "h2d", "compute", "d2h")
@@ -177,7 +177,7 @@ class EndpointInfo:
         return {
             "name": self.model,
             "versions": list(versions),
-            "platform": "headroom",
+            "platform": "tailrate",
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
             "parameters": dict(self.parameters),

@@ -75,11 +75,11 @@ async def main() -> None:
 
     import uvicorn
 
-    from serve.asgi import Answer, Request, as_app
-    from serve.endpoint import Endpoint
-    from serve.gateway import Gateway
-    from serve.ingress import free_port
-    from serve.options import ServeOptions
+    from tailrate.serve.deploy.haproxy import free_port
+    from tailrate.serve.edge.asgi import Answer, Request, as_app
+    from tailrate.serve.edge.endpoint import Endpoint
+    from tailrate.serve.edge.gateway import Gateway
+    from tailrate.serve.options import ServeOptions
 
     port = free_port()
     options = ServeOptions(("null",), ("eager",), port=port, sample_ms=given.sample_ms, device_trace=given.device_trace)

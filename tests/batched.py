@@ -1,7 +1,7 @@
 """A batching endpoint in virtual time, slow and plain, and the run folders that it would have left behind.
 
 What the analysis says of batches is held against it: when each began, which requests were in it, and the rule that made
-them are known. It shares nothing with `analysis.simulate`.
+them are known. It shares nothing with `tailrate.analysis.planning.simulator.simulate`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 from folders import GPU, START_NS, Load, make_run, rewrite
 
-from analysis.records import Manifest
+from tailrate.analysis.records import Manifest
 
 Floats = npt.NDArray[np.float64]
 

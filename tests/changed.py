@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from folders import START_NS, Load, Written, constant, lognormal, make_run, queue, rewrite
 
-import analysis
-from analysis.records import append_event
-from analysis.verdict import judge
+from tailrate import analysis
+from tailrate.analysis.records import append_event
+from tailrate.analysis.verdicts.verdict import judge
 
 Rng = np.random.Generator
 LIMITS = ("p99<50ms", "p95<50ms, errors<1%", "p90<50ms, goodput>92%", "p99<50ms, errors<0.5%, rate>=150", "errors<2%")

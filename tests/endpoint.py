@@ -115,10 +115,10 @@ class Endpoint:
         stages = f"queue;dur={queue_ms}, batch;dur=0, h2d;dur=0, compute;dur={compute_ms}, d2h;dur=0"
         more = {
             "server-timing": f"{stages}, total;dur={queue_ms + compute_ms}",
-            "x-headroom-clock": f"{received},{self.clock_ns()}",
-            "x-headroom-batch": "1",
-            "x-headroom-replica": "only",
-            "x-headroom-device": "cpu",
+            "x-tailrate-clock": f"{received},{self.clock_ns()}",
+            "x-tailrate-batch": "1",
+            "x-tailrate-replica": "only",
+            "x-tailrate-device": "cpu",
             "x-request-id": headers.get("x-request-id", ""),
         }
         return 200, {"outputs": []}, more

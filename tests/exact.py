@@ -40,7 +40,7 @@ class Timer:
         import ctypes
         import os
 
-        from loadtest.engine.alarm import _Spec
+        from tailrate.loadtest.engine.workers.timer import _Spec
 
         self._os, self._ctypes, self._spec = os, ctypes, _Spec
         self._libc = ctypes.CDLL(None)

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.records import (
+from tailrate.analysis.records import (
     DEVICE_COLUMNS,
     DEVICES,
     REQUEST_COLUMNS,

@@ -1,4 +1,4 @@
-"""A fleet simulated the plain way, as an oracle for `analysis.simulate`: one heap of all events, lists of requests.
+"""A fleet simulated the plain way, as an oracle for `simulator.simulate`: one heap of all events, lists of requests.
 
 Written for reading and slow: some ten thousand requests a second. It shares no code with the compiled one, not even
 the random numbers, and holds what waits and what a batcher has in its hand as lists.
@@ -41,7 +41,7 @@ def mixed(seed: int, index: int) -> int:
 
 
 class Replica:
-    """Of `headroom serve`, or one that waits for more whenever its batch is not full."""
+    """Of `tailrate serve`, or one that waits for more whenever its batch is not full."""
 
     def __init__(self, fleet: Heaped) -> None:
         self.fleet = fleet
@@ -205,7 +205,7 @@ class Blocking(Replica):
 
 
 class Heaped:
-    """A fleet as `analysis.fleet.Fleet` says it, without autoscaling."""
+    """A fleet as `tailrate.analysis.planning.simulator.fleet.Fleet` says it, without autoscaling."""
 
     def __init__(self, fleet: Any, seed: int = 1) -> None:
         self.service, self.rule, self.routing = fleet.service, str(fleet.rule), str(fleet.routing)

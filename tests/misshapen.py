@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from serve import wire
-from serve.image import image_model
-from serve.spec import ModelSpec
+from tailrate.serve import wire
+from tailrate.serve.models._image import image_model
+from tailrate.serve.spec import ModelSpec
 
 WIDTH = 64
 """Of mlp's input."""
@@ -56,7 +56,7 @@ VALUES = [
     "gzip, gzip", "identity",
 ]  # fmt: skip
 HEADERS = [
-    wire.HEADER_LENGTH, "x-request-timeout-seconds", "x-headroom-timeout-seconds", "x-request-id", "content-encoding",
+    wire.HEADER_LENGTH, "x-request-timeout-seconds", "x-tailrate-timeout-seconds", "x-request-id", "content-encoding",
     "content-type", "accept-encoding", "x-session-id", "serve_multiplexed_model_id", "x-request-disconnect-disabled",
     "expect", "connection", "upgrade", "traceparent", "host", "cookie", "range", "te", "x-forwarded-for",
 ]  # fmt: skip

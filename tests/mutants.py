@@ -35,7 +35,6 @@ from pathlib import Path
 from queue import SimpleQueue
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("serve", "loadtest", "analysis", "headroom")
 KINDS = ("sign", "bound", "unit", "await", "row", "pair", "lock", "wake", "factor", "leak")
 SHORTEST_S, LONGER = 45.0, 4.0
 """The time limit: so many times what the tests take without a change, and this at least."""
@@ -72,64 +71,64 @@ class Outcome:
 # fmt: off
 SERVE = (
     Mutant(
-        "a new request does not wake the engine", "wake", "serve/queue.py",
+        "a new request does not wake the engine", "wake", "serve/engine/queue.py",
         "            self._jobs.append(job)\n            self._changed.notify()\n",
         "            self._jobs.append(job)\n",
         ("test_serve_engine.py::test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order",),
     ),
     Mutant(
-        "a request that just fits is left for the next batch", "bound", "serve/queue.py",
+        "a request that just fits is left for the next batch", "bound", "serve/engine/queue.py",
         "rows + (left := job.left) <= most", "rows + (left := job.left) < most",
         ("test_serve_engine.py::test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order",),
     ),
     Mutant(
-        "the queue takes one request more than it may", "bound", "serve/queue.py",
+        "the queue takes one request more than it may", "bound", "serve/engine/queue.py",
         "if len(self._jobs) >= self._max_queue:", "if len(self._jobs) > self._max_queue:",
         ("test_serve_engine.py::test_a_full_queue_refuses_at_once",),
     ),
     Mutant(
-        "a batch that is just full is not seen to be", "bound", "serve/queue.py",
+        "a batch that is just full is not seen to be", "bound", "serve/engine/queue.py",
         "if sum(job.left for job in self._jobs) >= most:", "if sum(job.left for job in self._jobs) > most:",
         ("test_serve_engine.py::test_a_full_batch_is_begun_behind_another_and_what_is_not_full_waits",),
     ),
     Mutant(
-        "requests wait for company that they have", "bound", "serve/queue.py",
+        "requests wait for company that they have", "bound", "serve/engine/queue.py",
         "while len(self._jobs) == 1 and", "while len(self._jobs) >= 1 and",
         ("test_serve_engine.py::test_company_that_is_there_is_not_waited_for",),
     ),
     Mutant(
-        "a deadline passes before its time", "sign", "serve/job.py",
+        "a deadline passes before its time", "sign", "serve/engine/job.py",
         "now_ns > self.deadline_ns", "now_ns < self.deadline_ns",
         ("test_serve_engine.py::test_a_deadline_that_passes_in_the_queue",),
     ),
     Mutant(
-        "chunks are put together from the last to the first", "pair", "serve/job.py",
+        "chunks are put together from the last to the first", "pair", "serve/engine/job.py",
         "[outputs[name] for outputs in found]", "[outputs[name] for outputs in reversed(found)]",
         ("test_serve_engine.py::test_a_request_of_more_rows_than_a_batch_goes_in_chunks",),
     ),
     Mutant(
-        "every request gets the rows of the batch's first", "row", "serve/engine.py",
+        "every request gets the rows of the batch's first", "row", "serve/engine/engine.py",
         "            at = end\n            job.batch_rows", "            job.batch_rows",
         ("test_serve_engine.py::test_all_that_waits_goes_into_the_next_batch_up_to_max_in_order",),
     ),
     Mutant(
-        "only outputs that all of a batch want are made", "row", "serve/engine.py",
+        "only outputs that all of a batch want are made", "row", "serve/engine/engine.py",
         "wanted |= job.wanted", "wanted &= job.wanted",
         ("test_serve_engine.py::test_only_outputs_that_somebody_asked_for_are_made_and_each_gets_its_own",),
     ),
     Mutant(
-        "copying in is counted as computing", "pair", "serve/engine.py",
+        "copying in is counted as computing", "pair", "serve/engine/engine.py",
         '"h2d": ran.copied_in_ns - ran.batched_ns,\n            "compute": ran.computed_ns - ran.copied_in_ns,',
         '"h2d": ran.computed_ns - ran.copied_in_ns,\n            "compute": ran.copied_in_ns - ran.batched_ns,',
         ("test_serve_engine.py::test_each_stage_is_counted_as_itself",),
     ),
     Mutant(
-        "a lost device is not asked about", "leak", "serve/engine.py",
+        "a lost device is not asked about", "leak", "serve/engine/engine.py",
         "self._lost = self._lost or runner.lost()", "self._lost = self._lost or None",
         ("test_serve_engine.py::test_a_device_that_is_lost_ends_the_replica_and_nobody_waits_for_ever",),
     ),
     Mutant(
-        "what the engine has in hand is forgotten where it breaks", "row", "serve/engine.py",
+        "what the engine has in hand is forgotten where it breaks", "row", "serve/engine/engine.py",
         "        self._in_hand = jobs\n", "        self._in_hand = []\n",
         ("test_serve_engine.py::test_an_engine_that_breaks_itself_refuses_what_it_has_and_says_so",),
     ),
@@ -164,193 +163,193 @@ SERVE = (
         ("test_serve_wire.py::test_malformed_request_is_a_400_in_one_sentence",),
     ),
     Mutant(
-        "sums of seconds are in milliseconds", "unit", "serve/counters.py",
+        "sums of seconds are in milliseconds", "unit", "serve/telemetry/statistics.py",
         'counts["ns"] / 1e9', 'counts["ns"] / 1e6',
         ("test_serve_counters.py",),
     ),
     Mutant(
-        "batches are counted without the lock", "lock", "serve/counters.py",
+        "batches are counted without the lock", "lock", "serve/telemetry/statistics.py",
         "        with self._lock:\n            self._last_ms = time.time_ns()",
         "        if True:\n            self._last_ms = time.time_ns()",
         ("test_serve_counters.py::test_a_reader_sees_all_of_a_batch_or_nothing_of_it",),
     ),
     Mutant(
-        "a batch's time counts once, not for each request", "factor", "serve/counters.py",
+        "a batch's time counts once, not for each request", "factor", "serve/telemetry/statistics.py",
         "histogram.ns += ns * requests", "histogram.ns += ns",
         ("test_serve_counters.py::test_batches_and_answers_in_tritons_form",),
     ),
     Mutant(
-        "parity holds where either figure is within its tolerance", "bound", "serve/parity.py",
+        "parity holds where either figure is within its tolerance", "bound", "serve/runner/parity.py",
         "<= error and self.cosine", "<= error or self.cosine",
         ("test_serve_parity.py",),
     ),
     Mutant(
-        "of two comparisons the better cosine is kept", "pair", "serve/parity.py",
+        "of two comparisons the better cosine is kept", "pair", "serve/runner/parity.py",
         "min(one.cosine, other.cosine)", "max(one.cosine, other.cosine)",
         ("test_serve_parity.py::test_of_two_comparisons_the_worse_figures_are_kept",),
     ),
     Mutant(
-        "of several tokens all have to be shown", "bound", "serve/guard.py",
+        "of several tokens all have to be shown", "bound", "serve/edge/auth.py",
         "any(compare_digest", "all(compare_digest",
         ("test_serve_guard.py::test_who_shows_a_token_is_let_in",),
     ),
     Mutant(
-        "a websocket needs no token", "leak", "serve/guard.py",
+        "a websocket needs no token", "leak", "serve/edge/auth.py",
         'scope["type"] == "lifespan" or', 'scope["type"] != "http" or',
         ("test_serve_guard.py::test_who_shows_none_is_told_what_is_wanted",),
     ),
     Mutant(
-        "a device sample is read twice", "row", "serve/telemetry.py",
+        "a device sample is read twice", "row", "serve/telemetry/sampler.py",
         "max(0, sequence - oldest), None", "max(0, sequence - oldest - 1), None",
         ("test_serve_telemetry.py::test_each_sample_is_read_once_in_order",),
     ),
     Mutant(
-        "samples are written without the lock", "lock", "serve/telemetry.py",
+        "samples are written without the lock", "lock", "serve/telemetry/sampler.py",
         "            with self._lock:\n                for sample in samples:",
         "            if True:\n                for sample in samples:",
         ("test_serve_telemetry.py::test_a_reader_gets_all_that_a_source_said_or_nothing_of_it",),
     ),
     Mutant(
-        "counts of a replica that is gone are lost", "row", "serve/board.py",
+        "counts of a replica that is gone are lost", "row", "serve/edge/replica_board.py",
         "gone[replica] = found.pop(replica)[1]", "found.pop(replica)",
         ("test_serve_board.py",),
     ),
     Mutant(
-        "a replica that comes back is counted twice", "row", "serve/board.py",
+        "a replica that comes back is counted twice", "row", "serve/edge/replica_board.py",
         "self._gone[name].pop(replica, None)", "pass",
         ("test_serve_board.py::test_a_replica_that_was_silent_and_comes_back_is_counted_once",),
     ),
     Mutant(
-        "a report that was overtaken takes something back", "sign", "serve/board.py",
+        "a report that was overtaken takes something back", "sign", "serve/edge/replica_board.py",
         'before["number"] > report["number"]', 'before["number"] < report["number"]',
         ("test_serve_board.py",),
     ),
     Mutant(
-        "what no replica had is not in the totals", "row", "serve/board.py",
+        "what no replica had is not in the totals", "row", "serve/edge/replica_board.py",
         "add(self._edge[name].snapshot(), self._dead[name])", "add(zero(), self._dead[name])",
         ("test_serve_board.py",),
     ),
     Mutant(
-        "a drain ends before a replica has heard of it", "bound", "serve/board.py",
+        "a drain ends before a replica has heard of it", "bound", "serve/edge/replica_board.py",
         'max(1, report["under_way"])', 'report["under_way"]',
         ("test_serve_drain.py::test_a_replica_that_has_not_heard_of_it_counts_as_under_way",),
     ),
     Mutant(
-        "convolutions are in tf32, as torch has them, whatever the precision", "bound", "serve/precision.py",
+        "convolutions are in tf32, as torch has them, whatever the precision", "bound", "serve/variants/_precision.py",
         "torch.backends.cudnn.allow_tf32 = matrices, convolutions", "torch.backends.cudnn.allow_tf32 = matrices, True",
         ("test_serve_precision.py::test_a_variant_multiplies_as_it_says_and_what_it_is_compared_with_in_fp32",),
     ),
     Mutant(
-        "answers in tf32 are compared with answers in tf32", "pair", "serve/opening.py",
+        "answers in tf32 are compared with answers in tf32", "pair", "serve/runner/open_runner.py",
         "    with without_tf32():\n        return", "    if True:\n        return",
         ("test_serve_precision.py::test_a_variant_multiplies_as_it_says_and_what_it_is_compared_with_in_fp32",),
     ),
     Mutant(
-        "fp32 may be as far from fp32 as tf32", "bound", "serve/parity.py",
+        "fp32 may be as far from fp32 as tf32", "bound", "serve/runner/parity.py",
         '"fp32": (1e-3, 0.9999)', '"fp32": (0.2, 0.99)',
         ("test_serve_precision.py::test_the_tolerance_of_tf32_is_of_what_fifty_convolutions_make_of_lost_bits",),
     ),
     Mutant(
-        "good artefacts go where new ones are no better", "row", "serve/artefacts.py",
+        "good artefacts go where new ones are no better", "row", "serve/runner/compile_cache.py",
         "            aside.rename(self.folder)\n", "            self._empty()\n",
         ("test_serve_opening.py::test_good_artefacts_stay_where_what_is_made_anew_is_no_better",),
     ),
     Mutant(
-        "rows that do not fit at the longest length are kept", "bound", "serve/opening.py",
+        "rows that do not fit at the longest length are kept", "bound", "serve/runner/open_runner.py",
         "if other.rows < bucket.rows]", "if other.rows <= bucket.rows]",
         ("test_serve_runner.py::test_of_several_lengths_the_rows_that_do_not_fit_at_the_longest_are_not_made",),
     ),
     Mutant(
-        "memory is given back while the batch that failed holds it", "leak", "serve/opening.py",
+        "memory is given back while the batch that failed holds it", "leak", "serve/runner/open_runner.py",
         "                if not fewer or not out_of_memory(problem):\n                    raise\n",
         "                if not fewer or not out_of_memory(problem):\n                    raise\n"
         "                self.runner.drop_buckets_above(fewer[-1])\n",
         ("test_serve_room.py::test_batches_are_as_large_as_fits",),
     ),
     Mutant(
-        "fewer rows than fit are made", "bound", "serve/opening.py",
+        "fewer rows than fit are made", "bound", "serve/runner/open_runner.py",
         "drop_buckets_above(fewer[-1])", "drop_buckets_above(fewer[0])",
         ("test_serve_room.py::test_batches_are_as_large_as_fits",),
     ),
     Mutant(
-        "a batch that could not be begun is held by what went wrong", "leak", "serve/engine.py",
+        "a batch that could not be begun is held by what went wrong", "leak", "serve/engine/engine.py",
         "problem.with_traceback(None) if isinstance(flight, Failed)", "problem if isinstance(flight, Failed)",
         ("test_serve_room.py::test_others_take_memory_and_give_it_back",),
     ),
     Mutant(
-        "what an old pynvml lacks ends the sampler", "bound", "serve/nvml.py",
+        "what an old pynvml lacks ends the sampler", "bound", "serve/telemetry/nvml.py",
         "            AttributeError,  # a pynvml that is older than what is asked of it\n", "",
         ("test_serve_nvml.py::test_what_pynvml_lacks_is_one_field_at_most",),
     ),
     Mutant(
-        "the parts of a divided GPU are left out", "row", "serve/nvml.py",
+        "the parts of a divided GPU are left out", "row", "serve/telemetry/nvml.py",
         "self._gpus += [gpu, *self._parts(gpu)]", "self._gpus += [gpu]",
         ("test_serve_nvml.py::test_a_divided_gpu_has_its_parts_beside_it",),
     ),
     Mutant(
-        "a part of a divided GPU is named as a whole one", "pair", "serve/runner.py",
+        "a part of a divided GPU is named as a whole one", "pair", "serve/runner/runner.py",
         "'MIG' if ' MIG ' in device.name else 'GPU'", "'GPU'",
         ("test_serve_runner.py",),
     ),
     Mutant(
-        "an error of NVML that nobody knows ends the sampler", "bound", "serve/nvml.py",
+        "an error of NVML that nobody knows ends the sampler", "bound", "serve/telemetry/nvml.py",
         "        except self._gone:\n            raise\n", "        except self._nvml.NVMLError:\n            raise\n",
         ("test_serve_nvml.py::test_an_error_that_nobody_knows_empties_one_field_while_it_lasts",),
     ),
     Mutant(
-        "one place of pinned memory is warm", "row", "serve/runner.py",
+        "one place of pinned memory is warm", "row", "serve/runner/runner.py",
         "for _ in range(self.depth)]", "for _ in range(1)]",
         ("test_serve_pipeline.py::test_what_is_rehearsed_has_been_in_every_place",),
     ),
     Mutant(
-        "a replica's thread turns idly while a batch runs", "wake", "serve/pipeline.py",
+        "a replica's thread turns idly while a batch runs", "wake", "serve/runner/cuda_pipeline.py",
         "blocking=mark == 4", "blocking=False",
         ("test_serve_pipeline.py::test_a_batch_is_copied_in_on_one_stream_and_computed_on_another_behind_it",),
     ),
     Mutant(
-        "a batch is computed before it is copied in", "wake", "serve/pipeline.py",
+        "a batch is computed before it is copied in", "wake", "serve/runner/cuda_pipeline.py",
         "        computing.wait_event(copied_in)\n",
         "        pass\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "inputs count as copied in before they are", "pair", "serve/pipeline.py",
+        "inputs count as copied in before they are", "pair", "serve/runner/cuda_pipeline.py",
         "            self._copy_in(slot, bucket)\n            copied_in.record(self._copying)\n",
         "            copied_in.record(self._copying)\n            self._copy_in(slot, bucket)\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "outputs are copied out on the stream of the inputs", "pair", "serve/pipeline.py",
+        "outputs are copied out on the stream of the inputs", "pair", "serve/runner/cuda_pipeline.py",
         "        outputs = {name: self._copied_out",
         "        with self._cuda.stream(self._copying):\n            outputs = {name: self._copied_out",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "nobody waits for the end of a batch", "wake", "serve/pipeline.py",
+        "nobody waits for the end of a batch", "wake", "serve/runner/cuda_pipeline.py",
         "            self._slot.marks[-1].synchronize()\n",
         "            self._slot.marks[-1].query()\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "the end of computing counts as the end of copying out", "pair", "serve/pipeline.py",
+        "the end of computing counts as the end of copying out", "pair", "serve/runner/cuda_pipeline.py",
         "            self._slot.marks[-1].synchronize()\n",
         "            self._slot.marks[-2].synchronize()\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "batches in flight share their buffers", "row", "serve/pipeline.py",
+        "batches in flight share their buffers", "row", "serve/runner/cuda_pipeline.py",
         "        slot = self.free.pop()\n",
         "        slot = self.free[0]\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "outputs are left where the next replay writes", "leak", "serve/pipeline.py",
+        "outputs are left where the next replay writes", "leak", "serve/runner/cuda_pipeline.py",
         "        return target.copy_(tensor, non_blocking=True)\n",
         "        return tensor\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
     ),
     Mutant(
-        "nothing says when a copy out is over", "wake", "serve/pipeline.py",
+        "nothing says when a copy out is over", "wake", "serve/runner/cuda_pipeline.py",
         "        return target.copy_(tensor, non_blocking=True)\n",
         "        with self._cuda.stream(self._copying):\n            return target.copy_(tensor, non_blocking=True)\n",
         ("test_serve_streams.py::test_every_answer_is_that_of_its_own_rows",),
@@ -361,7 +360,7 @@ SERVE = (
         ("test_serve_on_gpu.py::test_the_host_reads_no_number_of_a_batch",),
     ),
     Mutant(
-        "each batch copies a number that the host has", "wake", "serve/image.py",
+        "each batch copies a number that the host has", "wake", "serve/models/_image.py",
         "* self.scale + self.shift", "* self.scale + torch.tensor(0.5).to(image.device)",
         ("test_serve_cudagraph.py::test_each_model_can_be_recorded",),
     ),
@@ -396,165 +395,165 @@ SERVE = (
         ("test_serve_cudagraph.py",),
     ),
     Mutant(
-        "a mode without its CUDA graphs is served", "bound", "serve/opening.py",
+        "a mode without its CUDA graphs is served", "bound", "serve/runner/open_runner.py",
         'if mode == "reduce-overhead" and (skips', 'if mode == "none" and (skips',
         ("test_serve_opening.py::test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none",),
     ),
     Mutant(
-        "inference mode ends before anything is served", "leak", "serve/opening.py",
+        "inference mode ends before anything is served", "leak", "serve/runner/open_runner.py",
         "    with torch.inference_mode():\n        yield",
         "    torch.inference_mode().__enter__()\n    if True:\n        yield",
         ("test_serve_watch.py::test_what_is_served_is_called_in_inference_mode",),
     ),
     Mutant(
-        "what a replica counted since its last report goes with it", "await", "serve/app.py",
+        "what a replica counted since its last report goes with it", "await", "serve/deploy/app.py",
         "remote(self._report() | {\"ended\": True})", "remote(self._report())",
         ("test_serve_drain.py::test_a_replica_that_ends_says_what_it_counted_since_its_last_report",),
     ),
     Mutant(
-        "one that has ended is counted on", "bound", "serve/board.py",
+        "one that has ended is counted on", "bound", "serve/edge/replica_board.py",
         'if report["ended"]:', "if False:",
         ("test_serve_board.py",),
     ),
     Mutant(
-        "who is not answered within the drain is dropped", "row", "serve/endpoint.py",
+        "who is not answered within the drain is dropped", "row", "serve/edge/endpoint.py",
         "if not self._given_up or task is None or task.uncancel():", "if True:",
         ("test_serve_drain.py::test_what_is_not_answered_within_the_bound_is_told_so_wherever_it_is",),
     ),
     Mutant(
-        "a server that stops takes new requests", "bound", "serve/endpoint.py",
+        "a server that stops takes new requests", "bound", "serve/edge/endpoint.py",
         "            if self._stopping:", "            if False:",
         ("test_serve_drain.py::test_what_is_under_way_is_answered_and_nothing_new_is_taken",),
     ),
     Mutant(
-        "a preparation that breaks counts as cancelled", "pair", "serve/endpoint.py",
+        "a preparation that breaks counts as cancelled", "pair", "serve/edge/endpoint.py",
         "            refused = reason(problem)\n", "            pass\n",
         ("test_serve_refusals.py::test_a_model_whose_preparation_breaks_has_failed_and_was_not_left",),
     ),
     Mutant(
-        "deadlines wait for decoding", "await", "serve/endpoint.py",
+        "deadlines wait for decoding", "await", "serve/edge/endpoint.py",
         "await asyncio.wait_for(asyncio.wrap_future(work), left_s)", "await asyncio.wrap_future(work)",
         ("test_serve_refusals.py::test_a_deadline_holds_while_its_request_is_decoded",),
     ),
     Mutant(
-        "a request in chunks is in the stages once a chunk", "row", "serve/engine.py",
+        "a request in chunks is in the stages once a chunk", "row", "serve/engine/engine.py",
         "for job in jobs if job.part_of is None", "for job in jobs",
         ("test_serve_refusals.py::test_a_request_in_chunks_is_one_request_with_its_own_stages",),
     ),
     Mutant(
-        "what shrank meanwhile is begun as it was", "bound", "serve/engine.py",
+        "what shrank meanwhile is begun as it was", "bound", "serve/engine/engine.py",
         "if sum(job.rows for job in jobs) > runner.max_batch:", "if False:",
         ("test_serve_engine.py::test_those_that_were_to_be_run_again_are_so_in_batches_that_are_possible_by_then",),
     ),
     Mutant(
-        "edge refusals are not counted", "row", "serve/asgi.py",
+        "edge refusals are not counted", "row", "serve/edge/asgi.py",
         'refused(scope["path"], reason(problem), ', "max(0, 0, ",
         ("test_serve_refusals.py::test_every_reason_that_there_is_equals_what_a_client_saw",),
     ),
     Mutant(
-        "a size is tried again as soon as memory ran out", "unit", "serve/regrowth.py",
+        "a size is tried again as soon as memory ran out", "unit", "serve/engine/batch_regrowth.py",
         "self._again_s = now_s + self._wait_s", "self._again_s = now_s",
         ("test_serve_regrowth.py",),
     ),
     Mutant(
-        "only the first helper of a model counts", "row", "serve/code.py",
+        "only the first helper of a model counts", "row", "serve/models/_code_digest.py",
         "        if path not in seen:", "        if len(seen) < 2 and path not in seen:",
         ("test_serve_own_models.py::test_the_code_of_a_model_is_that_of_its_helpers_too",),
     ),
     Mutant(
-        "weights of other code are taken", "pair", "serve/weights.py",
+        "weights of other code are taken", "pair", "serve/models/_weights.py",
         "[dict(spec.settings), spec.code, ", "[dict(spec.settings), ",
         ("test_serve_weights.py::test_a_model_whose_code_changed_gets_the_numbers_of_its_new_code",),
     ),
     Mutant(
-        "an endpoint is ready with one replica less", "bound", "serve/board.py",
+        "an endpoint is ready with one replica less", "bound", "serve/edge/replica_board.py",
         "for report in reports) >= self._replicas", "for report in reports) >= self._replicas - 1",
         ("test_serve_board.py",),
     ),
     Mutant(
-        "a batch keeps the rows of the one before it", "row", "serve/staging.py",
+        "a batch keeps the rows of the one before it", "row", "serve/runner/buckets.py",
         "            target[at:] = 0\n", "",
         ("test_serve_staging.py",),
     ),
     Mutant(
-        "who waits for a lock goes on without it", "lock", "serve/locks.py",
+        "who waits for a lock goes on without it", "lock", "serve/file_locks.py",
         "            waits()\n            fcntl.flock(held, fcntl.LOCK_EX)\n", "            waits()\n",
         ("test_serve_artefacts.py::test_two_processes_take_turns",),
     ),
     Mutant(
-        "what a process uses is pruned from the cache", "lock", "serve/cache.py",
+        "what a process uses is pruned from the cache", "lock", "serve/runner/cache_folders.py",
         "return _removed(item) if free else", "return _removed(item) if True else",
         ("test_serve_cache.py::test_what_a_process_uses_stays_and_the_next_oldest_goes_for_it",),
     ),
     Mutant(
-        "the most recently used is pruned from the cache first", "sign", "serve/cache.py",
+        "the most recently used is pruned from the cache first", "sign", "serve/runner/cache_folders.py",
         "sorted(items, key=lambda item: item.used_s)", "sorted(items, key=lambda item: -item.used_s)",
         ("test_serve_cache.py::test_what_is_too_old_goes_and_then_the_oldest_until_the_rest_fits",),
     ),
     Mutant(
-        "what others could have baked is run", "leak", "serve/artefacts.py",
+        "what others could have baked is run", "leak", "serve/runner/compile_cache.py",
         "if place and _is_ours_alone(place)]", "if place and (place == self._baked_at or _is_ours_alone(place))]",
         ("test_serve_artefacts.py::test_what_others_could_have_baked_is_not_run",),
     ),
     Mutant(
-        "weights of a volume come before those that baked code is made of", "pair", "serve/weights.py",
+        "weights of a volume come before those that baked code is made of", "pair", "serve/models/_weights.py",
         "(baked and _take_kept(module, kept_path(spec, seed, baked)))", "kept_path(spec, seed, cache).exists()",
         ("test_serve_weights.py::test_weights_that_are_baked_come_first_and_broken_ones_do_not_count",),
     ),
     Mutant(
-        "which responses are compared depends on the batches", "bound", "serve/sampling.py",
+        "which responses are compared depends on the batches", "bound", "serve/engine/live_parity.py",
         "self._skip -= len(jobs)", "self._skip -= len(jobs) - 1",
         ("test_serve_sampling.py::test_which_are_kept_does_not_depend_on_how_they_were_batched",),
     ),
     Mutant(
-        "what is computed does not wait for what is copied in", "wake", "serve/pipeline.py",
+        "what is computed does not wait for what is copied in", "wake", "serve/runner/cuda_pipeline.py",
         "        computing.wait_event(copied_in)\n", "",
         ("test_serve_pipeline.py::test_a_batch_is_copied_in_on_one_stream_and_computed_on_another_behind_it",),
     ),
     Mutant(
-        "the device's milliseconds are taken for microseconds", "unit", "serve/pipeline.py",
+        "the device's milliseconds are taken for microseconds", "unit", "serve/runner/cuda_pipeline.py",
         "elapsed_time(after) * 1e6", "elapsed_time(after) * 1e3",
         ("test_serve_pipeline.py::test_stages_come_from_the_devices_marks_and_waiting_for_it_is_none_of_them",),
     ),
     Mutant(
-        "who asks for an answer in time is told when the device gets to it", "unit", "serve/endpoint.py",
+        "who asks for an answer in time is told when the device gets to it", "unit", "serve/edge/endpoint.py",
         "(job.deadline_ns - time.perf_counter_ns()) / 1e9, expire",
         "(job.deadline_ns - time.perf_counter_ns()) / 1e6, expire",
         ("test_serve_endpoint.py::test_full_queue_deadline_and_a_client_that_has_gone",),
     ),
     Mutant(
-        "an answer is not waited for", "await", "serve/endpoint.py",
+        "an answer is not waited for", "await", "serve/edge/endpoint.py",
         "            await job.waiter\n", "            _ = job.waiter\n",
         ("test_serve_endpoint.py::test_inference_in_json_and_in_bytes",),
     ),
     Mutant(
-        "a batch that is done does not wake the event loop", "wake", "serve/endpoint.py",
+        "a batch that is done does not wake the event loop", "wake", "serve/edge/endpoint.py",
         "self._loop.call_soon_threadsafe(wake)", "self._loop.call_soon(wake)",
         ("test_serve_endpoint.py::test_inference_in_json_and_in_bytes",),
     ),
     Mutant(
-        "the room of a request is never given back", "leak", "serve/asgi.py",
+        "the room of a request is never given back", "leak", "serve/edge/asgi.py",
         "            finally:\n                share.give_back()", "            finally:\n                pass",
         ("test_serve_bad_clients.py::test_bodies_that_take_up_all_the_room_are_the_last",),
     ),
     Mutant(
-        "millijoules are taken for microjoules", "unit", "serve/nvml.py",
+        "millijoules are taken for microjoules", "unit", "serve/telemetry/nvml.py",
         "nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3", "nvmlDeviceGetTotalEnergyConsumption(handle) / 1e6",
         ("test_serve_nvml.py::test_every_field_is_what_the_gpu_says",),
     ),
     Mutant(
-        "the other hosts are not looked for", "await", "serve/fleet.py",
+        "the other hosts are not looked for", "await", "serve/telemetry/all_hosts.py",
         'after its part of the cursor."""\n        await self._refresh()',
         'after its part of the cursor."""\n        self._refresh()',
         ("test_serve_fleet.py::test_each_host_s_samples_come_once",),
     ),
     Mutant(
-        "an output is overwritten under its reader", "row", "serve/runner.py",
+        "an output is overwritten under its reader", "row", "serve/runner/runner.py",
         "(tensor.clone() if self._buffers.holds(tensor) else tensor).numpy()", "tensor.numpy()",
         ("test_serve_runner.py::test_outputs_that_are_inputs_do_not_change_under_their_reader",),
     ),
     Mutant(
-        "the mean of a picture is added, not taken off", "sign", "serve/image.py",
+        "the mean of a picture is added, not taken off", "sign", "serve/models/_image.py",
         "-torch.tensor(MEAN)", "torch.tensor(MEAN)",
         ("test_serve_models.py::test_bytes_are_normalised_by_the_module_which_has_the_weights_of_the_other",),
     ),
@@ -562,72 +561,72 @@ SERVE = (
 
 LOADTEST = (
     Mutant(
-        "a ring from before wakes an arrival early where no timerfd does", "wake", "loadtest/engine/alarm.py",
+        "a ring from before wakes an arrival early where no timerfd does", "wake", "loadtest/engine/workers/timer.py",
         "            self._rung.clear()\n", "",
         ("test_loadtest_systems.py::test_without_a_timerfd_an_alarm_is_never_early",),
     ),
     Mutant(
-        "the last arrival of a schedule is missing", "row", "loadtest/engine/arrivals.py",
+        "the last arrival of a schedule is missing", "row", "loadtest/engine/scenario/arrivals.py",
         "np.arange(np.ceil(rate_rps * seconds))", "np.arange(np.floor(rate_rps * seconds))",
         ("test_loadtest_arrivals.py::test_constant_of_a_count_that_is_not_whole_keeps_the_last_arrival",),
     ),
     Mutant(
-        "a sine begins by falling", "sign", "loadtest/engine/arrivals.py",
+        "a sine begins by falling", "sign", "loadtest/engine/scenario/arrivals.py",
         "times + depth / turn *", "times - depth / turn *",
         ("test_loadtest_arrivals.py",),
     ),
     Mutant(
-        "the first arrival of a random schedule is missing", "row", "loadtest/engine/arrivals.py",
+        "the first arrival of a random schedule is missing", "row", "loadtest/engine/scenario/arrivals.py",
         "at_s[at_s < seconds]", "at_s[at_s < seconds][1:]",
         ("test_loadtest_arrivals.py::test_a_shape_that_changes_nothing_gives_the_plain_grid",),
     ),
     Mutant(
-        "a step's arrivals count from its block's start", "unit", "loadtest/engine/arrivals.py",
+        "a step's arrivals count from its block's start", "unit", "loadtest/engine/scenario/arrivals.py",
         "from_ns + offset", "offset",
         ("test_loadtest_arrivals.py::test_a_share_begins_where_its_step_does",),
     ),
     Mutant(
-        "latency counts from when a request was sent", "pair", "loadtest/engine/driver.py",
+        "latency counts from when a request was sent", "pair", "loadtest/engine/workers/driver.py",
         "                to_wall(due),\n", "                to_wall(answer.sent_ns),\n",
         ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(
-        "each process may have as many under way as all together", "factor", "loadtest/engine/driver.py",
+        "each process may have as many under way as all together", "factor", "loadtest/engine/workers/driver.py",
         "max(1, self._max_in_flight // order.count)", "max(1, self._max_in_flight)",
         ("test_loadtest_selfcheck.py::test_each_of_two_processes_has_half_of_what_may_be_under_way",),
     ),
     Mutant(
-        "one request more than allowed is under way", "bound", "loadtest/engine/driver.py",
+        "one request more than allowed is under way", "bound", "loadtest/engine/workers/driver.py",
         "if len(self._in_flight) >= most:", "if len(self._in_flight) > most:",
         ("test_loadtest_run.py::test_failures_timeouts_and_drops_are_rows",),
     ),
     Mutant(
-        "every process sends all of a closed loop", "row", "loadtest/engine/driver.py",
+        "every process sends all of a closed loop", "row", "loadtest/engine/workers/driver.py",
         "iter(range(order.index, step.requests or 1 << 62, order.count))", "iter(range(0, step.requests or 1 << 62))",
         ("test_loadtest_modes.py::test_two_workers_share_a_closed_loop",),
     ),
     Mutant(
-        "what is under way at the end is not waited for", "await", "loadtest/engine/driver.py",
+        "what is under way at the end is not waited for", "await", "loadtest/engine/workers/driver.py",
         "                self._in_flight.join()\n", "",
         ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(
-        "the rows since the last flush are dropped", "row", "loadtest/engine/driver.py",
+        "the rows since the last flush are dropped", "row", "loadtest/engine/workers/driver.py",
         "            self._flush()\n            begun =", "            begun =",
         ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(
-        "rows beyond the last whole chunk stay behind", "row", "loadtest/engine/recorder.py",
+        "rows beyond the last whole chunk stay behind", "row", "loadtest/engine/record/segments.py",
         "    def flush(self) -> None:\n        self._convert()\n", "    def flush(self) -> None:\n",
         ("test_loadtest_recorder.py",),
     ),
     Mutant(
-        "half a batch stays at the end of a segment", "row", "loadtest/engine/recorder.py",
+        "half a batch stays at the end of a segment", "row", "loadtest/engine/record/segments.py",
         "            self._file.truncate(self._size)\n", "",
         ("test_loadtest_soak.py::test_a_batch_that_a_full_disk_took_a_part_of_is_taken_back",),
     ),
     Mutant(
-        "overload speaks for a higher knee", "sign", "loadtest/engine/search.py",
+        "overload speaks for a higher knee", "sign", "loadtest/engine/scenario/knee_search.py",
         "-4 * (odds", "4 * (odds",
         (
             "test_loadtest_search.py::test_a_cliff_is_bisected",
@@ -635,38 +634,39 @@ LOADTEST = (
         ),
     ),
     Mutant(
-        "an objective kept at the interval's end is no contradiction", "bound", "loadtest/engine/search.py",
+        "an objective kept at the interval's end is no contradiction", "bound",
+        "loadtest/engine/scenario/knee_search.py",
         "True if kept and outcome.rate >= high else", "True if kept and outcome.rate > high else",
         ("test_loadtest_search.py::test_a_miss_below_the_interval_contradicts_it_and_so_does_an_objective_kept_above_it",),
     ),
     Mutant(
-        "the last of a range of rates is missing", "row", "loadtest/engine/scenario.py",
+        "the last of a range of rates is missing", "row", "loadtest/engine/scenario/scenario.py",
         "int((last - first) / step + 1e-9) + 1)", "int((last - first) / step + 1e-9))",
         ("test_loadtest_scenario.py::test_rates",),
     ),
     Mutant(
-        "settle time may be all of a step", "bound", "loadtest/engine/scenario.py",
+        "settle time may be all of a step", "bound", "loadtest/engine/scenario/scenario.py",
         "if options.settle_seconds >= getattr(options, length):",
         "if options.settle_seconds > getattr(options, length):",
         ("test_loadtest_scenario.py",),
     ),
     Mutant(
-        "a search is for the other side of the percentile", "sign", "loadtest/engine/scenario.py",
+        "a search is for the other side of the percentile", "sign", "loadtest/engine/scenario/scenario.py",
         "min(term.allowed for term in", "1 - min(term.allowed for term in",
         ("test_loadtest_scenario.py::test_a_search_is_for_the_share_that_may_miss",),
     ),
     Mutant(
-        "each of several endpoints gets the whole rate", "factor", "loadtest/engine/plan.py",
+        "each of several endpoints gets the whole rate", "factor", "loadtest/engine/scenario/steps.py",
         "self.step(name, level / count, seed + number", "self.step(name, level, seed + number",
         ("test_loadtest_scenario.py::test_mixed_drives_both_at_once_at_half_the_rate",),
     ),
     Mutant(
-        "the parts of a spike begin together", "factor", "loadtest/engine/plan.py",
+        "the parts of a spike begin together", "factor", "loadtest/engine/scenario/steps.py",
         "start_s=part * seconds", "start_s=0.0 * seconds",
         ("test_loadtest_scenario.py::test_a_spike_is_one_block_without_a_pause",),
     ),
     Mutant(
-        "variants always have the same order", "pair", "loadtest/engine/plan.py",
+        "variants always have the same order", "pair", "loadtest/engine/scenario/steps.py",
         "order = order[::-1] if number % 2", "order = order if number % 2",
         ("test_loadtest_scenario.py::test_a_b_is_balanced_random_and_shows_its_noise",),
     ),
@@ -686,7 +686,7 @@ LOADTEST = (
         ("test_loadtest_clock.py",),
     ),
     Mutant(
-        "a token in a refusal is kept", "leak", "loadtest/engine/client.py",
+        "a token in a refusal is kept", "leak", "loadtest/engine/endpoint/client.py",
         "if status >= 400:", "if status >= 500:",
         (
             "test_loadtest_secrets.py::test_who_has_no_token_or_a_wrong_one_is_told_so_in_one_sentence",
@@ -694,82 +694,82 @@ LOADTEST = (
         ),
     ),
     Mutant(
-        "a chunk's end is taken for a part of it", "bound", "loadtest/engine/http.py",
+        "a chunk's end is taken for a part of it", "bound", "loadtest/engine/endpoint/http.py",
         "_take(connection, data, size, pieces))", "_take(connection, data, size + 2, pieces))",
         ("test_loadtest_http.py",),
     ),
     Mutant(
-        "a connection that was closed is used again", "sign", "loadtest/engine/http.py",
+        "a connection that was closed is used again", "sign", "loadtest/engine/endpoint/http.py",
         "    except OSError:\n        pass\n    return False", "    except OSError:\n        pass\n    return True",
         ("test_loadtest_http.py::test_a_connection_that_was_closed_meanwhile_costs_nothing",),
     ),
     Mutant(
-        "failures are lost where histograms are put together", "row", "loadtest/engine/histogram.py",
+        "failures are lost where histograms are put together", "row", "loadtest/engine/live/histogram.py",
         "        self.infinite += other.infinite\n", "",
         ("test_loadtest_board.py::test_histograms_put_together_are_that_of_all",),
     ),
     Mutant(
-        "a percentile among the failures is finite", "bound", "loadtest/engine/histogram.py",
+        "a percentile among the failures is finite", "bound", "loadtest/engine/live/histogram.py",
         "rank >= self.finite", "rank > self.finite",
         ("test_loadtest_board.py::test_what_never_ended_is_infinite_in_a_histogram",),
     ),
     Mutant(
-        "a step's latency while it runs is from when it was sent", "pair", "loadtest/engine/live.py",
+        "a step's latency while it runs is from when it was sent", "pair", "loadtest/engine/live/step_stats.py",
         "(done - intended) / 1e6\n", "(done - sent) / 1e6\n",
         ("test_loadtest_board.py", "test_loadtest_live.py"),
     ),
     Mutant(
-        "arrivals that were dropped count as failed too", "row", "loadtest/engine/live.py",
+        "arrivals that were dropped count as failed too", "row", "loadtest/engine/live/step_stats.py",
         "failed = over.infinite - self.dropped", "failed = over.infinite",
         ("test_loadtest_board.py::test_failures_drops_and_lateness_are_counted_by_second_and_so_far",),
     ),
     Mutant(
-        "rows that come late are in no second", "row", "loadtest/engine/live.py",
+        "rows that come late are in no second", "row", "loadtest/engine/live/step_stats.py",
         "np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second)", "((over_ns - self._origin_ns) // 1e9)",
         ("test_loadtest_board.py",),
     ),
     Mutant(
-        "what was due before a kill is not lost, what was due later is", "sign", "loadtest/engine/resumption.py",
+        "what was due before a kill is not lost, what was due later is", "sign", "loadtest/engine/record/resume.py",
         "due_ns < until_ns", "due_ns > until_ns",
         ("test_loadtest_soak.py::test_what_was_due_and_has_no_row_is_lost",),
     ),
     Mutant(
-        "a minute is told before its answers are there", "bound", "loadtest/engine/minutes.py",
+        "a minute is told before its answers are there", "bound", "loadtest/engine/soak/minutes.py",
         "minute.end_ns + self._after_ns < now_ns", "minute.end_ns < now_ns",
         ("test_loadtest_soak.py::test_minutes_count_every_arrival_once_and_end_with_their_chapter",),
     ),
     Mutant(
-        "minutes of a timer are its hours", "pair", "loadtest/engine/schedule.py",
+        "minutes of a timer are its hours", "pair", "loadtest/engine/soak/timers.py",
         "minute, hour, day, month, weekday = (", "hour, minute, day, month, weekday = (",
         ("test_loadtest_soak.py::test_a_cron_line_in_the_words_of_systemd",),
     ),
     Mutant(
-        "chapters that missed the objective need not be in a row", "row", "loadtest/engine/stop.py",
+        "chapters that missed the objective need not be in a row", "row", "loadtest/engine/scenario/stop_rules.py",
         "self._missed[endpoint] + 1 if missed else 0", "self._missed[endpoint] + bool(missed)",
         ("test_loadtest_soak.py::test_an_objective_missed_three_chapters_in_a_row_ends_it",),
     ),
     Mutant(
-        "what went down with a load process is not counted", "row", "loadtest/engine/folder.py",
+        "what went down with a load process is not counted", "row", "loadtest/engine/record/run_folder.py",
         'totals["lost"] += max(0, scheduled - self._rows)', 'totals["lost"] += 0',
         ("test_loadtest_faults.py::test_a_load_process_is_killed_and_its_share_is_counted_as_lost",),
     ),
     Mutant(
-        "what writes to the folder is interrupted by itself", "lock", "loadtest/engine/folder.py",
+        "what writes to the folder is interrupted by itself", "lock", "loadtest/engine/record/run_folder.py",
         "        if self._writing:", "        if False:",
         ("test_loadtest_soak.py::test_rows_wait_in_memory_while_the_disk_is_full_and_none_is_lost",),
     ),
     Mutant(
-        "rows are deleted a thousand times too early", "unit", "loadtest/engine/folder.py",
+        "rows are deleted a thousand times too early", "unit", "loadtest/engine/record/run_folder.py",
         "now_ns - keep_s * 1e9", "now_ns - keep_s * 1e6",
         ("test_loadtest_soak.py::test_the_oldest_rows_are_deleted_and_the_ledger_knows_of_them",),
     ),
     Mutant(
-        "a trace's microseconds are milliseconds", "unit", "loadtest/engine/trace.py",
+        "a trace's microseconds are milliseconds", "unit", "loadtest/engine/scenario/trace.py",
         '"us": 1_000,', '"us": 1_000_000,',
         ("test_loadtest_trace.py::test_parquet_of_numbers_and_of_dates",),
     ),
     Mutant(
-        "a lost process owes arrivals of steps that had not begun", "sign", "loadtest/engine/dispatch.py",
+        "a lost process owes arrivals of steps that had not begun", "sign", "loadtest/engine/workers/dispatch.py",
         "elapsed - int(step.start_s * 1e9)", "elapsed + int(step.start_s * 1e9)",
         ("test_loadtest_dispatch.py::test_a_process_that_is_lost_owes_what_was_due_of_each_part",),
     ),
@@ -777,47 +777,47 @@ LOADTEST = (
 
 ANALYSIS = (
     Mutant(
-        "failures count as achieved", "row", "analysis/steps.py",
+        "failures count as achieved", "row", "analysis/steps/measure.py",
         "achieved_rps=done / seconds,", "achieved_rps=n / seconds,",
         ("test_analysis_steps.py::test_every_figure_of_a_step_equals_the_truth",),
     ),
     Mutant(
-        "energy is shared with what failed", "factor", "analysis/steps.py",
+        "energy is shared with what failed", "factor", "analysis/steps/measure.py",
         "joules_per_request=joules / done if", "joules_per_request=joules / n if",
         ("test_analysis_truth.py::test_every_figure_of_a_step_is_the_truth",),
     ),
     Mutant(
-        "a shared device's energy is told against the others' alone", "factor", "analysis/steps.py",
+        "a shared device's energy is told against the others' alone", "factor", "analysis/steps/measure.py",
         "share = own / all_of_them", "share = own / (all_of_them - own)",
         ("test_analysis_steps.py::test_two_endpoints_at_once_have_their_own_rows_and_share_energy_by_compute_time",),
     ),
     Mutant(
-        "an arrival at the end of a window is inside", "bound", "analysis/kernel.py",
+        "an arrival at the end of a window is inside", "bound", "analysis/counting/loop.py",
         "start <= begun < end", "start <= begun <= end",
         ("test_analysis_steps.py::test_an_arrival_at_the_end_of_a_window_is_outside",),
     ),
     Mutant(
-        "latency of the report counts from when it was sent", "pair", "analysis/kernel.py",
+        "latency of the report counts from when it was sent", "pair", "analysis/counting/loop.py",
         "latency_ms = (done_ns - begun) * 1e-6", "latency_ms = (done_ns - sent_ns) * 1e-6",
         ("test_analysis_tally.py::test_a_step_is_what_pandas_says",),
     ),
     Mutant(
-        "what takes just the objective's time is over it", "bound", "analysis/sketch.py",
+        "what takes just the objective's time is over it", "bound", "analysis/stats/interval.py",
         "found: npt.NDArray[np.int64] = self.counts[:, k + 1 :]", "found: npt.NDArray[np.int64] = self.counts[:, k:]",
         ("test_analysis_steps.py::test_what_takes_just_the_time_of_the_objective_is_in_time",),
     ),
     Mutant(
-        "of two device samples the farther one is taken", "sign", "analysis/kernel.py",
+        "of two device samples the farther one is taken", "sign", "analysis/counting/loop.py",
         "if gap_after < gap_before:", "if gap_after > gap_before:",
         ("test_analysis_tally.py::test_the_state_that_requests_saw_is_that_of_the_joined_rows",),
     ),
     Mutant(
-        "lateness is held against microseconds", "unit", "analysis/order.py",
+        "lateness is held against microseconds", "unit", "analysis/counting/order_statistics.py",
         "np.count_nonzero(late > limit * 1e6)", "np.count_nonzero(late > limit * 1e3)",
         ("test_analysis_steps.py::test_lateness_counts_from_one_millisecond_or_five_percent_of_the_service",),
     ),
     Mutant(
-        "a repeated value is found one rank too late", "bound", "analysis/order.py",
+        "a repeated value is found one rank too late", "bound", "analysis/counting/order_statistics.py",
         'np.searchsorted(held, wanted - before, side="right")', 'np.searchsorted(held, wanted - before, side="left")',
         (
             "test_analysis_tally.py::test_order_statistics_by_passes_are_exact",
@@ -825,27 +825,27 @@ ANALYSIS = (
         ),
     ),
     Mutant(
-        "a percentile is the next lower value", "bound", "analysis/stats.py",
+        "a percentile is the next lower value", "bound", "analysis/stats/trend.py",
         "return math.ceil((n - 1) * percent / 100 - 1e-9)", "return math.floor((n - 1) * percent / 100)",
         ("test_analysis_stats.py::test_a_rank_is_numpys",),
     ),
     Mutant(
-        "the upper end of an interval is too low", "bound", "analysis/sketch.py",
+        "the upper end of an interval is too low", "bound", "analysis/stats/interval.py",
         "special.betaincinv(hits + 1, n_eff - hits, 1 - tail)", "special.betaincinv(hits, n_eff - hits + 1, 1 - tail)",
         ("test_analysis_sketch.py::test_ranks_are_binomial_ones_of_the_effective_size",),
     ),
     Mutant(
-        "dependence seen in few clusters is believed as it is", "factor", "analysis/sketch.py",
+        "dependence seen in few clusters is believed as it is", "factor", "analysis/stats/interval.py",
         "(1 + CLUSTERS * (1 + excess) / beyond)", "1",
         ("test_analysis_sketch.py::test_a_queue_has_intervals_that_cover_open_above_where_a_window_is_short",),
     ),
     Mutant(
-        "endpoints at once get the same arrivals", "pair", "loadtest/engine/plan.py",
+        "endpoints at once get the same arrivals", "pair", "loadtest/engine/scenario/steps.py",
         "seed + number, phase=number / count", "seed, phase=0.0",
         ("test_loadtest_scenario.py::test_what_is_driven_at_once_is_independent_and_none_is_always_first",),
     ),
     Mutant(
-        "the start is said before all are ready", "await", "loadtest/engine/dispatch.py",
+        "the start is said before all are ready", "await", "loadtest/engine/workers/dispatch.py",
         "            self._wait(gone.append)\n", "",
         ("test_loadtest_dispatch.py",),
     ),
@@ -855,17 +855,17 @@ ANALYSIS = (
         ("test_loadtest_odd.py::test_each_odd_answer_has_one_row_of_the_right_status_and_delays_nobody",),
     ),
     Mutant(
-        "a length wins over chunks", "bound", "loadtest/engine/http.py",
+        "a length wins over chunks", "bound", "loadtest/engine/endpoint/http.py",
         "if _CHUNKED.search(head):  # wins", "if _CHUNKED.search(head) and not said:  # wins",
         ("test_loadtest_odd.py::test_each_odd_answer_has_one_row_of_the_right_status_and_delays_nobody",),
     ),
     Mutant(
-        "one value that fits nothing costs its batch", "row", "loadtest/engine/recorder.py",
+        "one value that fits nothing costs its batch", "row", "loadtest/engine/record/segments.py",
         "except UNFIT:\n            fitting", "except ZeroDivisionError:\n            fitting",
         ("test_loadtest_recorder.py",),
     ),
     Mutant(
-        "the ends of an interval change places", "pair", "analysis/sketch.py",
+        "the ends of an interval change places", "pair", "analysis/stats/interval.py",
         "return low, None if open_ else float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail))",
         "return float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail)), None if open_ else low",
         (
@@ -874,209 +874,209 @@ ANALYSIS = (
         ),
     ),
     Mutant(
-        "what shared arrivals did to both adds up", "sign", "analysis/sketch.py",
+        "what shared arrivals did to both adds up", "sign", "analysis/stats/interval.py",
         "[own[0] - own[1]] if alike", "[own[0] + own[1]] if alike",
         ("test_analysis_sketch.py::test_what_shared_arrivals_do_to_both_cancels",),
     ),
     Mutant(
-        "what is shared by chance is believed", "bound", "analysis/sketch.py",
+        "what is shared by chance is believed", "bound", "analysis/stats/interval.py",
         "SHARED_WAVES = 30", "SHARED_WAVES = 8",
         ("test_analysis_sketch.py::test_by_chance_alone_little_seems_shared",),
     ),
     Mutant(
-        "a variance is taken at the ratio that is asked about alone", "factor", "analysis/sketch.py",
+        "a variance is taken at the ratio that is asked about alone", "factor", "analysis/stats/interval.py",
         "AT_SAMPLES = 0.45", "AT_SAMPLES = 0.0",
         ("test_analysis_sketch.py::test_two_at_once_that_do_not_differ_have_a_ratio_of_1",),
     ),
     Mutant(
-        "many comparisons are each made at the level of one", "factor", "analysis/sketch.py",
+        "many comparisons are each made at the level of one", "factor", "analysis/stats/interval.py",
         "LEVEL / (of - k)", "LEVEL",
         ("test_analysis_sketch.py::test_the_same_twice_is_seldom_called_different",),
     ),
     Mutant(
-        "a request has the device's state at its end", "pair", "analysis/join.py",
+        "a request has the device's state at its end", "pair", "analysis/run/join.py",
         "sent + (done - sent) // 2, done)", "done, done)",
         ("test_analysis_join.py",),
     ),
     Mutant(
-        "a sample just a period away is too far", "bound", "analysis/join.py",
+        "a sample just a period away is too far", "bound", "analysis/run/join.py",
         "<= track.period_ns", "< track.period_ns",
         ("test_analysis_join.py::test_a_sample_just_a_period_away_still_counts",),
     ),
     Mutant(
-        "energy of a window with a gap at its edge is too little", "factor", "analysis/devices.py",
+        "energy of a window with a gap at its edge is too little", "factor", "analysis/run/device_tracks.py",
         "return used * (end_ns - start_ns) / float(edges[1] - edges[0])", "return used",
         ("test_analysis_devices.py::test_a_gap_at_the_edge_is_filled_where_there_is_a_counter_too",),
     ),
     Mutant(
-        "idle power is added to energy", "sign", "analysis/devices.py",
+        "idle power is added to energy", "sign", "analysis/run/device_tracks.py",
         "joules - total_idle_w * length_s", "joules + total_idle_w * length_s",
         ("test_analysis_steps.py::test_energy_of_a_step_is_the_integral_and_net_of_idle",),
     ),
     Mutant(
-        "a device's clock is set the wrong way", "sign", "analysis/devices.py",
+        "a device's clock is set the wrong way", "sign", "analysis/run/device_tracks.py",
         'time_ns - int(entry.get("offset_ns") or 0)', 'time_ns + int(entry.get("offset_ns") or 0)',
         ("test_analysis_devices.py::test_clocks_are_aligned",),
     ),
     Mutant(
-        "a rate above one that missed counts as kept", "bound", "analysis/judge.py",
+        "a rate above one that missed counts as kept", "bound", "analysis/judging/judge.py",
         "if at.kept and (high or doubtful):", "if at.kept and doubtful:",
         ("test_analysis_capacity.py::test_a_rate_that_meets_it_above_one_that_missed_does_not_count",),
     ),
     Mutant(
-        "a ratio is b over a", "pair", "analysis/compare.py",
+        "a ratio is b over a", "pair", "analysis/steps/variant_pairs.py",
         "[math.log(a / b) for a, b in values", "[math.log(b / a) for a, b in values",
         ("test_analysis_compare.py::test_the_ratio_is_a_over_b_with_eager_as_a",),
     ),
     Mutant(
-        "two in a hundred are as sure as one", "bound", "analysis/judge.py",
+        "two in a hundred are as sure as one", "bound", "analysis/judging/judge.py",
         "SURE = 0.99\n", "SURE = 0.98\n",
         ("test_analysis_judge.py",),
     ),
     Mutant(
-        "a run that cannot say in one place has not failed in another", "pair", "analysis/verdict.py",
+        "a run that cannot say in one place has not failed in another", "pair", "analysis/verdicts/verdict.py",
         "kept = judging.all_of(answer.kept for answer in answers)",
         "kept = None if None in (found := {answer.kept for answer in answers}) else found == {True}",
         ("test_analysis_verdict.py",),
     ),
     Mutant(
-        "what is unknown hides a miss", "pair", "analysis/judge.py",
+        "what is unknown hides a miss", "pair", "analysis/judging/judge.py",
         "False if False in found else None if None in found else True",
         "None if None in found else False if False in found else True",
         ("test_analysis_verdict.py",),
     ),
     Mutant(
-        "an unbroken ledger is broken where rows are missing", "sign", "analysis/verdict.py",
+        "an unbroken ledger is broken where rows are missing", "sign", "analysis/verdicts/verdict.py",
         "scheduled != sum(ledger.values())", "scheduled < sum(ledger.values())",
         ("test_analysis_verdict.py::test_a_broken_ledger_makes_the_run_invalid",),
     ),
     Mutant(
-        "hours of a soak are minutes", "unit", "analysis/soak.py",
+        "hours of a soak are minutes", "unit", "analysis/soak/soak_verdict.py",
         "hours, gone_pct = measured_s / 3600,", "hours, gone_pct = measured_s / 60,",
         ("test_analysis_soak.py::test_a_clean_soak_has_no_finding_and_passes",),
     ),
     Mutant(
-        "a planned fault excuses as long as nobody recovers", "bound", "analysis/faults.py",
+        "a planned fault excuses as long as nobody recovers", "bound", "analysis/steps/fault_effects.py",
         "until_ns = min(due_ns, next_ns, over_at_ns)", "until_ns = min(next_ns, over_at_ns)",
         ("test_analysis_calm.py::test_a_fault_excuses_no_more_than_a_recovery_may_take",),
     ),
     Mutant(
-        "what recovers too late has recovered", "bound", "analysis/judge.py",
+        "what recovers too late has recovered", "bound", "analysis/judging/judge.py",
         "return took_s <= may_take_s", "return True",
         ("test_analysis_calm.py::test_what_a_recovery_may_take_and_cost_can_be_set",),
     ),
     Mutant(
-        "as before is before the last of faults that follow each other", "factor", "analysis/faults.py",
+        "as before is before the last of faults that follow each other", "factor", "analysis/steps/fault_effects.py",
         "usual[endpoint] = span.before_ns", "pass",
         ("test_analysis_calm.py::test_as_before_is_before_the_first_of_faults_that_follow_each_other",),
     ),
     Mutant(
-        "the end of better hours is no rise", "sign", "analysis/soak.py",
+        "the end of better hours is no rise", "sign", "analysis/soak/soak_verdict.py",
         "return limit is not None and _rise(row) > limit", "return limit is not None and row.size > limit",
         ("test_analysis_soak.py::test_the_end_of_better_hours_is_a_rise",),
     ),
     Mutant(
-        "gaps are hours, too", "unit", "analysis/soak.py",
-        "- struck.lost_s(gaps, start, end) for start, end in spans)", "for start, end in spans)",
+        "gaps are hours, too", "unit", "analysis/soak/soak_verdict.py",
+        "- fault_windows.lost_s(gaps, start, end) for start, end in spans)", "for start, end in spans)",
         ("test_analysis_soak.py::test_a_gap_inside_a_chapter_is_no_hour",),
     ),
     Mutant(
-        "stairs are judged by what their falls are with a wrong fit", "factor", "analysis/growth.py",
+        "stairs are judged by what their falls are with a wrong fit", "factor", "analysis/soak/growth.py",
         "error = min(_error(levels), _error(rest))", "error = _error(rest)",
         ("test_analysis_growth.py::test_what_was_fitted_wrongly_is_no_noise",),
     ),
     Mutant(
-        "runs that were worse are learned", "row", "analysis/expectation.py",
+        "runs that were worse are learned", "row", "analysis/history/regression.py",
         "            worse.append(value)\n", "            learned.append(value)\n            worse.append(value)\n",
         ("test_analysis_expectation.py::test_a_regression_is_not_learned",),
     ),
     Mutant(
-        "a capacity that was not found is one that was", "bound", "analysis/lineage.py",
+        "a capacity that was not found is one that was", "bound", "analysis/history/figure_series.py",
         "return self.low is not None and self.high is None", "return False",
         ("test_analysis_expectation.py::test_a_capacity_that_was_not_found_is_a_bound",),
     ),
     Mutant(
-        "a run is known by its name alone", "factor", "analysis/history.py",
-        "folder.name not in names or _key_in(folder) not in found.runs", "folder.name not in names",
-        ("test_headroom_history.py::test_a_name_that_is_used_again_is_another_run",),
+        "a run is known by its name alone", "factor", "analysis/history/log.py",
+        " if folder.name not in names or _key_in(folder) not in found.runs", " if folder.name not in names",
+        ("test_tailrate_history.py::test_a_name_that_is_used_again_is_another_run",),
     ),
     Mutant(
-        "a hole is a cycle without the stall", "row", "analysis/stalls.py",
+        "a hole is a cycle without the stall", "row", "analysis/soak/periodic_stalls.py",
         "longest(np.where(known, slow - (MOSTLY - 0.06), 0.0))", "longest(slow - (MOSTLY - 0.06))",
         ("test_analysis_soak.py::test_a_hole_is_no_time_without_a_stall",),
     ),
     Mutant(
-        "a stall across the border of two phases is in neither", "row", "analysis/stalls.py",
+        "a stall across the border of two phases is in neither", "row", "analysis/soak/periodic_stalls.py",
         "return max(2, phases // 10)", "return max(1, phases // 10)",
         ("test_analysis_soak.py::test_a_stall_of_any_period_is_found",),
     ),
     Mutant(
-        "what was lost is a request of one row", "row", "analysis/batches.py",
+        "what was lost is a request of one row", "row", "analysis/planning/model/observed_batches.py",
         'rows["rows"].dropna()', 'rows["rows"].fillna(1)',
         ("test_analysis_calibrate.py::test_what_was_lost_has_no_size_of_its_own",),
     ),
     Mutant(
-        "a batch with a missing answer had room left", "row", "analysis/batching.py",
+        "a batch with a missing answer had room left", "row", "analysis/planning/model/batching_rule.py",
         "has_next & batches.whole & (batches", "has_next & (batches",
         ("test_analysis_batching.py::test_a_batch_with_a_missing_answer_had_no_room_left",),
     ),
     Mutant(
-        "a trend is by block where it should be by cell", "unit", "analysis/drift.py",
+        "a trend is by block where it should be by cell", "unit", "analysis/stats/changepoints.py",
         "amount, error = amount / size, error / size", "amount, error = amount / 1, error / 1",
         ("test_analysis_drift.py::test_a_leak_is_found_with_its_start_and_a_smaller_noise_is_not_believed",),
     ),
     Mutant(
-        "of two replicas the fuller one gets the request", "sign", "analysis/simulate_kernel.py",
+        "of two replicas the fuller one gets the request", "sign", "analysis/planning/simulator/event_loop.py",
         "if y.waiting + y.running < x.waiting + x.running:", "if y.waiting + y.running > x.waiting + x.running:",
         ("test_analysis_simulate.py::test_every_request_takes_as_long_as_in_a_plain_simulation",),
     ),
     Mutant(
-        "a simulated queue takes one request more", "bound", "analysis/simulate_kernel.py",
+        "a simulated queue takes one request more", "bound", "analysis/planning/simulator/event_loop.py",
         "x.waiting >= w.queue", "x.waiting > w.queue",
         ("test_analysis_simulate.py::test_a_full_queue_refuses_and_a_lost_replica_loses_what_it_holds",),
     ),
     Mutant(
-        "of the plans the one that cannot be trusted is chosen", "sign", "analysis/plan.py",
+        "of the plans the one that cannot be trusted is chosen", "sign", "analysis/planning/plan/plan.py",
         "return not answer.trusted, money", "return answer.trusted, money",
         ("test_analysis_plan.py::test_the_cheapest_is_chosen_of_those_that_can_be_trusted",),
     ),
     Mutant(
-        "an objective in milliseconds is taken for seconds", "unit", "analysis/sizing.py",
+        "an objective in milliseconds is taken for seconds", "unit", "analysis/planning/plan/sizing.py",
         "return self.slo.latency_ms / 1000", "return self.slo.latency_ms",
         ("test_analysis_sizing.py",),
     ),
     Mutant(
-        "one replica less is enough by theory", "bound", "analysis/sizing.py",
+        "one replica less is enough by theory", "bound", "analysis/planning/plan/sizing.py",
         "+ 1e-9) + 1", "+ 1e-9)",
         ("test_analysis_sizing.py",),
     ),
     Mutant(
-        "rows that were announced and are gone are not missed", "sign", "analysis/store.py",
+        "rows that were announced and are gone are not missed", "sign", "analysis/run/run.py",
         "sum(max(0, rows - stored.held.get(name, 0)) for", "sum(max(0, stored.held.get(name, 0) - rows) for",
         ("test_analysis_store.py", "test_analysis_verdict.py::test_missing_rows_are_a_flaw_missing_samples_a_note"),
     ),
     Mutant(
-        "a row is lost between two row groups", "row", "analysis/tables.py",
+        "a row is lost between two row groups", "row", "analysis/run/tables.py",
         "held = [whole.slice(PART_ROWS)]", "held = [whole.slice(PART_ROWS + 1)]",
         ("test_analysis_tally.py::test_sealing_writes_row_groups_of_full_size_from_segments_of_any",),
     ),
     Mutant(
-        "rows that are sealed already are read once more", "row", "analysis/tables.py",
+        "rows that are sealed already are read once more", "row", "analysis/run/tables.py",
         "fresh = list(_pieces(path, sizes, known))", "fresh = list(_pieces(path, sizes, 0))",
         ("test_loadtest_soak.py::test_a_segment_that_is_there_twice_for_a_moment_counts_once",),
     ),
     Mutant(
-        "the exported seconds are milliseconds", "unit", "analysis/export.py",
+        "the exported seconds are milliseconds", "unit", "analysis/exports/texts.py",
         '_PER_UNIT = {"ms": 1e3,', '_PER_UNIT = {"ms": 1.0,',
         ("test_analysis_export.py::test_openmetrics_has_the_figures_of_the_report_in_base_units",),
     ),
     Mutant(
-        "a million requests cost as much as those of a minute", "unit", "analysis/prices.py",
+        "a million requests cost as much as those of a minute", "unit", "analysis/planning/plan/prices.py",
         "per_hour / (mean_rps * 3600) * 1e6", "per_hour / (mean_rps * 60) * 1e6",
         ("test_analysis_prices.py::test_a_bill_by_hand",),
     ),
     Mutant(
-        "charts stand on their heads", "sign", "analysis/report/axes.py",
+        "charts stand on their heads", "sign", "analysis/pages/html/svg.py",
         "round(self.height * (1 - self.y(value)), 1)", "round(self.height * self.y(value), 1)",
         (
             "test_analysis_report.py::test_more_stands_higher",
@@ -1084,17 +1084,17 @@ ANALYSIS = (
         ),
     ),
     Mutant(
-        "memory is drawn in MiB and called GiB", "unit", "analysis/report/energy.py",
+        "memory is drawn in MiB and called GiB", "unit", "analysis/pages/report/charts/energy.py",
         "2.0**30", "2.0**20",
         ("test_analysis_report_charts.py::test_energy_is_drawn_as_the_table_has_it",),
     ),
     Mutant(
-        "waiting at the client is never seen", "sign", "analysis/breakdown.py",
+        "waiting at the client is never seen", "sign", "analysis/steps/latency_breakdown.py",
         "max(0.0, latency - service)", "max(0.0, service - latency)",
         ("test_analysis_breakdown.py",),
     ),
     Mutant(
-        "a replica counts as idle while it computes", "row", "analysis/batches.py",
+        "a replica counts as idle while it computes", "row", "analysis/planning/model/observed_batches.py",
         "found[1:] = (self.begun_s + self.stages_s)[:-1]", "found[1:] = self.begun_s[:-1]",
         (
             "test_analysis_calibrate.py::test_occupation_is_the_time_between_two_begins_while_somebody_waited",
@@ -1102,27 +1102,27 @@ ANALYSIS = (
         ),
     ),
     Mutant(
-        "requests under way are those that are answered", "sign", "analysis/tally.py",
+        "requests under way are those that are answered", "sign", "analysis/counting/counts.py",
         "- (sent_at - done_at)", "+ (sent_at - done_at)",
         ("test_analysis_tally.py", "test_analysis_stats.py::test_growth_is_what_arrives_but_is_not_served"),
     ),
     Mutant(
-        "the time line ends before the run does", "row", "analysis/timeline.py",
+        "the time line ends before the run does", "row", "analysis/run/time_axis.py",
         "-int(-self.seconds // self.slice_s)", "int(self.seconds // self.slice_s)",
         ("test_analysis_soak.py::test_a_clean_soak_has_no_finding_and_passes",),
     ),
     Mutant(
-        "settle time counts as driven", "row", "analysis/series.py",
+        "settle time counts as driven", "row", "analysis/soak/series.py",
         "    found[settling > 0] = 0.0\n", "",
         ("test_analysis_calm.py::test_the_minutes_of_a_fault_are_looked_at_by_nobody_else",),
     ),
     Mutant(
-        "only the time of planned faults is judged", "sign", "analysis/calm.py",
+        "only the time of planned faults is judged", "sign", "analysis/verdicts/without_faults.py",
         "whole.where(~inside(", "whole.where(inside(",
         ("test_analysis_calm.py::test_an_outage_that_was_planned_leaves_the_objective_to_the_rest",),
     ),
     Mutant(
-        "a change is base over new", "pair", "analysis/change.py",
+        "a change is base over new", "pair", "analysis/verdicts/gate.py",
         "list(zip(new, base, strict=False))", "list(zip(base, new, strict=False))",
         ("test_analysis_change.py::test_a_change_is_new_over_base",),
     ),
@@ -1135,22 +1135,22 @@ ANALYSIS = (
 
 COMMAND = (
     Mutant(
-        "misuse ends as a missed objective does", "pair", "headroom.py",
-        '    click.echo(f"headroom: {sentence}", err=True)\n    raise SystemExit(2)',
-        '    click.echo(f"headroom: {sentence}", err=True)\n    raise SystemExit(1)',
-        ("test_headroom.py::test_bad_input_is_one_sentence_and_exit_2",),
+        "misuse ends as a missed objective does", "pair", "tailrate/cli/misuse.py",
+        '    click.echo(f"tailrate: {sentence}", err=True)\n    raise SystemExit(2)',
+        '    click.echo(f"tailrate: {sentence}", err=True)\n    raise SystemExit(1)',
+        ("test_tailrate.py::test_bad_input_is_one_sentence_and_exit_2",),
     ),
     Mutant(
-        "a report always ends with 0", "bound", "headroom.py",
+        "a report always ends with 0", "bound", "tailrate/cli/reporting.py",
         'return EXIT_CODES[found["verdict"]]', "return 0",
         (
-            "test_headroom_report.py::test_the_exit_code_is_that_of_the_verdict",
-            "test_headroom.py::test_a_stopped_run_keeps_what_there_is_and_reports_it",
+            "test_tailrate_report.py::test_the_exit_code_is_that_of_the_verdict",
+            "test_tailrate.py::test_a_stopped_run_keeps_what_there_is_and_reports_it",
         ),
     ),
     Mutant(
-        "runs are compared the wrong way round", "pair", "headroom.py",
-        "change.changes(first, run)", "change.changes(run, first)",
+        "runs are compared the wrong way round", "pair", "tailrate/cli/commands/compare.py",
+        "changes(first, run)", "changes(run, first)",
         ("test_analysis_change.py::test_exit_codes_of_the_command",),
     ),
 )
@@ -1168,13 +1168,15 @@ def files(tree: Path) -> list[Path]:
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=tree, capture_output=True, check=True, text=True,
     )  # fmt: skip
-    return [path for name in sorted(set(listed.stdout.split("\0"))) if name and (tree / (path := Path(name))).is_file()]
+    return [
+        path for name in sorted(set(listed.stdout.split("\0"))) if name and os.path.lexists(tree / (path := Path(name)))
+    ]
 
 
 def copied(tree: Path, into: Path) -> Path:
     for path in files(tree):
         (into / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(tree / path, into / path)
+        shutil.copy2(tree / path, into / path, follow_symlinks=False)  # the package links to its folders
     # tests that ask git for the files find them
     subprocess.run(["git", "init", "-q"], cwd=into, check=True)
     subprocess.run(["git", "add", "-A"], cwd=into, check=True)
@@ -1187,7 +1189,8 @@ def environment(copy: Path) -> dict[str, str]:
 
 
 def check_imports(copy: Path) -> None:
-    code = f"import {', '.join(PACKAGES)}\nfor found in ({', '.join(PACKAGES)}): print(found.__file__)"
+    code = "import tailrate, tailrate.serve, tailrate.loadtest, tailrate.analysis as last\n"
+    code += "for found in (tailrate, tailrate.serve, tailrate.loadtest, last): print(found.__file__)"
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=copy, env=environment(copy), capture_output=True, check=True, text=True
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from misshapen import VALUES
 
-from serve import wire
+from tailrate.serve import wire
 
 INFO = wire.EndpointInfo("m", "odd")
 BODY, FIELDS = wire.encode_result(INFO, {"y": np.arange(8, dtype=np.float32).reshape(1, 8)}, binary={"y": True})
@@ -38,7 +38,7 @@ def head(status: str = "200 OK", length: int | str | None = len(BODY), **fields:
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
 
 
-GOOD = head(server_timing="queue;dur=1.0, total;dur=2.0", x_headroom_batch="4") + BODY
+GOOD = head(server_timing="queue;dur=1.0, total;dur=2.0", x_tailrate_batch="4") + BODY
 
 
 def with_body(body: bytes, **fields: str | None) -> bytes:
@@ -53,18 +53,18 @@ def _list() -> Iterator[Odd]:
     # fields of our own that somebody else may set to anything: what they say is lost, the row is not
     for number, value in enumerate(VALUES):
         shown = f"{number}: {value[:12]!a}"
-        yield odd(f"batch {shown}", head(x_headroom_batch=value) + BODY, OK)
-        yield odd(f"clock {shown}", head(x_headroom_clock=f"{value},{value}") + BODY, OK)
-        yield odd(f"a half clock {shown}", head(x_headroom_clock=value) + BODY, OK)
+        yield odd(f"batch {shown}", head(x_tailrate_batch=value) + BODY, OK)
+        yield odd(f"clock {shown}", head(x_tailrate_clock=f"{value},{value}") + BODY, OK)
+        yield odd(f"a half clock {shown}", head(x_tailrate_clock=value) + BODY, OK)
         yield odd(f"timing {shown}", head(server_timing=f"queue;dur={value}, total;dur=1") + BODY, OK)
         yield odd(f"timing of nothing {shown}", head(server_timing=value) + BODY, OK)
-        yield odd(f"replica {shown}", head(x_headroom_replica=value) + BODY, OK)
-        yield odd(f"device {shown}", head(x_headroom_device=value) + BODY, OK)
+        yield odd(f"replica {shown}", head(x_tailrate_replica=value) + BODY, OK)
+        yield odd(f"device {shown}", head(x_tailrate_device=value) + BODY, OK)
         yield odd(f"a header length of {shown}", head(inference_header_content_length=value) + BODY, BAD)
-    yield odd("a batch of too many", head(x_headroom_batch="3000000000") + BODY, OK)
-    yield odd("a batch of a power", head(x_headroom_batch="²") + BODY, OK)
+    yield odd("a batch of too many", head(x_tailrate_batch="3000000000") + BODY, OK)
+    yield odd("a batch of a power", head(x_tailrate_batch="²") + BODY, OK)
     yield odd("a header length of a power", head(inference_header_content_length="13\u00b9") + BODY, BAD)
-    yield odd("clocks back in time", head(x_headroom_clock="20,10") + BODY, OK)
+    yield odd("clocks back in time", head(x_tailrate_clock="20,10") + BODY, OK)
     yield odd("a negative time", head(server_timing="queue;dur=-1, total;dur=-1e300") + BODY, OK)
     # results that are none
     yield odd("nothing", with_body(b""), BAD)
@@ -154,7 +154,7 @@ def _list() -> Iterator[Odd]:
     yield odd("a header without a colon", GOOD.replace(b"\r\n\r\n", b"\r\nnothing\r\n\r\n", 1), OK)
     yield odd("a folded header", GOOD.replace(b"\r\n\r\n", b"\r\nx: a\r\n  b\r\n\r\n", 1), OK)
     yield odd("a zero in a header", head(x_zero="a\x00b") + BODY, OK)
-    yield odd("a name twice", head(x_headroom_batch="4\r\nx-headroom-batch: 5") + BODY, OK)
+    yield odd("a name twice", head(x_tailrate_batch="4\r\nx-tailrate-batch: 5") + BODY, OK)
 
 
 ODD = list(_list())

@@ -22,7 +22,7 @@ from chromium import chromium
 from PIL import Image
 from serving import served
 
-from serve.ingress import free_port
+from tailrate.serve.deploy.haproxy import free_port
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -43,11 +43,11 @@ def keep(page: Any, name: str, height_px: int | None) -> None:
 def plan() -> None:
     from planned import planned
 
-    from analysis.report import planpage
+    from tailrate.analysis.pages.plan import page as plan_page
 
-    with tempfile.TemporaryDirectory(prefix="headroom-") as scratch, chromium() as browser:
+    with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch, chromium() as browser:
         path = Path(scratch) / "plan.html"
-        path.write_text(planpage.page(planned()), encoding="utf-8")
+        path.write_text(plan_page.page(planned()), encoding="utf-8")
         for scheme in ("light", "dark"):
             page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
             page.goto(path.as_uri())
@@ -61,7 +61,7 @@ def main() -> None:
     plan()
     if sys.argv[1:] == ["plan"]:
         return
-    with tempfile.TemporaryDirectory(prefix="headroom-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch:
         runs, web = Path(scratch) / "runs", free_port()
         with served(Path(scratch) / "cache", models=("custom_cnn",), threads=1) as server, chromium() as browser:
             command = [sys.executable, "-m", "locust", "-f", "loadtest/custom_cnn.py", "--host", server.url]
@@ -71,7 +71,7 @@ def main() -> None:
                     time.sleep(LIVE_AT_S)
                     for scheme in ("light", "dark"):
                         page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
-                        page.goto(f"http://127.0.0.1:{web}/headroom")
+                        page.goto(f"http://127.0.0.1:{web}/tailrate")
                         page.wait_for_timeout(2500)
                         keep(page, f"live-{scheme}", None)
                         page.close()
@@ -79,7 +79,7 @@ def main() -> None:
                         time.sleep(1)
                 finally:
                     locust.terminate()
-            subprocess.run([sys.executable, "-m", "headroom", "report", str(runs / "pictures")], cwd=ROOT, check=False)
+            subprocess.run([sys.executable, "-m", "tailrate", "report", str(runs / "pictures")], cwd=ROOT, check=False)
             for scheme in ("light", "dark"):
                 page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
                 page.goto((runs / "pictures" / "report.html").as_uri())

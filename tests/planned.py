@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from plans import draw, sizing
 
-from analysis import plan as plans
-from analysis.calibrate import Calibration
-from analysis.candidates import Variant
-from analysis.prices import Prices
-from analysis.question import Growth, Question
-from analysis.scan import Floats
-from analysis.simulate import Fleet, Outcome, Routing, Rule, Service, simulate
-from analysis.validate import Figures, Predicted, Validation
+from tailrate.analysis.planning.model.cross_validation import Figures, Predicted, Validation
+from tailrate.analysis.planning.model.fit import Calibration
+from tailrate.analysis.planning.plan import plan as plans
+from tailrate.analysis.planning.plan.candidates import Variant
+from tailrate.analysis.planning.plan.prices import Prices
+from tailrate.analysis.planning.plan.question import Growth, Question
+from tailrate.analysis.planning.simulator.simulate import Fleet, Outcome, Routing, Rule, Service, simulate
+from tailrate.analysis.run.arrays import Floats
 
 COUNT = 20_000
 LOADS = (0.3, 0.5, 0.65, 0.8, 0.92, 1.0)
 RUN = "20261120T101500Z-bert"
-COMMAND = f"headroom plan runs/{RUN} --rate 5000 --slo p99<50ms --n-plus 1 --growth 20%/quarter --currency EUR"
+COMMAND = f"tailrate plan runs/{RUN} --rate 5000 --slo p99<50ms --n-plus 1 --growth 20%/quarter --currency EUR"
 PRICES = Prices(gpu_hour=2.5, kwh=0.3, co2_kg_per_kwh=0.38, currency="EUR")
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.calibrate import Calibration
-from analysis.candidates import Variant
-from analysis.question import Question
-from analysis.records import Slo
-from analysis.scan import Floats
-from analysis.simulate import Fleet, Routing, Rule, Service
-from analysis.sizing import Objective, Sizing, Traffic
-from analysis.validate import Validation
+from tailrate.analysis.planning.model.cross_validation import Validation
+from tailrate.analysis.planning.model.fit import Calibration
+from tailrate.analysis.planning.plan.candidates import Variant
+from tailrate.analysis.planning.plan.question import Question
+from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic
+from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
+from tailrate.analysis.records import Slo
+from tailrate.analysis.run.arrays import Floats
 
 
 def draw(count: int, seed: int, burstiness: float) -> Floats:
@@ -38,7 +38,7 @@ def roughly() -> Iterator[None]:
     """For a file that imports it: a tenth of the requests simulated, where their answer is not what is tested."""
     traffic.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analysis.sizing.LEAST_BEYOND", 100)
+        patch.setattr("tailrate.analysis.planning.plan.sizing.LEAST_BEYOND", 100)
         yield
     traffic.cache_clear()
 

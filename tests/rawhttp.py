@@ -9,7 +9,7 @@ from http.client import HTTPException, HTTPResponse
 import numpy as np
 from waiting import PATIENCE_S
 
-from serve import wire
+from tailrate.serve import wire
 
 X = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
 PATH = wire.infer_path("null", "eager").encode()

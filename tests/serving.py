@@ -24,10 +24,10 @@ import psutil
 import starts
 from waiting import PATIENCE_S
 
-from serve.ingress import free_port
+from tailrate.serve.deploy.haproxy import free_port
 
 START_S = 300
-MARK = "HEADROOM_TEST_MARK"
+MARK = "TAILRATE_TEST_MARK"
 """A variable that names the processes of a server, whoever their parents are."""
 
 
@@ -128,9 +128,9 @@ def started_with(name: str, value: str) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    from serve.cluster import start
-    from serve.options import ServeOptions, named
-    from serve.spec import ServeError
+    from tailrate.serve.deploy.cluster import start
+    from tailrate.serve.options import ServeOptions, named
+    from tailrate.serve.spec import ServeError
 
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(sys.argv[1]).items()}
     try:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from serve.wire import Array
+from tailrate.serve.wire import Array
 
 POISON = -7777.0
 aten = torch.ops.aten

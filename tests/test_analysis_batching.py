@@ -8,13 +8,13 @@ from batched import Server, batched_run, linear
 from folders import rewrite
 from virtual_ray import asked
 
-import analysis
-from analysis import batching
-from analysis.batches import Batches
-from analysis.calibrate import calibrate, observed
-from analysis.fleet import Fleet, Routing, Rule, Service
-from analysis.queueing import stable_below_rps
-from analysis.words import significant
+from tailrate import analysis
+from tailrate.analysis.planning.model import batching_rule
+from tailrate.analysis.planning.model.fit import calibrate, observed
+from tailrate.analysis.planning.model.observed_batches import Batches
+from tailrate.analysis.planning.simulator.fleet import Fleet, Routing, Rule, Service
+from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
+from tailrate.analysis.text.words import significant
 
 FIXED_S, EACH_S, LIMIT = 0.004, 0.001, 8 / 0.012
 
@@ -24,7 +24,7 @@ def found(folder, rule, wait_s, shares, said_wait=None):
     batched_run(folder, server, [LIMIT * share for share in shares], seconds=20)
     run = analysis.load(folder)
     steps = [step for step in observed([run], "m/a") if not step.overloaded]
-    return run, batching.find(Batches.joined([step.batches for step in steps]), 8, said_wait)
+    return run, batching_rule.find(Batches.joined([step.batches for step in steps]), 8, said_wait)
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -53,7 +53,7 @@ def test_full_batches_do_not_hide_which_rule_leaves_behind(tmp_path, rule, wait_
     server = Server(linear(FIXED_S, EACH_S, 0.1), most, wait_s, rule, gap_s=0.0002)
     batched_run(tmp_path / "it", server, [load * limit])
     (step,) = observed([analysis.load(tmp_path / "it")], "m/a")
-    assert batching.find(step.batches, most, wait_s).rule is rule
+    assert batching_rule.find(step.batches, most, wait_s).rule is rule
 
 
 def test_a_wait_is_seen_where_nobody_comes_alone(tmp_path):
@@ -72,7 +72,7 @@ def test_hardly_any_load_tells_nothing(tmp_path):
 @pytest.mark.parametrize("rule", ["company", "opportunistic"])
 def test_a_good_rule_is_no_reason_to_warn(tmp_path, rule):
     run, seen = found(tmp_path / "it", rule, 0.004, (0.3, 0.7))
-    assert batching.warning("m/a", seen, calibrate([run], "m/a").service) is None
+    assert batching_rule.warning("m/a", seen, calibrate([run], "m/a").service) is None
 
 
 def test_the_trap_is_said_with_what_it_costs(tmp_path):
@@ -110,7 +110,7 @@ def test_the_rules_of_rays_own_queue(tmp_path):
             np.zeros(len(sizes), dtype=np.int64), sizes, begun, service, service, at[first], second, at[last],
             np.ones(len(sizes), dtype=bool),
         )  # fmt: skip
-        assert batching.find(batches, 16, 0.010).rule is rule
+        assert batching_rule.find(batches, 16, 0.010).rule is rule
 
 
 def test_the_limit_of_the_trap_is_the_known_one():
@@ -138,5 +138,5 @@ def test_a_batch_with_a_missing_answer_had_no_room_left(tmp_path):
     rows.loc[lost, ["status", "done_ns", "queue_ms", "compute_ms", "replica", "batch_rows"]] = ["timeout", *[None] * 5]
     rewrite(tmp_path / "it", rows)
     steps = observed([analysis.load(tmp_path / "it")], "m/a")
-    seen = batching.find(Batches.joined([step.batches for step in steps]), 8, 0.0)
+    seen = batching_rule.find(Batches.joined([step.batches for step in steps]), 8, 0.0)
     assert (seen.rule, seen.left) == (Rule.COMPANY, 0)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from folders import Load, lognormal, make_run, rewrite
 
-import analysis
-from analysis.breakdown import LEAST, STAGES, Breakdown, breakdown
-from analysis.order import PERCENTS
+from tailrate import analysis
+from tailrate.analysis.counting.order_statistics import PERCENTS
+from tailrate.analysis.steps.latency_breakdown import LEAST, STAGES, Breakdown, breakdown
 
 
 def _rows(folder: Path, loads: list[Load], handled: bool = True) -> list[Breakdown]:

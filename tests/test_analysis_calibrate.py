@@ -8,16 +8,16 @@ import pytest
 from batched import Server, batched_run, linear, poisson
 from folders import Load, Waveform, make_run, rewrite
 
-import analysis
-from analysis import words
-from analysis.batches import observe
-from analysis.calibrate import Calibration, CalibrationError, calibrate, observed
-from analysis.candidates import variants
-from analysis.fleet import AWAKE
-from analysis.occupation import by_size
-from analysis.records import Manifest, RunError, Slo
-from analysis.simulate import Routing, Rule, simulate
-from analysis.validate import measured, replay, validate
+from tailrate import analysis
+from tailrate.analysis.planning.model.cross_validation import measured, replay, validate
+from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, calibrate, observed
+from tailrate.analysis.planning.model.observed_batches import observe
+from tailrate.analysis.planning.model.service_time import by_size
+from tailrate.analysis.planning.plan.candidates import variants
+from tailrate.analysis.planning.simulator.fleet import AWAKE
+from tailrate.analysis.planning.simulator.simulate import Routing, Rule, simulate
+from tailrate.analysis.records import Manifest, RunError, Slo
+from tailrate.analysis.text import words
 
 GAP_S = 0.0006
 FIXED_S, EACH_S = 0.004, 0.001

@@ -12,13 +12,13 @@ from folders import START_NS, Load, Waveform, Written, constant, make_run
 from soaks import Truth, write
 from test_analysis_faults import RATE, at, changed, fail, fault, slow
 
-import analysis
-from analysis import struck, testimony
-from analysis.findings import look
-from analysis.records import Manifest, append_event
-from analysis.soak import soak
-from analysis.summary import report_of
-from analysis.verdict import judge
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.records import Manifest, append_event
+from tailrate.analysis.soak.findings import look
+from tailrate.analysis.soak.soak_verdict import soak
+from tailrate.analysis.steps import fault_windows, server_claims
+from tailrate.analysis.verdicts.verdict import judge
 
 SLO = ["p99<50ms, errors<1%"]
 
@@ -76,7 +76,7 @@ def test_what_outlasts_the_recovery_fails(run: Written) -> None:
 def test_a_fault_that_could_not_be_injected_takes_nothing_out(run: Written) -> None:
     changed(run, outage)
     fault(run, 60, phase="refused", end_ns=at(60))
-    assert struck.spans(analysis.load(run.folder)) == []
+    assert fault_windows.spans(analysis.load(run.folder)) == []
     assert judged(run.folder)[0] != "pass"
 
 
@@ -95,7 +95,7 @@ def test_a_recovery_that_nobody_can_tell_is_given_a_minute(tmp_path: Path) -> No
     early = make_run(tmp_path / "run", [Load("m/a", RATE, constant(10), seconds=180)], mode="hold", slo=SLO)
     changed(early, lambda rows, s: fail(rows, (s >= 1) & (s < 31)))
     fault(early, 1, 1)
-    ((start, end),) = struck.spans(analysis.load(early.folder))
+    ((start, end),) = fault_windows.spans(analysis.load(early.folder))
     assert ((start - START_NS) / 1e9, (end - START_NS) / 1e9) == (pytest.approx(1, abs=0.02), 61)
     assert judged(early.folder)[0] == "pass"
 
@@ -146,7 +146,7 @@ def test_as_before_is_before_the_first_of_faults_that_follow_each_other(run: Wri
     changed(run, lambda rows, s: fail(rows, s >= 60))
     fault(run, 60, 60.1)
     fault(run, 90, 90.1, id_=1)
-    assert struck.spans(analysis.load(run.folder))[-1][1] == at(150.1)
+    assert fault_windows.spans(analysis.load(run.folder))[-1][1] == at(150.1)
     verdict, said = judged(run.folder)
     assert (verdict, said.count("not served as before within 60 s of the end of replica_killed |")) == ("fail", 1)
 
@@ -160,7 +160,7 @@ def test_a_load_process_that_was_killed_on_purpose_takes_its_step_with_it(tmp_pa
     assert "a load process was lost" in said
     fault(killed, 80, 80, fault="load_killed")
     assert judged(killed.folder)[0] == "pass"
-    assert struck.spans(analysis.load(killed.folder))[0][1] == at(120)
+    assert fault_windows.spans(analysis.load(killed.folder))[0][1] == at(120)
     append_event(killed.folder, "worker_lost", time_ns=at(70), worker=0, member="a", steps=[1])
     assert judged(killed.folder)[0] == "inconclusive"  # that one was not planned
 
@@ -173,13 +173,13 @@ def test_the_plain_path_after_a_planned_fault_is_a_warning() -> None:
         ({"way": "plain", "fallback": "HAProxy is gone"}, "requests fell back to the server's plain path: HAProxy is"),
     ):
         manifest.extra["ingress"] = {"before": fast, "after": after}
-        assert testimony.flaws(manifest)[0].startswith(said)
-        assert testimony.flaws(manifest, broken=True) == testimony.warnings(manifest) == []
-        (warned,) = testimony.warnings(manifest, broken=True)
+        assert server_claims.flaws(manifest)[0].startswith(said)
+        assert server_claims.flaws(manifest, broken=True) == server_claims.warnings(manifest) == []
+        (warned,) = server_claims.warnings(manifest, broken=True)
         assert warned.startswith(said)
         assert warned.endswith(", after a planned fault")
     manifest.extra["ingress"] = {"before": after, "after": after}  # it had nothing to do with the fault
-    assert testimony.flaws(manifest, broken=True)
+    assert server_claims.flaws(manifest, broken=True)
 
 
 def test_incidents_of_a_fault_are_no_risk(run: Written) -> None:

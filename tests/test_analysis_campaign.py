@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import pytest
 from waiting import PATIENCE_S
 
-from analysis.campaign import page
-from analysis.campaign.cells import BERT, SIZES, UNET, Cell, Size, Subject, cells, expected_s
-from analysis.campaign.published import CLAIMS
-from analysis.campaign.study import FACTS, PICTURES, TABLES, study
-from analysis.campaign.tables import STAGES, Table, best_batch, inside, served, tables, together
-from analysis.campaign.work import LOCK, CampaignError, Work, spread
-from serve import models
-from serve.variants import load, refusal
+from tailrate.cli.campaign import page
+from tailrate.cli.campaign.campaign import FACTS, PICTURES, TABLES, study
+from tailrate.cli.campaign.matrix import BERT, SIZES, UNET, Cell, Size, Subject, cells, expected_s
+from tailrate.cli.campaign.published import CLAIMS
+from tailrate.cli.campaign.runner import LOCK, CampaignError, Work, spread
+from tailrate.cli.campaign.tables import STAGES, Table, best_batch, inside, served, tables, together
+from tailrate.serve import models
+from tailrate.serve.variants import load, refusal
 
 MLP = Subject("mlp", "mlp")
 MACHINE = {"kind": "cpu", "device": "a <CPU>", "cpu": "2 cores", "torch": "2.x"}
@@ -148,7 +148,7 @@ def test_the_tables_say_what_the_cells_do(tmp_path: Path) -> None:
 
 
 CNN_LIKE = Subject("resnet50", "resnet50")
-FACTS_OF = MACHINE | {"python": "3.11", "headroom": "0.1", "date": "2026-01-01", "command": "headroom campaign"}
+FACTS_OF = MACHINE | {"python": "3.11", "tailrate": "0.1", "date": "2026-01-01", "command": "tailrate campaign"}
 
 
 def step(rate: float, p50_ms: float = 10.0, errors: int = 0, *reasons: str, trusted: bool = True) -> dict[str, Any]:
@@ -231,8 +231,8 @@ TINY = Size(
 )  # fmt: skip
 CAMPAIGN = """
 import sys
-from analysis.campaign import cells
-from headroom import main
+from tailrate.cli.campaign import cells
+from tailrate import main
 from test_analysis_campaign import TINY
 
 cells.SIZES = {("quick", "cpu"): TINY}
@@ -303,25 +303,25 @@ def test_from_a_folder_that_nobody_installed_it_measures_as_well(
     def version(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("analysis.campaign.study.version", version)
+    monkeypatch.setattr("tailrate.cli.campaign.campaign.version", version)
     study(Work(tmp_path, Size(), "cpu", never_served, print, 1), "none", MACHINE)
-    assert json.loads((tmp_path / FACTS).read_text())["headroom"] == "not installed"
+    assert json.loads((tmp_path / FACTS).read_text())["tailrate"] == "not installed"
 
 
 def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:
     """As where only the load side is installed."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
-    command = [sys.executable, "-m", "headroom", "campaign", "--out", str(tmp_path / "it")]
+    command = [sys.executable, "-m", "tailrate", "campaign", "--out", str(tmp_path / "it")]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert done.returncode == 2
-    assert done.stderr == "headroom: measuring a model needs torch: pip install 'headroom[serve]'\n"
+    assert done.stderr == "tailrate: measuring a model needs torch: pip install 'tailrate[serve]'\n"
     assert not (tmp_path / "it").exists()
 
 
 def test_a_bare_loop_says_what_it_cannot_do() -> None:
     def asked(**more: Any) -> Any:
-        words = [sys.executable, "-m", "serve.bare", json.dumps({"model": "mlp", "batches": [1]} | more)]
+        words = [sys.executable, "-m", "tailrate.serve.bare_loop", json.dumps({"model": "mlp", "batches": [1]} | more)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
         return json.loads(done.stdout.splitlines()[-1])
 

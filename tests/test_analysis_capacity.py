@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from folders import Load, Waveform, constant, make_run, queue
 
-import analysis
-from analysis.capacity import Capacity, capacities
+from tailrate import analysis
+from tailrate.analysis.steps.capacity import Capacity, capacities
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]

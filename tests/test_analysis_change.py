@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 from folders import Load, Waveform, constant, lognormal, make_run, queue
 
-import analysis
-from analysis.change import Change, Gate, changes, judge
-from headroom import main
+from tailrate import analysis
+from tailrate.analysis.verdicts.gate import Change, Gate, changes, judge
+from tailrate.cli.main import main
 
 SLO = ["p99<60ms,errors<1%"]
 
@@ -65,7 +65,7 @@ def test_a_change_is_new_over_base(base: Path, slower: Path) -> None:
 def test_what_only_one_run_has_is_not_compared(base: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "run", [Load("m/eager", 300), Load("other/eager", 200)]).folder
     assert changes(analysis.load(base), analysis.load(other)) == []
-    assert _compare(base, other) == (2, f"headroom: {base} has nothing to compare with {other}\n")
+    assert _compare(base, other) == (2, f"tailrate: {base} has nothing to compare with {other}\n")
 
 
 def test_an_endpoint_that_is_overloaded_now_is_worse(base: Path, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from folders import Latency, Load, constant, lognormal, make_run, queue
 from often import at_most, counts
 
-import analysis
-from analysis.compare import Pair, pairs
+from tailrate import analysis
+from tailrate.analysis.steps.variant_pairs import Pair, pairs
 
 
 def _pairs(folder: Path, loads: list[Load], seed: int = 1) -> list[Pair]:

@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 from folders import Load, Waveform, constant, lognormal, make_run, queue
 
-import analysis
-from analysis.capacity import Capacity
-from analysis.compare import Pair
-from analysis.conclusion import less_energy, on_one_machine, place, plus_minus, rates_ratio, three, to_uncertainty
-from analysis.records import Manifest, append_event
-from analysis.summary import report_of
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.records import Manifest, append_event
+from tailrate.analysis.steps.capacity import Capacity
+from tailrate.analysis.steps.variant_pairs import Pair
+from tailrate.analysis.verdicts.conclusion import (
+    less_energy,
+    on_one_machine,
+    place,
+    plus_minus,
+    rates_ratio,
+    three,
+    to_uncertainty,
+)
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from folders import GPU, START_NS, Load, Waveform, make_run
 
-import analysis
-from analysis.devices import DeviceFigures, over
+from tailrate import analysis
+from tailrate.analysis.run.device_tracks import DeviceFigures, over
 
 SECOND = 10**9
 LOADS = [Load("m/a", 20, seconds=30)]

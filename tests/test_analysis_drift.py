@@ -7,8 +7,8 @@ import pytest
 from often import counts
 from soaks import remembering
 
-from analysis.drift import LEAST, Drift, drift
-from analysis.scan import Floats
+from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.stats.changepoints import LEAST, Drift, drift
 
 N = 480
 

@@ -6,10 +6,10 @@ import numpy as np
 from bench.intervals import queue, window
 from often import at_least, at_most, counts
 
-from analysis.evidence import counts as evidence
-from analysis.judge import judged
-from analysis.records import Slo
-from analysis.sketch import LEAST_BEYOND, SLICES, Sketch, worth
+from tailrate.analysis.judging.evidence import counts as evidence
+from tailrate.analysis.judging.judge import judged
+from tailrate.analysis.records import Slo
+from tailrate.analysis.stats.interval import LEAST_BEYOND, SLICES, Sketch, worth
 
 P99 = 7.464
 """Of M/D/1 at a load of 0.7, in services: of twenty million arrivals."""

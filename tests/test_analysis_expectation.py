@@ -13,12 +13,12 @@ from folders import START_NS
 from often import at_least, at_most, counts
 from test_analysis_gallery import DAY_NS
 
-from analysis import words
-from analysis.entry import Entry, Kept, Level, Opened
-from analysis.expectation import ACCEPTED, BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge, usual
-from analysis.history import key_of
-from analysis.lineage import KINDS, lineages
-from analysis.shift import shifts
+from tailrate.analysis.history.figure_series import KINDS, lineages
+from tailrate.analysis.history.log import key_of
+from tailrate.analysis.history.regression import ACCEPTED, BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge, usual
+from tailrate.analysis.history.run_summary import Entry, Kept, Level, Opened
+from tailrate.analysis.stats.level_shifts import shifts
+from tailrate.analysis.text import words
 
 LATENCY = ("p50", "p99", "capacity")
 
@@ -313,7 +313,7 @@ def test_another_environment_is_another_lineage(fact: tuple[str, str], values: t
 
 @pytest.mark.parametrize(
     "fact",
-    [("version", "git"), ("version", "headroom"), ("version", "numpy"), ("setting", "rates"), ("setting", "seed"),
+    [("version", "git"), ("version", "tailrate"), ("version", "numpy"), ("setting", "rates"), ("setting", "seed"),
      ("m/a", "device"), ("m/a", "weights"), ("host", "load os"), ("m/b", "torch"), ("setting", "keep gb")],
 )  # fmt: skip
 def test_what_is_followed_is_no_other_environment(fact: tuple[str, str]) -> None:

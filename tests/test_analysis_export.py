@@ -14,14 +14,15 @@ from soaks import Truth
 from soaks import write as soak_of
 from test_analysis_faults import changed, fail, fault
 
-import analysis
-from analysis import export, words
-from analysis.records import Manifest
-from analysis.report.markdown import markdown
-from analysis.report.page import html
-from analysis.report.view import View
-from analysis.summary import report_of
-from analysis.verdict import EXIT_CODES
+from tailrate import analysis
+from tailrate.analysis.exports import texts
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.pages.report.markdown import markdown
+from tailrate.analysis.pages.report.page import html
+from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.records import Manifest
+from tailrate.analysis.text import words
+from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]
@@ -60,29 +61,29 @@ def _closed(tmp_path: Path, mode: str, concurrency: int) -> tuple[dict[str, Any]
 
 
 def test_every_export_has_a_file_of_its_own_and_needs_no_pandas() -> None:
-    assert {name: file for name, (file, _) in export.EXPORTS.items()} == {
+    assert {name: file for name, (file, _) in texts.EXPORTS.items()} == {
         "junit": "junit.xml", "github": "summary.md", "openmetrics": "metrics.txt", "loadgen": "summary.txt",
     }  # fmt: skip
-    said = "import sys, analysis.export; sys.exit('pandas' in sys.modules or 'numpy' in sys.modules)"
+    said = "import sys, tailrate.analysis.exports.texts; sys.exit('pandas' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", said], check=True, cwd=Path(analysis.__file__).parents[1])
 
 
 @pytest.mark.parametrize("kind", RUNS)
-@pytest.mark.parametrize("name", export.EXPORTS)
+@pytest.mark.parametrize("name", texts.EXPORTS)
 def test_every_kind_of_run_can_be_written_in_every_form(tmp_path: Path, kind: str, name: str) -> None:
     report, manifest = _made(tmp_path, kind)
     before = json.dumps(report)
-    text = export.EXPORTS[name][1](report, manifest)
+    text = texts.EXPORTS[name][1](report, manifest)
     assert text.endswith("\n")
     assert not re.search(r"\bnan\b|\bNaN\b|\bNone\b", text)
     assert json.dumps(report) == before
 
 
-@pytest.mark.parametrize("name", export.EXPORTS)
+@pytest.mark.parametrize("name", texts.EXPORTS)
 def test_a_manifest_may_say_little(tmp_path: Path, name: str) -> None:
     report, manifest = _made(tmp_path)
     manifest.scenario = {"steps": [{**step, "settle_s": None} for step in manifest.scenario["steps"]]}
-    text = export.EXPORTS[name][1](report, manifest)
+    text = texts.EXPORTS[name][1](report, manifest)
     assert "None" not in text
     assert "100/s" in text or 'rate="100"' in text
 
@@ -91,7 +92,7 @@ def test_a_manifest_may_say_little(tmp_path: Path, name: str) -> None:
 
 
 def _suite(report: dict[str, Any], manifest: Manifest) -> ElementTree.Element:
-    text = export.junit(report, manifest)
+    text = texts.junit(report, manifest)
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>')
     (suite,) = ElementTree.fromstring(text.encode())
     return suite
@@ -174,11 +175,11 @@ def test_all_forms_say_the_same_of_a_verdict(tmp_path: Path, kind: str) -> None:
     suite = _suite(report, run.manifest)
     failures, errors = (int(suite.get(name, "")) for name in ("failures", "errors"))
     assert {0: not failures and not errors, 1: failures and not errors, 3: errors}[code]
-    assert export.github(report, run.manifest).startswith(github)
-    told = re.findall(r'headroom_verdict\{headroom_verdict="(\w+)"\} 1', export.openmetrics(report, run.manifest))
+    assert texts.github(report, run.manifest).startswith(github)
+    told = re.findall(r'tailrate_verdict\{tailrate_verdict="(\w+)"\} 1', texts.openmetrics(report, run.manifest))
     assert told == [wanted]
     # of a step, so that one of a run that failed by another step may be valid
-    valid = "Result is : VALID" in export.loadgen(report, run.manifest)
+    valid = "Result is : VALID" in texts.loadgen(report, run.manifest)
     assert not valid or code == 0 or any(step["slo"] is False for step in report["steps"])
     view = View.of(run, report)
     page_said = html(view)
@@ -257,8 +258,8 @@ def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
 def test_a_closed_loop_is_named_by_what_was_under_way(tmp_path: Path) -> None:
     report, manifest = _closed(tmp_path, "closed", 16)
     assert ("m/a", "step 0 at 16 under way") in _cases(_suite(report, manifest))
-    assert "| 0 | m/a | 16 under way |" in export.github(report, manifest)
-    assert 'endpoint="m/a",step="0",concurrency="16"' in export.openmetrics(report, manifest)
+    assert "| 0 | m/a | 16 under way |" in texts.github(report, manifest)
+    assert 'endpoint="m/a",step="0",concurrency="16"' in texts.openmetrics(report, manifest)
 
 
 # ---- GitHub's step summary
@@ -278,7 +279,7 @@ def _tables(text: str) -> dict[str, list[list[str]]]:
 @pytest.mark.parametrize("kind", RUNS)
 def test_github_begins_with_the_verdict_and_has_every_step(tmp_path: Path, kind: str) -> None:
     report, manifest = _made(tmp_path, kind)
-    text = export.github(report, manifest)
+    text = texts.github(report, manifest)
     symbol = {"pass": "✅ pass", "fail": "❌ fail", "inconclusive": "⚠️ cannot say", "measured": "📏 measured"}[
         report["verdict"]
     ]
@@ -291,7 +292,7 @@ def test_github_begins_with_the_verdict_and_has_every_step(tmp_path: Path, kind:
 
 def test_github_in_full(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    text = export.github(report, manifest)
+    text = texts.github(report, manifest)
     assert text.splitlines()[2].startswith("On one GPU, m/compiled sustains at least 100 requests/s at P99 ≤ 50 ms")
     tables = _tables(text)
     assert tables["Steps"] == [
@@ -307,9 +308,9 @@ def test_github_in_full(tmp_path: Path) -> None:
 
 
 def test_github_says_infinite_and_absent(tmp_path: Path) -> None:
-    rows = _tables(export.github(*_made(tmp_path / "a", "failures")))["Steps"]
+    rows = _tables(texts.github(*_made(tmp_path / "a", "failures")))["Steps"]
     assert rows[1][3:7] == ["0", "∞", "∞", "1,000"]
-    rows = _tables(export.github(*_made(tmp_path / "b", "empty window")))["Steps"]
+    rows = _tables(texts.github(*_made(tmp_path / "b", "empty window")))["Steps"]
     assert rows[2][3:] == ["–", "–", "–", "0", "–", "no"]
 
 
@@ -317,7 +318,7 @@ def test_foreign_text_takes_no_effect_on_github(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path, "hostile")
     manifest.scenario["name"] = "<script>|"
     report["reasons"].append("line\n| 1 | 2 |\n# [link](http://x) `code` _a_")
-    text = export.github(report, manifest)
+    text = texts.github(report, manifest)
     steps = _tables(text)["Steps"]
     assert len(steps[1]) == 9
     assert steps[1][1] == r'm\|x/&lt;b&gt;\*a\*"' + r"\\"
@@ -332,7 +333,7 @@ def test_github_stays_under_its_limit_and_counts_what_it_left_out(tmp_path: Path
     row = report["steps"][0] | {"endpoint": name, "reasons": ["late"]}
     report["steps"] = [row | {"index": index} for index in range(10_000)]
     report["conclusion"] = "&" * 100_000
-    text = export.github(report, manifest)
+    text = texts.github(report, manifest)
     assert len(text.encode()) < 1024 * 1024
     tables = _tables(text)
     bullets = [line for line in text.splitlines() if line.startswith("- ")]
@@ -361,16 +362,16 @@ def _samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 def _of(text: str, name: str, **labels: str) -> list[float]:
     """The values of the samples that have these labels, among others."""
     wanted = set(labels.items())
-    return [value for (found, own), value in _samples(text).items() if found == f"headroom_{name}" and wanted <= own]
+    return [value for (found, own), value in _samples(text).items() if found == f"tailrate_{name}" and wanted <= own]
 
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_openmetrics_can_be_parsed(tmp_path: Path, kind: str) -> None:
     report, manifest = _made(tmp_path, kind)
-    text = export.openmetrics(report, manifest)
+    text = texts.openmetrics(report, manifest)
     assert text.endswith("\n# EOF\n")
     assert not any(math.isnan(value) for value in _samples(text).values())
-    assert _of(text, "verdict", headroom_verdict=report["verdict"]) == [1]
+    assert _of(text, "verdict", tailrate_verdict=report["verdict"]) == [1]
     assert sum(_of(text, "verdict")) == 1
     for family in re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE):
         unit = family.rpartition("_")[2]
@@ -380,7 +381,7 @@ def test_openmetrics_can_be_parsed(tmp_path: Path, kind: str) -> None:
 
 def test_openmetrics_has_the_figures_of_the_report_in_base_units(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    text = export.openmetrics(report, manifest)
+    text = texts.openmetrics(report, manifest)
     for row, rate in zip(report["steps"], ("100", "200", "100"), strict=True):
         at = {"endpoint": row["endpoint"], "step": str(row["index"]), "rate": rate}
         truth = {
@@ -411,7 +412,7 @@ def test_openmetrics_has_the_figures_of_the_report_in_base_units(tmp_path: Path)
 
 def test_openmetrics_counts_each_arrival_once(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path, "failures")
-    text = export.openmetrics(report, manifest)
+    text = texts.openmetrics(report, manifest)
     for row in report["steps"]:
         at = {"step": str(row["index"])}
         assert sum(_of(text, "step_requests", **at)) == row["n"]
@@ -421,13 +422,13 @@ def test_openmetrics_counts_each_arrival_once(tmp_path: Path) -> None:
 
 def test_openmetrics_leaves_out_the_unknown_and_keeps_infinity(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path / "a", "failures")
-    text = export.openmetrics(report, manifest)
+    text = texts.openmetrics(report, manifest)
     assert report["steps"][0]["p50_ms"] is None
     assert _of(text, "step_latency_seconds", step="0") == [math.inf] * 4  # no P99.9: too few arrivals
     assert _of(text, "step_service_seconds", step="0") == [math.inf]
     assert _of(text, "step_ok_latency_seconds", step="0") == []
     assert "joules" not in text
-    empty = export.openmetrics(*_made(tmp_path / "b", "empty window"))
+    empty = texts.openmetrics(*_made(tmp_path / "b", "empty window"))
     assert _of(empty, "step_latency_seconds", step="0", quantile="0.99") == [0.01]
     assert _of(empty, "step_latency_seconds", step="1") == []
     assert _of(empty, "step_objective_met", step="1") == []
@@ -436,9 +437,9 @@ def test_openmetrics_leaves_out_the_unknown_and_keeps_infinity(tmp_path: Path) -
 
 def test_openmetrics_escapes_labels(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path, "hostile")
-    assert _of(export.openmetrics(report, manifest), "step_trusted", endpoint=HOSTILE) == [1]
+    assert _of(texts.openmetrics(report, manifest), "step_trusted", endpoint=HOSTILE) == [1]
     report["steps"][0]["endpoint"] = 'two\nlines\\n"}'
-    assert _of(export.openmetrics(report, manifest), "step_trusted", endpoint='two lines\\n"}') == [1]
+    assert _of(texts.openmetrics(report, manifest), "step_trusted", endpoint='two lines\\n"}') == [1]
 
 
 # ---- in the manner of LoadGen
@@ -446,14 +447,14 @@ def test_openmetrics_escapes_labels(tmp_path: Path) -> None:
 
 def _summaries(text: str) -> list[dict[str, str]]:
     """One mapping per step, from what stands before ` : ` to what stands after it."""
-    parts = re.split(r"^headroom summary of ", text, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^tailrate summary of ", text, flags=re.MULTILINE)[1:]
     return [dict(re.findall(r"^ *(.*?) : (.*)$", part, re.MULTILINE)) for part in parts]
 
 
 def test_loadgen_of_a_ramp(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    text = export.loadgen(report, manifest)
-    assert text.startswith("A summary by headroom")
+    text = texts.loadgen(report, manifest)
+    assert text.startswith("A summary by tailrate")
     assert "no LoadGen ran, and this is no MLPerf result" in text.splitlines()[0]
     met, missed, other = _summaries(text)
     assert met | {"seed": "1"} == {
@@ -493,12 +494,12 @@ def test_loadgen_of_a_ramp(tmp_path: Path) -> None:
     ],
 )
 def test_loadgen_is_invalid_for_each_reason(tmp_path: Path, kind: str, line: str, said: str) -> None:
-    summary = _summaries(export.loadgen(*_made(tmp_path, kind)))[0]
+    summary = _summaries(texts.loadgen(*_made(tmp_path, kind)))[0]
     assert (summary["Result is"], summary[line]) == ("INVALID", said)
 
 
 def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> None:
-    summary = _summaries(export.loadgen(*_made(tmp_path / "open", "no objective")))[0]
+    summary = _summaries(texts.loadgen(*_made(tmp_path / "open", "no objective")))[0]
     assert (summary["Result is"], summary["Performance constraints satisfied"]) == ("VALID", "none were set")
     assert summary["target_latency (ns)"] == "none"
     for mode, concurrency, scenario in (
@@ -506,7 +507,7 @@ def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> No
         ("offline", 64, "Offline"),
         ("closed", 16, "a closed loop, which LoadGen does not have"),
     ):
-        (summary,) = _summaries(export.loadgen(*_closed(tmp_path / mode, mode, concurrency)))
+        (summary,) = _summaries(texts.loadgen(*_closed(tmp_path / mode, mode, concurrency)))
         assert summary["Scenario"] == scenario
         assert summary["Target samples per second"] == f"{concurrency} under way"
 
@@ -514,7 +515,7 @@ def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> No
 def test_loadgen_shows_the_latencies_that_the_report_has(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
     report["steps"][0] |= {"min_ms": 9.5, "max_ms": 12.0, "p97_ms": None}
-    summary = _summaries(export.loadgen(report, manifest))[0]
+    summary = _summaries(texts.loadgen(report, manifest))[0]
     assert summary["Min latency (ns)"] == "9500000"
     assert summary["Max latency (ns)"] == "12000000"
     assert summary["97.00 percentile latency (ns)"] == "infinite"
@@ -525,5 +526,5 @@ def test_a_p999_that_the_sample_does_not_carry_is_absent_and_not_infinite(tmp_pa
     many = [Load("m/a", 500, FAST, failed=0.01)]
     for name, loads, given in (("few", few, 0), ("many", many, 1)):
         run = analysis.load(make_run(tmp_path / name, loads).folder)
-        text = export.openmetrics(report_of(run), run.manifest)
+        text = texts.openmetrics(report_of(run), run.manifest)
         assert len(re.findall(r'step_latency_seconds\{[^}]*quantile="0.999"\} \+Inf', text)) == given

@@ -12,13 +12,13 @@ import pytest
 from folders import START_NS, Load, Written, constant, make_run, rewrite
 from test_analysis_report import EVIL
 
-import analysis
-from analysis.faults import FaultEffect, faults
-from analysis.records import append_event
-from analysis.report.faults import HEADS, fault_rows, fault_section
-from analysis.report.markdown import markdown
-from analysis.report.view import View
-from analysis.summary import report_of
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.pages.report.faults import HEADS, fault_rows, fault_section
+from tailrate.analysis.pages.report.markdown import markdown
+from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.records import append_event
+from tailrate.analysis.steps.fault_effects import FaultEffect, faults
 
 RATE = 100
 

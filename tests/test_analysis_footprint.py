@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.footprint import _growth
+from tailrate.analysis.soak.memory_growth import _growth
 
 
 def told(per_hour, seed, minutes=60, since=0, pid=1):

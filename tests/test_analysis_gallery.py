@@ -15,12 +15,14 @@ from folders import START_NS, Load, Waveform, queue
 from often import counts
 from test_analysis_report import EVIL, Page, two_variants
 
-import analysis
-from analysis import gallery, summary, words
-from analysis.entry import Entry
-from analysis.gallery.page import MOST_LEVELS
-from analysis.gallery.trend import trends
-from headroom import main
+from tailrate import analysis
+from tailrate.analysis.exports import report_json
+from tailrate.analysis.history.run_summary import Entry
+from tailrate.analysis.pages import index as index_page
+from tailrate.analysis.pages.index.page import MOST_LEVELS
+from tailrate.analysis.pages.index.trends import trends
+from tailrate.analysis.text import words
+from tailrate.cli.main import main
 
 DAY_NS = 86_400 * 10**9
 
@@ -33,7 +35,7 @@ def run_in(
     known: dict[str, Any] = {"slo": ["p99<50ms"], "poisson": True, "devices": [Waveform()]}
     folders.make_run(runs / name, two_variants() if loads is None else loads, **(known | options))
     run = analysis.load(runs / name)
-    found = summary.write(run)
+    found = report_json.write(run)
     if page:
         (runs / name / "report.html").write_text("<!doctype html><title>report</title>")
     manifest = run.manifest
@@ -45,7 +47,7 @@ def run_in(
 
 
 def shown(runs: Path) -> Page:
-    path, _ = gallery.write(runs)
+    path, _ = index_page.write(runs)
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -55,7 +57,7 @@ def row(page: Page, name: str) -> dict[str, str]:
 
 
 def embedded(runs: Path) -> dict[str, Any]:
-    page = (runs / gallery.INDEX).read_text(encoding="utf-8")
+    page = (runs / index_page.INDEX).read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(page.split('id="embedded"')[1].split('application/json">')[1].split("<")[0])
     return found
 
@@ -118,11 +120,11 @@ def test_what_cannot_be_read_is_listed_with_a_sentence(tmp_path: Path) -> None:
     for name, state, said in (
         ("running", "running", "This run has not ended, or its load process was killed"),
         ("aborted", "aborted", "This run was aborted and has no report"),
-        ("unreported", "no report yet", f"This run has no report; headroom report {tmp_path / 'unreported'} writes"),
+        ("unreported", "no report yet", f"This run has no report; tailrate report {tmp_path / 'unreported'} writes"),
         ("schema", "unreadable", "report.json has schema 7, but this version reads schema 1."),
         ("torn", "unreadable", "report.json, line 1: not valid JSON"),
         ("list", "unreadable", "run.json holds no JSON object."),
-        ("foreign", "unreadable", "run.json or report.json is not as headroom writes it (KeyError: 'trust')."),
+        ("foreign", "unreadable", "run.json or report.json is not as tailrate writes it (KeyError: 'trust')."),
         ("notes", "unreadable", "This folder is not a run folder: it has no run.json."),
         ("bytes", "unreadable", "run.json cannot be read"),
     ):
@@ -155,7 +157,7 @@ def test_no_value_anywhere_stops_it(tmp_path: Path, name: str, seeds: int) -> No
         for value in rng.sample(ODD, seeds):
             held[key] = value
             path.write_text(json.dumps(whole))
-            assert gallery.write(tmp_path)[1] == 2, (key, value)
+            assert index_page.write(tmp_path)[1] == 2, (key, value)
         held[key] = before
 
 
@@ -228,7 +230,7 @@ def test_many_loads_are_thinned(tmp_path: Path) -> None:
     found["steps"] = [{**found["steps"][0], "index": k} for k in range(count)]
     for name, whole in (("run.json", manifest), ("report.json", found)):
         (folder / name).write_text(json.dumps(whole))
-    path, _ = gallery.write(tmp_path)
+    path, _ = index_page.write(tmp_path)
     levels = embedded(tmp_path)["runs"][0]["levels"]
     assert len(levels) == MOST_LEVELS
     assert (levels[0][1], levels[-1][1]) == (1, count)
@@ -237,8 +239,8 @@ def test_many_loads_are_thinned(tmp_path: Path) -> None:
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     run_in(tmp_path, "r")
-    first = gallery.write(tmp_path)[0].read_bytes()
-    assert gallery.write(tmp_path)[0].read_bytes() == first
+    first = index_page.write(tmp_path)[0].read_bytes()
+    assert index_page.write(tmp_path)[0].read_bytes() == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "r"]
 
 
@@ -269,7 +271,7 @@ def test_another_index_is_left_alone(tmp_path: Path) -> None:
     invoked(tmp_path / "r")
     code, said = invoked("--index", tmp_path)
     assert code == 2
-    assert said == f"headroom: {index} was not written by headroom report --index; move it away first\n"
+    assert said == f"tailrate: {index} was not written by tailrate report --index; move it away first\n"
     assert index.read_text() == "<h1>mine</h1>"
 
 
@@ -295,5 +297,5 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
     ):
         code, said = invoked(*words_)
         assert code == 2
-        assert said.startswith(f"headroom: {sentence}")
+        assert said.startswith(f"tailrate: {sentence}")
         assert said.count("\n") == 1

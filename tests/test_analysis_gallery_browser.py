@@ -18,7 +18,8 @@ from playwright.sync_api import Page
 from test_analysis_gallery import run_in
 from test_analysis_report import EVIL
 
-from analysis import gallery, words
+from tailrate.analysis.pages import index
+from tailrate.analysis.text import words
 
 pytestmark = [
     pytest.mark.browser,
@@ -46,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
     found["infinite"] = run_in(folder, "infinite", infinite, day=2, scenario={"name": EVIL})
     run_in(folder, "bare", [Load("m/a", 20)], day=3, scenario={"name": "other"})
     (folder / "bare" / "report.json").unlink()
-    return gallery.write(folder)[0], found
+    return index.write(folder)[0], found
 
 
 def fragment(a: str, b: str) -> str:
@@ -138,7 +139,7 @@ def test_two_runs_are_chosen_by_clicks_and_compared(tab: Tab, runs: tuple[Path, 
     facts = page.locator(".differences tbody tr").all_inner_texts()
     assert facts == ["setting seed\t0\t1", "version torch\t2.0\t2.1"]
     command = shlex.split(page.locator("#compare pre").inner_text())
-    assert command == ["headroom", "compare", f"{path.parent}/one", f"{path.parent}/{STRANGE}"]
+    assert command == ["tailrate", "compare", f"{path.parent}/one", f"{path.parent}/{STRANGE}"]
     assert page.evaluate("document.activeElement.textContent") == "Two runs side by side"
     page.get_by_role("link", name="← all runs").click()
     page.wait_for_selector("#runs")

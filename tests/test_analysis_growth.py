@@ -10,8 +10,8 @@ import pytest
 from often import at_most, counts
 from soaks import remembering
 
-from analysis.growth import growth
-from analysis.scan import Floats
+from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.soak.growth import growth
 
 CELLS = 480
 

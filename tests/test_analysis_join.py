@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from folders import GPU, START_NS, Load, Waveform, lognormal, make_run, rewrite
 
-import analysis
-from analysis.records import DEVICES
-from analysis.store import Run
+from tailrate import analysis
+from tailrate.analysis.records import DEVICES
+from tailrate.analysis.run.run import Run
 
 LOADS = [Load("m/a", 97, lognormal(30), seconds=20)]
 

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis import judge
-from analysis.judge import AtRate, Count, Window, at_rate, judged, of_rates, sustained, terms
-from analysis.records import Slo
+from tailrate.analysis.judging import judge
+from tailrate.analysis.judging.judge import AtRate, Count, Window, at_rate, judged, of_rates, sustained, terms
+from tailrate.analysis.records import Slo
 
 P99 = Slo.parse("p99<50ms")
 (LATENCY,) = terms(P99)

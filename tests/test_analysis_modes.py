@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from folders import Load, constant, lognormal, make_run
 
-import analysis
-from analysis.capacity import capacities
-from analysis.compare import pairs
-from analysis.ledger import ledger
-from analysis.records import append_event
-from analysis.report.markdown import markdown
-from analysis.report.page import html
-from analysis.report.view import View
-from analysis.store import Run
-from analysis.summary import report_of
-from analysis.verdict import FAIL, INCONCLUSIVE, PASS, beyond, judge
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.pages.report.markdown import markdown
+from tailrate.analysis.pages.report.page import html
+from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.records import append_event
+from tailrate.analysis.run.run import Run
+from tailrate.analysis.steps.capacity import capacities
+from tailrate.analysis.steps.ledger import ledger
+from tailrate.analysis.steps.variant_pairs import pairs
+from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, PASS, beyond, judge
 
 SLO = ["p99<50ms"]
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from plans import question, service, sizing, variant
 
-from analysis import circumstances, plan_words
-from analysis.answer import Answer, answered
-from analysis.plan import Plan, as_text, plan
-from analysis.prices import Prices
-from analysis.question import Growth
-from analysis.simulate import Routing, Rule, Service
-from analysis.sizing import QuestionError
+from tailrate.analysis.planning.plan import plan_text, what_if
+from tailrate.analysis.planning.plan.plan import Plan, as_text, plan
+from tailrate.analysis.planning.plan.prices import Prices
+from tailrate.analysis.planning.plan.question import Growth
+from tailrate.analysis.planning.plan.sized_fleet import Answer, answered
+from tailrate.analysis.planning.plan.sizing import QuestionError
+from tailrate.analysis.planning.simulator.simulate import Routing, Rule, Service
 
 SLOW = Service.steady(np.array([0.0, 0.06]))
 EAGER, COMPILED = variant("m/eager", service(0.008, 0.001)), variant("m/compiled")
@@ -102,7 +102,7 @@ def test_a_plan_at_the_edge_names_the_number_that_holds_in_any_case() -> None:
     knee = sizing("p99<20ms").knee_rps(replace(COMPILED.fleet, replicas=5))
     found = answer(replace_error(COMPILED, -0.04), question(0.99 * knee, "p99<20ms"))
     assert (found.replicas, found.replicas_sure) == (5, 6)
-    assert found.headroom_pct == pytest.approx(1.0, abs=1.0)
+    assert found.spare_pct == pytest.approx(1.0, abs=1.0)
     assert found.trusted
     assert "the model's error alone can miss the objective with 5 replicas; 6 hold it even then" in found.warnings
 
@@ -121,10 +121,10 @@ def test_plans_that_cannot_be_trusted_say_so_first(one, said) -> None:
     assert made.exit_code == 3
     assert made.best is not None
     assert not made.best[1].trusted
-    first = plan_words.warnings(made)[0]
+    first = plan_text.warnings(made)[0]
     assert first.startswith("This plan cannot be trusted: ")
     assert said in first
-    assert plan_words.markdown(made).index("cannot be trusted") < plan_words.markdown(made).index("## Variants")
+    assert plan_text.markdown(made).index("cannot be trusted") < plan_text.markdown(made).index("## Variants")
 
 
 def test_those_that_are_left_take_no_more_than_was_measured_either() -> None:
@@ -147,7 +147,7 @@ def test_where_no_number_of_replicas_helps_the_plan_says_why(one, slo, said) -> 
     made = plan(["r"], [one], question(20, slo))
     assert made.exit_code == 1
     assert made.best is None
-    assert said.replace(" ", "\u00a0") in plan_words.conclusion(made).replace(" ", "\u00a0")
+    assert said.replace(" ", "\u00a0") in plan_text.conclusion(made).replace(" ", "\u00a0")
     assert made.as_json()["variants"][0]["answer"].keys() == {"refused"}
     assert not made.what_if
 
@@ -159,9 +159,9 @@ def test_a_refusal_by_a_model_that_does_not_hold_is_no_refusal() -> None:
         made = plan(["r"], [found], question(slo=slo))
         assert made.best is None
         assert made.exit_code == code
-        trusted = [one for one in plan_words.warnings(made) if one.startswith("This plan cannot be trusted: ")]
+        trusted = [one for one in plan_text.warnings(made) if one.startswith("This plan cannot be trusted: ")]
         assert len(trusted) == (code == 3)
-    assert plan_words.variants_block(made).heads == ("endpoint", "replicas")
+    assert plan_text.variants_block(made).heads == ("endpoint", "replicas")
 
 
 def test_a_tail_that_was_hardly_measured_is_said() -> None:
@@ -181,7 +181,7 @@ def test_the_cheapest_is_chosen_of_those_that_can_be_trusted() -> None:
     assert doubted.best is not None
     assert doubted.best[0].endpoint == "m/eager"
     assert doubted.exit_code == 0
-    assert "by a plan that cannot be trusted" in plan_words.conclusion(doubted)
+    assert "by a plan that cannot be trusted" in plan_text.conclusion(doubted)
 
 
 def test_what_is_known_of_one_alone_decides_nothing() -> None:
@@ -194,16 +194,16 @@ def test_what_is_known_of_one_alone_decides_nothing() -> None:
     fewest = min(found.answered, key=lambda one: (one[1].gpus, one[1].replicas, one[0].endpoint == "m/unknown"))
     assert found.best is not None
     assert found.best[0].endpoint == fewest[0].endpoint
-    (said,) = [one for one in plan_words.warnings(found) if "is not known" in one]
+    (said,) = [one for one in plan_text.warnings(found) if "is not known" in one]
     assert said.startswith("The power of m/unknown is not known, so variants are ranked by the devices that they take")
     both_known = plan(["r"], [known, replace(known, endpoint="m/other")], asked)
-    assert not any("is not known" in one for one in plan_words.warnings(both_known))
+    assert not any("is not known" in one for one in plan_text.warnings(both_known))
 
 
 def test_the_conclusion_can_be_read_out(both: Plan) -> None:
     best = both.best
     assert best is not None
-    said = plan_words.conclusion(both).replace("\u00a0", " ")
+    said = plan_text.conclusion(both).replace("\u00a0", " ")
     assert said.startswith(
         f"{'Five' if best[1].replicas == 5 else best[1].replicas} replicas of m/compiled on five GPUs hold 5,000 "
         f"requests/s at P99 ≤ 50 ms, also with one of them lost: P99 "
@@ -292,7 +292,7 @@ def test_the_form_of_the_json_is_kept(both: Plan) -> None:
     assert first["fleet"]["replicas"] == first["answer"]["replicas"]
     assert set(first["answer"]) == {
         "replicas", "gpus", "rate_rps", "p99_ms", "p99_low_ms", "p99_high_ms", "p99_after_loss_ms", "replicas_sure",
-        "least_replicas", "p99_bound_ms", "utilisation", "mean_batch", "knee_rps", "headroom_pct", "cost_per_hour",
+        "least_replicas", "p99_bound_ms", "utilisation", "mean_batch", "knee_rps", "spare_pct", "cost_per_hour",
         "cost_per_million",
         "energy_cost_per_hour", "joules_per_request", "co2_g_per_million", "trusted", "warnings",
     }  # fmt: skip
@@ -310,35 +310,35 @@ def test_numbers_stand_in_lines_and_infinity_is_null(both: Plan) -> None:
 
 
 def test_markdown_says_all_of_it_and_signs_in_names_have_no_effect(both: Plan) -> None:
-    said = plan_words.markdown(both, "headroom plan a b")
+    said = plan_text.markdown(both, "tailrate plan a b")
     for head in ("Variants", "What if", "Growth", "If an assumption were wrong", "How well the model predicts"):
         assert f"## {head}" in said
-    assert "    headroom plan a b\n" in said
-    evil = plan_words.markdown(plan(["<b>*x*"], [variant("m/<i>|x")], question(), ["left | out"]))
+    assert "    tailrate plan a b\n" in said
+    evil = plan_text.markdown(plan(["<b>*x*"], [variant("m/<i>|x")], question(), ["left | out"]))
     assert "<i>" not in evil
     assert "&lt;b&gt;\\*x\\*" in evil
     assert "Left \\| out." in evil
 
 
 def test_columns_of_which_nothing_is_known_are_left_out() -> None:
-    heads = plan_words.variants_block(plan(["r"], [variant()], question())).heads
+    heads = plan_text.variants_block(plan(["r"], [variant()], question())).heads
     assert "J/request" not in heads
     assert "an hour" not in heads
     assert "P99 ms" in heads
     priced = plan(["r"], [variant(idle_w=1.0, active_w=2.0)], question(prices=Prices(1.0, co2_kg_per_kwh=0.3)))
-    assert {"J/request", "g CO2e/million", "an hour", "per million"} <= set(plan_words.variants_block(priced).heads)
+    assert {"J/request", "g CO2e/million", "an hour", "per million"} <= set(plan_text.variants_block(priced).heads)
     assert variant().fleet.routing == Routing.LEAST
 
 
 def test_machines_where_the_cpu_serves() -> None:
     made = plan(["r"], [variant(device="cpu")], question(500, growth=Growth.parse("10%/quarter")))
-    assert "on one machine holds 500 requests/s" in plan_words.conclusion(made)
-    for block in (plan_words.variants_block(made), plan_words.growth_block(made)):
+    assert "on one machine holds 500 requests/s" in plan_text.conclusion(made)
+    for block in (plan_text.variants_block(made), plan_text.growth_block(made)):
         assert "machines" in block.heads
         assert "GPUs" not in block.heads
 
 
 def test_growth_ends_where_nothing_can_be_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circumstances, "MOST_RPS", 12_000)
+    monkeypatch.setattr(what_if, "MOST_RPS", 12_000)
     made = plan(["r"], [variant()], question(5000, growth=Growth.parse("100%/quarter")))
     assert [one.rate_rps for one in made.growth] == [5000, 10_000]

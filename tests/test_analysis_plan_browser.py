@@ -1,4 +1,4 @@
-"""`plan.html` in chromium: its simulator has the latencies of `analysis.simulate`, its controls what a plan says."""
+"""`plan.html` in chromium: its simulator has the latencies of `simulator.simulate`, its controls what a plan says."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from plans import draw, sizing, traffic
 from playwright.sync_api import Page
 from test_analysis_report import EVIL
 
-from analysis import words
-from analysis.fleet import Waking
-from analysis.prices import Prices
-from analysis.report import planpage
-from analysis.simulate import Fleet, Outage, Routing, Rule, simulate
+from tailrate.analysis.pages.plan import page as plan_page
+from tailrate.analysis.planning.plan.prices import Prices
+from tailrate.analysis.planning.simulator.fleet import Waking
+from tailrate.analysis.planning.simulator.simulate import Fleet, Outage, Routing, Rule, simulate
+from tailrate.analysis.text import words
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"),
 ]
 
-SIMULATOR = (files("analysis.report") / "plan" / "simulator.js").read_text(encoding="utf-8")
+SIMULATOR = (files("tailrate.analysis.pages.plan") / "script" / "simulator.js").read_text(encoding="utf-8")
 ROUTINGS = (Routing.TWO_CHOICES, Routing.LEAST, Routing.ROUND_ROBIN, Routing.RANDOM)
 """Those that endpoints have."""
 LOADS = (0.15, 0.7, 0.98)
@@ -130,7 +130,7 @@ def test_arrivals_drawn_in_the_page_have_the_spread_that_is_asked_for(bench: Pag
 
 def written(folder: Path, found: dict[str, Any], **constants: str) -> Path:
     """The page, with other constants in its scripts."""
-    own, changed = planpage._own, []
+    own, changed = plan_page._own, []
 
     def part(name: str) -> str:
         text = own(name)
@@ -140,8 +140,8 @@ def written(folder: Path, found: dict[str, Any], **constants: str) -> Path:
         return text
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planpage, "_own", part)
-        (folder / "plan.html").write_text(planpage.page(found), encoding="utf-8")
+        patch.setattr(plan_page, "_own", part)
+        (folder / "plan.html").write_text(plan_page.page(found), encoding="utf-8")
     assert sorted(changed) == sorted(constants)
     return folder / "plan.html"
 
@@ -151,7 +151,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     """For what isn't about its figures: made, and simulated in the page, by a tenth as many requests as usual."""
     traffic.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analysis.sizing.LEAST_BEYOND", 100)
+        patch.setattr("tailrate.analysis.planning.plan.sizing.LEAST_BEYOND", 100)
         found = planned()
     traffic.cache_clear()
     return found, written(tmp_path_factory.mktemp("rough"), found, BEYOND="100")
@@ -174,7 +174,7 @@ def settled(page: Page) -> Page:
 
 
 def tiles(page: Page) -> dict[str, str]:
-    keys = ("replicas", "tail", "after_loss", "headroom", "hour", "joules")
+    keys = ("replicas", "tail", "after_loss", "tailrate", "hour", "joules")
     return {key: page.locator(f".tiles dd[data-fill={key}]").inner_text() for key in keys}
 
 
@@ -247,7 +247,7 @@ def test_moving_controls_gives_the_answer_of_the_planner(
     fleet = replace(fleet, replicas=replicas)
     readings = asked.readings(fleet, rate)
     assert number(shown["tail"]) == pytest.approx(1e3 * sorted(one.latency_s for one in readings)[1], rel=0.07)
-    assert number(shown["headroom"]) == pytest.approx(100 * (asked.knee_rps(fleet) / rate - 1), abs=4)
+    assert number(shown["tailrate"]) == pytest.approx(100 * (asked.knee_rps(fleet) / rate - 1), abs=4)
     variant = replace(compiled(), fleet=fleet)
     bill = Prices(2.5, 0.3, 0.38).bill(replicas, rate, variant.power_w(replicas, readings[0].utilisation))
     assert bill.cost_per_hour is not None

@@ -16,10 +16,11 @@ from plans import draw, sizing
 from plans import roughly as roughly
 from test_analysis_report import EVIL
 
-from analysis import words
-from analysis.prices import Prices
-from analysis.report import plancurves, planpage
-from analysis.report.plancurves import curves, needed, rates, sizes
+from tailrate.analysis.pages.plan import curves as plan_curves
+from tailrate.analysis.pages.plan import page as plan_page
+from tailrate.analysis.pages.plan.curves import curves, needed, rates, sizes
+from tailrate.analysis.planning.plan.prices import Prices
+from tailrate.analysis.text import words
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def embedded(page: str) -> dict[str, Any]:
 
 
 def test_the_answer_its_error_and_every_table_are_in_the_markup(plan: dict[str, Any]) -> None:
-    page = planpage.page(plan)
+    page = plan_page.page(plan)
     said = text(page)
     assert plain(plan["conclusion"].split(". ")[0]) in said
     for one in plan["variants"]:
@@ -64,7 +65,7 @@ def test_the_answer_its_error_and_every_table_are_in_the_markup(plan: dict[str, 
 
 
 def test_nothing_is_fetched_and_no_other_script_may_run(plan: dict[str, Any]) -> None:
-    page = planpage.page(plan)
+    page = plan_page.page(plan)
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page)
     assert "url(" not in page
     script = re.search(r"<script>(.*)</script></body>", page, flags=re.S)
@@ -79,7 +80,7 @@ def test_nothing_is_fetched_and_no_other_script_may_run(plan: dict[str, Any]) ->
 
 
 def test_the_other_pages_do_not_carry_its_scripts() -> None:
-    from analysis.report.document import parts
+    from tailrate.analysis.pages.html.document import parts
 
     assert "simulator" not in parts("js")
 
@@ -88,7 +89,7 @@ def test_a_variant_that_cannot_is_told_with_why() -> None:
     found = planned(slo="p99<10.5ms", rate_rps=400, growth=None)
     refused = [one for one in found["variants"] if "refused" in one["answer"]]
     assert [one["endpoint"] for one in refused] == ["bert/eager"]
-    said = text(planpage.page(found))
+    said = text(plan_page.page(found))
     assert plain(f"bert/eager: {refused[0]['answer']['refused']}") in said
     assert "Growth" not in said
 
@@ -96,7 +97,7 @@ def test_a_variant_that_cannot_is_told_with_why() -> None:
 def test_a_plan_that_nothing_can_hold_has_a_page() -> None:
     found = planned(slo="p99<3ms", growth=None)
     assert found["best"] is None
-    said = text(planpage.page(found))
+    said = text(plan_page.page(found))
     assert "Nothing that was measured can hold" in said
     assert "Latency against rate" not in said
 
@@ -109,7 +110,7 @@ def test_without_prices_power_or_errors_no_figure_is_made_up() -> None:
         validation=replace(model.validation, rows=(), median={}, rate_at_slo_error=None, gate="refused"),
     )
     found = planned(among=[bare], prices=Prices(), n_plus=0)
-    page = planpage.page(found)
+    page = plan_page.page(found)
     said = text(page)
     assert "one: untried" in said.replace(" :", ":")
     assert plain(found["warnings"][0]) in said
@@ -122,24 +123,24 @@ def test_without_prices_power_or_errors_no_figure_is_made_up() -> None:
 
 def test_a_shape_is_planned_for_its_peak(plan: dict[str, Any]) -> None:
     demand = plan["demand"] | {"shape": "sine:0.5:86400", "rate_rps": 4000.0, "peak_rps": 6000.0, "mean_rps": 4000.0}
-    page = planpage.page(plan | {"demand": demand})
+    page = plan_page.page(plan | {"demand": demand})
     assert "counted for the peak, 1.5 times as much" in text(page)
     assert (embedded(page)["peak"], embedded(page)["mean"]) == (1.5, 1.0)
 
 
 def test_names_are_text_everywhere(plan: dict[str, Any]) -> None:
     found = json.loads(json.dumps(plan).replace("bert/eager", json.dumps(EVIL)[1:-1]))
-    page = planpage.page(found | {"warnings": [EVIL], "runs": [EVIL], "left_out": [EVIL], "command": EVIL})
+    page = plan_page.page(found | {"warnings": [EVIL], "runs": [EVIL], "left_out": [EVIL], "command": EVIL})
     assert "<img" not in page
     assert "alert(2)</script>" not in page
     assert EVIL in html.unescape(page)
 
 
 def test_a_command_keeps_what_the_controls_do_not_say(plan: dict[str, Any]) -> None:
-    made = "headroom plan 'runs/a b' --rate=5000 --slo p99<50ms --shape sine:0.5:60 --out plans/x --growth 20%/quarter"
-    kept = ["headroom", "plan", "runs/a b", "--shape", "sine:0.5:60", "--growth", "20%/quarter"]
-    assert embedded(planpage.page(plan | {"command": made}))["command"] == kept
-    assert embedded(planpage.page(plan | {"command": ""}))["command"] == ["headroom", "plan", RUN]
+    made = "tailrate plan 'runs/a b' --rate=5000 --slo p99<50ms --shape sine:0.5:60 --out plans/x --growth 20%/quarter"
+    kept = ["tailrate", "plan", "runs/a b", "--shape", "sine:0.5:60", "--growth", "20%/quarter"]
+    assert embedded(plan_page.page(plan | {"command": made}))["command"] == kept
+    assert embedded(plan_page.page(plan | {"command": ""}))["command"] == ["tailrate", "plan", RUN]
 
 
 def test_curves_cross_the_objective_at_the_knee() -> None:
@@ -172,13 +173,13 @@ def test_replicas_for_a_rate_are_read_from_knees() -> None:
 
 
 def test_the_numbers_of_replicas_grow() -> None:
-    firsts = plancurves.spaced(5)
+    firsts = plan_curves.spaced(5)
     assert [next(firsts) for _ in range(9)] == [1, 2, 3, 4, 6, 8, 12, 16, 24]
-    assert next(plancurves.spaced(1000)) == 32
+    assert next(plan_curves.spaced(1000)) == 32
 
 
 def test_the_page_draws_as_the_planner_does() -> None:
-    assert (plancurves.draw(50, 3, 0.5) == draw(50, 3, 0.5)).all()
-    assert (plancurves.draw(50, 3, float("inf")) == draw(50, 3, float("inf"))).all()
+    assert (plan_curves.draw(50, 3, 0.5) == draw(50, 3, 0.5)).all()
+    assert (plan_curves.draw(50, 3, float("inf")) == draw(50, 3, float("inf"))).all()
     assert PRICES.currency == "EUR"
     assert eager().endpoint == "bert/eager"

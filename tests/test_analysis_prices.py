@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from analysis.prices import Prices
-from analysis.sizing import QuestionError
+from tailrate.analysis.planning.plan.prices import Prices
+from tailrate.analysis.planning.plan.sizing import QuestionError
 
 
 def test_a_bill_by_hand() -> None:

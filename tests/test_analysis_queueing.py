@@ -6,9 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from analysis.fleet import ROUTERS
-from analysis.queueing import erlang_c, mdc_latency_s, mmc_latency_s, needed, quickest_s, stable_below_rps
-from analysis.simulate import Fleet, Routing, Rule, Service, simulate
+from tailrate.analysis.planning.simulator.fleet import ROUTERS
+from tailrate.analysis.planning.simulator.queueing_theory import (
+    erlang_c,
+    mdc_latency_s,
+    mmc_latency_s,
+    needed,
+    quickest_s,
+    stable_below_rps,
+)
+from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, simulate
 
 
 def affine(fixed_s, each_s, most):

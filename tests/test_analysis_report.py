@@ -18,11 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 from folders import START_NS, Load, Waveform, queue
 
-import analysis
-from analysis import store, summary, words
-from analysis.records import append_event
-from analysis.report import axes, markup, timeline, write
-from analysis.timeline import Timeline
+from tailrate import analysis
+from tailrate.analysis.exports import report_json
+from tailrate.analysis.pages.html import markup, svg
+from tailrate.analysis.pages.report import write
+from tailrate.analysis.pages.report.charts import time_slices
+from tailrate.analysis.records import append_event
+from tailrate.analysis.run import run as run_folder
+from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.text import words
 
 S = 10**9
 CPU = Waveform("cpu", power=False, counter=False, util_pct=50.0)
@@ -38,21 +42,21 @@ def two_variants(rates: Sequence[float] = (20, 40, 60), **changed: Any) -> list[
     return loads
 
 
-def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) -> store.Run:
+def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) -> run_folder.Run:
     """A run at `p99<50ms` whose manifest also says what a server says, and in which a replica was lost."""
     known: dict[str, Any] = {"slo": ["p99<50ms"], "poisson": True, "devices": [CPU]}
     manifest = folders.make_run(folder, two_variants() if loads is None else loads, **(known | options)).manifest
     for endpoint in manifest.endpoints:
         endpoint["parameters"] = {"warmup_s": 3.25, "parity": {"cosine": 0.9998}}
-    manifest.extra["command"] = "headroom run custom_cnn --rates 20,40,60"
+    manifest.extra["command"] = "tailrate run custom_cnn --rates 20,40,60"
     manifest.write(folder)
     append_event(folder, "replica_lost", time_ns=START_NS + 2 * S, replica="r-7")
     return analysis.load(folder)
 
 
-def shown(run: store.Run, **changed: Any) -> tuple[dict[str, Any], str, str]:
+def shown(run: run_folder.Run, **changed: Any) -> tuple[dict[str, Any], str, str]:
     """The report, the page and the Markdown."""
-    report = summary.report_of(run) | changed
+    report = report_json.report_of(run) | changed
     markdown, page = write(run, report)
     return report, page.read_text(encoding="utf-8"), markdown.read_text(encoding="utf-8")
 
@@ -148,7 +152,7 @@ def test_every_part_of_a_full_run_is_there(tmp_path: Path) -> None:
     assert seen.text("ran").endswith("duration 60 s")
     assert "0:02 replica lost: replica r-7" in seen.text("time")
     assert ["warmup", "3.25 s", "3.25 s"] in [[text for _, text in row] for row in seen.cells["endpoints"]]
-    assert "headroom run custom_cnn --rates 20,40,60" in seen.text("again")
+    assert "tailrate run custom_cnn --rates 20,40,60" in seen.text("again")
     assert f"recorded {words.count(report['trust']['ledger']['recorded'])}" in seen.text("trust")
     for row, pair in zip(seen.cells["pairs"][1:], report["pairs"], strict=True):
         assert row[2][1] == words.pair_sentence(pair)
@@ -197,7 +201,7 @@ def test_a_gpu_run_shows_power_and_the_utilisation_pitfall(tmp_path: Path) -> No
 def test_the_time_line_counts_every_arrival_once(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
     rows = run.requests()
-    found = timeline.slices(run, Timeline.of(run))
+    found = time_slices.slices(run, Timeline.of(run))
     assert list(found) == ["custom_cnn/eager", "custom_cnn/compiled"]
     assert sum(each.n.sum() for each in found.values()) == len(rows)
     assert sum(each.failed.sum() for each in found.values()) == (~rows["ok"]).sum()
@@ -219,9 +223,9 @@ def unpacked(png: bytes) -> np.ndarray[Any, Any]:
 
 def test_the_heat_map_shows_where_the_successes_of_each_slice_lie(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
-    found = timeline.slices(run, Timeline.of(run))["custom_cnn/compiled"]
+    found = time_slices.slices(run, Timeline.of(run))["custom_cnn/compiled"]
     first, last = found.rows() or (0, 0)
-    picture = unpacked(timeline.heat(found.counts, first, last))[::-1].T  # by slice, low latencies first
+    picture = unpacked(time_slices.heat(found.counts, first, last))[::-1].T  # by slice, low latencies first
     rows = found.counts[:, first:last].reshape(len(found.counts), -1, 4).sum(axis=2)
     assert picture.shape == rows.shape
     assert ((picture > 0) == (rows > 0)).all()
@@ -313,7 +317,7 @@ def test_markdown_is_one_page_of_the_same_words(tmp_path: Path) -> None:
     tables = [line for line in markdown.splitlines() if line.startswith("|")]
     # every step, and how much each of the two can take and whether it is the same model
     assert sum("custom_cnn/" in line and " against " not in line for line in tables) == len(report["steps"]) + 4
-    assert "```\nheadroom run custom_cnn --rates 20,40,60\n```" in markdown
+    assert "```\ntailrate run custom_cnn --rates 20,40,60\n```" in markdown
 
 
 PAIR = {"a": "m/eager", "b": "m/compiled", "rate": 10, "p50_ratio": 1.5, "rounds": 3, "note": None}
@@ -346,15 +350,15 @@ def test_numbers_are_written_with_three_digits(value: float | None, text: str) -
 
 
 def test_scales_have_round_ticks_inside_them() -> None:
-    assert axes.Scale(0, 63).ticks(8) == [0, 10, 20, 30, 40, 50, 60]
-    assert axes.Scale(12, 1900, log=True).ticks(9) == pytest.approx([20, 50, 100, 200, 500, 1000])
-    assert axes.fitting([3, 30]).log is False
-    assert axes.fitting([3, 300]).log is True
-    assert axes.fitting([float("inf")]).log is False
+    assert svg.Scale(0, 63).ticks(8) == [0, 10, 20, 30, 40, 50, 60]
+    assert svg.Scale(12, 1900, log=True).ticks(9) == pytest.approx([20, 50, 100, 200, 500, 1000])
+    assert svg.fitting([3, 30]).log is False
+    assert svg.fitting([3, 300]).log is True
+    assert svg.fitting([float("inf")]).log is False
 
 
 def test_a_line_breaks_at_gaps_and_between_infinities() -> None:
-    panel = axes.Panel(axes.Scale(0, 10), axes.Scale(0, 10), 100)
+    panel = svg.Panel(svg.Scale(0, 10), svg.Scale(0, 10), 100)
     inf = float("inf")
     panel.line([(0, 0), (1, 5), (2, inf), (3, inf), (4, inf), (5, 5), (6, None), (7, 5), (8, 5)], "p99")
     path = re.search('d="(.*?)"', panel.marks[0])
@@ -377,7 +381,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_text_colours_contrast_with_both_backgrounds(theme: int) -> None:
-    style = (Path(axes.__file__).parent / "page.css").read_text(encoding="utf-8")
+    style = (Path(svg.__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
     found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", style)
     palette = {name: luminance((light, dark)[theme]) for name, light, dark in found}
     for name in ("ink", "quiet", "good", "bad", "unsure", *(f"s{n}" for n in range(6))):
@@ -386,7 +390,7 @@ def test_text_colours_contrast_with_both_backgrounds(theme: int) -> None:
 
 
 def test_more_stands_higher() -> None:
-    panel = axes.Panel(axes.Scale(0, 10), axes.Scale(0, 10), 100)
+    panel = svg.Panel(svg.Scale(0, 10), svg.Scale(0, 10), 100)
     for value in (0, 2.5, 10):
         panel.dot(5, value, "dot")
     assert [float(y) for y in re.findall('cy="(.*?)"', "".join(panel.marks))] == [100, 75, 0]

@@ -11,7 +11,7 @@ from chromium import CHROMIUM, Tab, tabbed
 from folders import Load
 from test_analysis_report import EVIL, run_of, shown, two_variants
 
-from analysis import words
+from tailrate.analysis.text import words
 
 pytestmark = [
     pytest.mark.browser,

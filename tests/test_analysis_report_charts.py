@@ -17,16 +17,20 @@ import pytest
 from folders import Load, Waveform, constant, queue
 from test_analysis_report import Page, readout, run_of, shown, two_variants
 
-import analysis
-from analysis import store, words
-from analysis.breakdown import STAGES
-from analysis.records import Slo
-from analysis.report import axes, batches, charts, facts, percentiles
-from analysis.report.sameness import sameness
-from analysis.report.view import View
+from tailrate import analysis
+from tailrate.analysis.exports import report_json
+from tailrate.analysis.pages.html import svg
+from tailrate.analysis.pages.report import facts
+from tailrate.analysis.pages.report.charts import batches, by_rate, percentiles
+from tailrate.analysis.pages.report.model_identity import sameness
+from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.records import Slo
+from tailrate.analysis.run import run as run_folder
+from tailrate.analysis.steps.latency_breakdown import STAGES
+from tailrate.analysis.text import words
 
 
-def batched(folder: Path, loads: Sequence[Load], sizes: Sequence[int], **options: Any) -> store.Run:
+def batched(folder: Path, loads: Sequence[Load], sizes: Sequence[int], **options: Any) -> run_folder.Run:
     """A run in which the batch of an endpoint's k-th request has `sizes[k mod …]` rows and takes 2 ms a row."""
     run_of(folder, loads, **options)
     rows = pd.read_parquet(folder / "requests.parquet")
@@ -74,7 +78,7 @@ def test_the_objective_stands_at_its_percentile_and_latency() -> None:
     assert drawn is not None
     place = re.search(r'x="([\d.]+)%" y="([\d.]+)" class="mark"><path d="M-7', drawn)
     assert place is not None
-    scale, y = axes.Scale(1.0, 115.0, log=True), axes.fitting([10, 20, 40, 27.5])
+    scale, y = svg.Scale(1.0, 115.0, log=True), svg.fitting([10, 20, 40, 27.5])
     assert float(place[1]) == pytest.approx(100 * scale(100), abs=0.01)
     assert float(place[2]) == pytest.approx(300 * (1 - y(25.0)), abs=0.1)
     assert "objective p99&lt;25ms" in drawn
@@ -112,7 +116,7 @@ def interval(rate: float, low: float | None, high: float | None) -> dict[str, An
 
 
 def test_the_interval_is_an_area_between_neighbours_and_a_bar_alone() -> None:
-    panel = axes.Panel(axes.Scale(0, 60), axes.Scale(0, 10), 100)
+    panel = svg.Panel(svg.Scale(0, 60), svg.Scale(0, 10), 100)
     rows = [
         interval(10, 4, 6),
         interval(20, 4, 6),
@@ -120,7 +124,7 @@ def test_the_interval_is_an_area_between_neighbours_and_a_bar_alone() -> None:
         interval(40, 4, 6),
         interval(50, 4, math.inf),
     ]
-    assert charts.bands(panel, rows, 0) == {10, 20}
+    assert by_rate.bands(panel, rows, 0) == {10, 20}
     assert len(panel.marks) == 1
     assert panel.marks[0].count("L") == 3
 
@@ -208,7 +212,7 @@ def test_the_same_model_is_told_before_and_after_the_run(tmp_path: Path) -> None
     before = {"parity_ok": True, "parity_cosine": 0.99999961, "parity_relative_error": 4.3e-7, "start": "cold"}
     before |= {"recompiles": 0, "graph_breaks": 2, "artefact_bytes": 1048576, "warmup_s": 41.25, "reason": None}
     run.manifest.endpoints[0] |= {"parameters": before, "parameters_after": before | {"recompiles": 3}}
-    report = analysis.summary.report_of(run)
+    report = report_json.report_of(run)
     same = sameness(View.of(run, report))
     shown_as = dict(zip(same.heads, (cell.shown for cell in same.rows[0]), strict=True))
     assert shown_as == {

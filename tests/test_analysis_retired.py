@@ -8,10 +8,10 @@ from folders import START_NS, Load, constant, make_run, rewrite
 from hypothesis import given
 from hypothesis import strategies as st
 
-import analysis
-from analysis.records import Slo, append_event
-from analysis.retired import windows
-from analysis.verdict import judge
+from tailrate import analysis
+from tailrate.analysis.records import Slo, append_event
+from tailrate.analysis.verdicts.retired_minutes import windows
+from tailrate.analysis.verdicts.verdict import judge
 
 SLO = Slo.parse("p99<50ms, errors<1%")
 CHAPTERS, CHAPTER_S = 5, 120

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from folders import START_NS, Latency, Load, Waveform, constant, lognormal, make_run, queue, rewrite
 
-import analysis
-from analysis import risks
-from analysis.records import LEAST_FOR_P999, Manifest, append_event
-from analysis.risks import SEVERITIES, Risk
-from analysis.summary import report_of
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.records import LEAST_FOR_P999, Manifest, append_event
+from tailrate.analysis.verdicts import risks
+from tailrate.analysis.verdicts.risks import SEVERITIES, Risk
 
 FAST, SLOW = constant(10), constant(90)
 CLEAN = [
@@ -197,6 +197,6 @@ def test_every_kind_has_a_case() -> None:
 
 
 def test_the_documentation_names_every_kind() -> None:
-    page = (Path(risks.__file__).parents[1] / "docs" / "analysis.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "analysis.md").read_text(encoding="utf-8")
     table = page.partition("## Risks")[2].partition("\n## ")[0].partition("|---|")[2]
     assert set(re.findall(r"`(\w+)`", table)) == {case.kind for case in CASES} | ALWAYS

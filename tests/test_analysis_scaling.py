@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from plans import question, service, sizing, variant
 
-from analysis import plan_words, scaling_files
-from analysis.answer import Answer, answered
-from analysis.scaling import Advice, Curve, Setting, advise, replicas_on_time
-from analysis.simulate import Autoscaling, simulate
-from analysis.sizing import QuestionError
+from tailrate.analysis.planning.plan import manifests, plan_text
+from tailrate.analysis.planning.plan.autoscaling import Advice, Curve, Setting, advise, replicas_on_time
+from tailrate.analysis.planning.plan.sized_fleet import Answer, answered
+from tailrate.analysis.planning.plan.sizing import QuestionError
+from tailrate.analysis.planning.simulator.simulate import Autoscaling, simulate
 
 SLOW = variant("m/compiled", service(0.02, 0.005, most=8), warmup_s=20.0)
 """133/s a replica at most, so that a day has few requests."""
@@ -120,7 +120,7 @@ def test_a_cold_start_that_nobody_knows_is_asked_for() -> None:
 
 
 def test_it_can_be_read(day: Advice) -> None:
-    block = plan_words.scaling_block(day)
+    block = plan_text.scaling_block(day)
     assert "cold start 20 s, the curve from end to end" in block.title
     assert len(block.rows) <= 6
     assert json.loads(json.dumps(day.as_json()))["chosen"]["min_replicas"] == day.chosen.min_replicas
@@ -141,15 +141,15 @@ def written(one) -> Advice:
 
 @pytest.mark.filterwarnings("ignore")  # of what Ray imports
 @pytest.mark.parametrize("one", CASES, ids=lambda one: one.endpoint)
-def test_the_serve_config_is_that_of_headroom_serve_with_the_autoscaler(one) -> None:
+def test_the_serve_config_is_that_of_tailrate_serve_with_the_autoscaler(one) -> None:
     yaml = pytest.importorskip("yaml")
     pytest.importorskip("ray")
     from ray.serve.schema import ServeDeploySchema
 
-    from serve import app
-    from serve.options import ServeOptions
+    from tailrate.serve.deploy import app
+    from tailrate.serve.options import ServeOptions
 
-    found = yaml.safe_load(scaling_files.serve_yaml(one, written(one)))
+    found = yaml.safe_load(manifests.serve_yaml(one, written(one)))
     schema = ServeDeploySchema.model_validate(found)
     scaling = schema.applications[1].deployments[0].autoscaling_config
     (deployment,) = found["applications"][1].pop("deployments")
@@ -170,36 +170,36 @@ def test_the_serve_config_is_that_of_headroom_serve_with_the_autoscaler(one) -> 
 def test_the_pod_autoscalers_have_the_same_figures() -> None:
     yaml = pytest.importorskip("yaml")
     one = CASES[2]
-    made = {"This": scaling_files.hpa_yaml, "KEDA's": scaling_files.keda_yaml}
+    made = {"This": manifests.hpa_yaml, "KEDA's": manifests.keda_yaml}
     for who, text in ((who, make(one, written(one))) for who, make in made.items()):
         assert "Ray Serve's autoscaler, as simulated" in text
         assert f"# {who} autoscaler was not simulated" in text
         assert "[4m]" in text  # of scrapes each minute a rate over one minute sees one, which is none
-    hpa = yaml.safe_load(scaling_files.hpa_yaml(one, written(one)))
-    keda = yaml.safe_load(scaling_files.keda_yaml(one, written(one)))
+    hpa = yaml.safe_load(manifests.hpa_yaml(one, written(one)))
+    keda = yaml.safe_load(manifests.keda_yaml(one, written(one)))
     assert hpa["apiVersion"] == "autoscaling/v2"
     assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (2, 7)
     assert hpa["spec"]["metrics"][0]["external"]["target"] == {"type": "AverageValue", "averageValue": "12500m"}
-    assert hpa["metadata"]["name"] == "headroom-custom-cnn-compiled-bf16"
+    assert hpa["metadata"]["name"] == "tailrate-custom-cnn-compiled-bf16"
     assert (keda["spec"]["minReplicaCount"], keda["spec"]["maxReplicaCount"]) == (2, 7)
     assert keda["spec"]["fallback"] == {"failureThreshold": 3, "replicas": 7}
     trigger = keda["spec"]["triggers"][0]["metadata"]
     assert trigger["threshold"] == "12.5"
-    assert trigger["query"] == scaling_files.query(one)
+    assert trigger["query"] == manifests.query(one)
     behavior = keda["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior == hpa["spec"]["behavior"]
     assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 120
 
 
 def test_the_metric_is_one_that_the_server_has() -> None:
-    counters = (Path(__file__).parents[1] / "serve/counters.py").read_text()
+    counters = (Path(__file__).parents[1] / "serve/telemetry/statistics.py").read_text()
     assert 'histogram("request_seconds"' in counters
     assert '("model", "variant", "replica")' in counters
-    assert scaling_files.query(CASES[0]).startswith("sum(rate(headroom_request_seconds_sum{model=")
+    assert manifests.query(CASES[0]).startswith("sum(rate(tailrate_request_seconds_sum{model=")
 
 
 def test_names_cannot_end_a_comment(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     evil = variant('m/x"\nkind: evil')
-    for path in scaling_files.write(tmp_path, evil, written(evil)):
+    for path in manifests.write(tmp_path, evil, written(evil)):
         assert yaml.safe_load(path.read_text()).get("kind") in (None, "HorizontalPodAutoscaler", "ScaledObject")

@@ -10,23 +10,25 @@ import jsonschema
 import pytest
 from folders import Load, Waveform, constant, make_run, queue
 
-import analysis
-from analysis.breakdown import Breakdown
-from analysis.capacity import Capacity
-from analysis.compare import Pair
-from analysis.curves import Batches, Curve
-from analysis.faults import FaultEffect
-from analysis.findings import Finding
-from analysis.footprint import Process
-from analysis.ledger import LedgerRow
-from analysis.risks import Risk
-from analysis.soak import Gap, Limits, Visible
-from analysis.steps import StepSummary
-from analysis.summary import report_of
-from analysis.verdict import EXIT_CODES
-from analysis.words import VERDICTS
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.soak.findings import Finding
+from tailrate.analysis.soak.memory_growth import Process
+from tailrate.analysis.soak.soak_verdict import Gap, Limits, Visible
+from tailrate.analysis.steps.capacity import Capacity
+from tailrate.analysis.steps.curves import Batches, Curve
+from tailrate.analysis.steps.fault_effects import FaultEffect
+from tailrate.analysis.steps.latency_breakdown import Breakdown
+from tailrate.analysis.steps.ledger import LedgerRow
+from tailrate.analysis.steps.measure import StepSummary
+from tailrate.analysis.steps.variant_pairs import Pair
+from tailrate.analysis.text.words import VERDICTS
+from tailrate.analysis.verdicts.risks import Risk
+from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
-SCHEMA: dict[str, Any] = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
+SCHEMA: dict[str, Any] = json.loads(
+    (Path(analysis.__file__).parent / "exports" / "report.schema.json").read_text(encoding="utf-8")
+)
 ROWS = {
     "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow,
     "curve": Curve, "batches": Batches, "risk": Risk, "fault": FaultEffect,
@@ -95,7 +97,9 @@ def _types(hint: Any) -> set[str]:
 @pytest.mark.parametrize(("name", "row"), ROWS.items(), ids=list(ROWS))
 def test_a_row_has_the_columns_of_its_dataclass_in_their_types(name: str, row: type) -> None:
     described, hints = SCHEMA["$defs"][name], get_type_hints(row)
-    assert set(described["properties"]) == set(hints), "a new column is described in analysis/report.schema.json"
+    assert set(described["properties"]) == set(hints), (
+        "a new column is described in analysis/exports/report.schema.json"
+    )
     assert set(described["required"]) == set(hints)
     assert described["additionalProperties"] is False
     for column, hint in hints.items():

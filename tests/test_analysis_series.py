@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from folders import GPU, START_NS, Load, Waveform, lognormal, make_run
 
-import analysis
-from analysis.records import append_event
-from analysis.series import Series, cells, series
+from tailrate import analysis
+from tailrate.analysis.records import append_event
+from tailrate.analysis.soak.series import Series, cells, series
 
 S = 10**9
 CHAPTERS = [Load("m/a", 20, lognormal(10.0), 300.0, settle_s=20.0 * (n == 0), at_s=300.0 * n) for n in range(4)]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from heaped import Heaped
 
-from analysis.fleet import AWAKE, ROUTERS, Autoscaling, Waking
-from analysis.queueing import mdc_latency_s, mmc_latency_s, stable_below_rps
-from analysis.simulate import Fleet, Outage, Routing, Rule, Service, knee, simulate
+from tailrate.analysis.planning.simulator.fleet import AWAKE, ROUTERS, Autoscaling, Waking
+from tailrate.analysis.planning.simulator.queueing_theory import mdc_latency_s, mmc_latency_s, stable_below_rps
+from tailrate.analysis.planning.simulator.simulate import Fleet, Outage, Routing, Rule, Service, knee, simulate
 
 SPREAD = np.exp(0.3 * np.random.default_rng(5).normal(size=(2, 64)))
 

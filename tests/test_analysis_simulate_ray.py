@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from virtual_ray import asked
 
-from analysis.autoscaler import CONTROL_S, Autoscaler
-from analysis.fleet import Autoscaling
-from analysis.simulate import Fleet, Routing, Rule, Service, simulate
+from tailrate.analysis.planning.simulator.autoscaler import CONTROL_S, Autoscaler
+from tailrate.analysis.planning.simulator.fleet import Autoscaling
+from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, simulate
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 

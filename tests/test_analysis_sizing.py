@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from plans import draw, fleet, service, sizing
 
-from analysis.records import Slo
-from analysis.simulate import Fleet, Outage, Routing, Rule, Service, simulate
-from analysis.sizing import Objective, QuestionError, Sizing, Traffic, stable_from
+from tailrate.analysis.planning.plan.sizing import Objective, QuestionError, Sizing, Traffic, stable_from
+from tailrate.analysis.planning.simulator.simulate import Fleet, Outage, Routing, Rule, Service, simulate
+from tailrate.analysis.records import Slo
 
 SINGLE = fleet(Service.steady(np.array([0.0, 0.010])))
 """Requests one by one, 10 ms each."""
@@ -65,7 +65,9 @@ def test_a_guess_changes_the_way_and_not_the_answer(near: int) -> None:
 def test_the_same_is_simulated_once_and_nothing_else_is_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all these on the same arrivals, each is what it is on arrivals of its own."""
     made: list[object] = []
-    monkeypatch.setattr("analysis.simulate.simulate", lambda *given: made.append(given) or simulate(*given))
+    monkeypatch.setattr(
+        "tailrate.analysis.planning.simulator.simulate.simulate", lambda *given: made.append(given) or simulate(*given)
+    )
     shared, batches = Traffic(draw), fleet(service(0.004, 0.0005))
     asks = [
         (Sizing(Objective(Slo.parse(slo)), shared, seeds, sparing), replace(batches, replicas=replicas), rate)

@@ -7,7 +7,7 @@ import pytest
 from often import at_least, at_most, counts
 from scipy import signal, stats
 
-from analysis.sketch import (
+from tailrate.analysis.stats.interval import (
     LEAST_BEYOND,
     SLICES,
     Doubt,
@@ -441,5 +441,5 @@ def test_rounds_that_disagree_are_trusted_less_on_both_sides() -> None:
 
 
 def test_it_needs_no_scipy_until_asked() -> None:
-    code = "import sys, analysis.sketch; assert 'scipy' not in sys.modules, 'scipy'"
+    code = "import sys, tailrate.analysis.stats.interval; assert 'scipy' not in sys.modules, 'scipy'"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,18 +17,18 @@ from folders import GPU, START_NS, Floats, Load, make_run, rewrite
 from often import at_most, counts
 from soaks import Truth, curve, write
 
-import analysis
-from analysis.findings import Finding, _in_its_direction
-from analysis.records import append_event
-from analysis.report import write as write_page
-from analysis.series import cells, loads
-from analysis.soak import Soak, Visible, _question, soak, together
-from analysis.stalls import smallest, stalls
-from analysis.summary import report_of
-from analysis.verdict import EXIT_CODES, judge
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.pages.report import write as write_page
+from tailrate.analysis.records import append_event
+from tailrate.analysis.soak.findings import Finding, _in_its_direction
+from tailrate.analysis.soak.periodic_stalls import smallest, stalls
+from tailrate.analysis.soak.series import cells, loads
+from tailrate.analysis.soak.soak_verdict import Soak, Visible, _question, soak, together
+from tailrate.analysis.verdicts.verdict import EXIT_CODES, judge
 
 HOUR_NS = 3600 * 10**9
-SCHEMA = json.loads(Path(analysis.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(analysis.__file__).parent / "exports" / "report.schema.json").read_text(encoding="utf-8"))
 GOLDEN = (
     "Over 2.0 hours m/a answered 4.05 requests/s with a P99 of 35.8\u00a0ms: P99 of m/a rose by 30 % (27–34) at "
     "1:00:00, from 31.8 ms to 41.4 ms, when cpu taken 4 was injected; memory of GPU-11111111 grows by 3.00 %/h "

@@ -5,8 +5,8 @@ import pytest
 from folders import queue
 from scipy import stats
 
-from analysis.records import LEAST_FOR_P999
-from analysis.stats import (
+from tailrate.analysis.records import LEAST_FOR_P999
+from tailrate.analysis.stats.trend import (
     Floats,
     Growth,
     early_stop_n,

@@ -5,11 +5,11 @@ import pytest
 from folders import Floats, Latency, Load, Waveform, lognormal, make_run, queue
 from often import counts
 
-import analysis
-from analysis.stats import segments, settled_after, slope, three_windows
-from analysis.steady import _apart
-from analysis.steps import MeasuredStep
-from analysis.verdict import judge
+from tailrate import analysis
+from tailrate.analysis.stats.trend import segments, settled_after, slope, three_windows
+from tailrate.analysis.steps.measure import MeasuredStep
+from tailrate.analysis.steps.steadiness import _apart
+from tailrate.analysis.verdicts.verdict import judge
 
 
 def _settling(after_s: float, factor: float = 2.0, noise: float = 0.2) -> Latency:

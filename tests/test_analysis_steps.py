@@ -21,10 +21,10 @@ from folders import (
     rewrite,
 )  # fmt: skip
 
-import analysis
-from analysis.records import append_event
-from analysis.stats import percentile
-from analysis.steps import COLUMNS
+from tailrate import analysis
+from tailrate.analysis.records import append_event
+from tailrate.analysis.stats.trend import percentile
+from tailrate.analysis.steps.measure import COLUMNS
 
 DESIGN = """
 index, endpoint, block, offered_rps, achieved_rps, goodput_rps, n, ok, errors, late, dropped, mean_ms, p50_ms, p90_ms,

@@ -13,10 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from folders import GPU, Load, Waveform, Written, constant, lognormal, make_run
 
-import analysis
-from analysis.records import DEVICE_COLUMNS, MANIFEST, REQUEST_COLUMNS, Manifest, RunError, append_event, segment_path
-from analysis.store import Run, seal
-from analysis.tables import Stored
+from tailrate import analysis
+from tailrate.analysis.records import (
+    DEVICE_COLUMNS,
+    MANIFEST,
+    REQUEST_COLUMNS,
+    Manifest,
+    RunError,
+    append_event,
+    segment_path,
+)
+from tailrate.analysis.run.run import Run, seal
+from tailrate.analysis.run.tables import Stored
 
 LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from folders import Load, Waveform, constant, lognormal, make_run, queue
 
-import analysis
-from analysis.records import append_event
-from analysis.steps import COLUMNS
-from analysis.summary import report_of, write
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of, write
+from tailrate.analysis.records import append_event
+from tailrate.analysis.steps.measure import COLUMNS
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]

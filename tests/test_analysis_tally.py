@@ -9,15 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from folders import GPU, START_NS, Load, Waveform, Written, lognormal, make_run, queue, rewrite
 
-import analysis
-from analysis import tally
-from analysis.curves import EDGES_MS, batches, curves, in_bins, percentiles
-from analysis.layout import BINS, FAILED, PARTS
-from analysis.order import Select
-from analysis.records import DEVICES, REQUESTS, sealed_path
-from analysis.store import Run
-from analysis.tables import PART_ROWS
-from analysis.timeline import Timeline
+from tailrate import analysis
+from tailrate.analysis.counting import counts as row_counts
+from tailrate.analysis.counting.bins import BINS, FAILED, PARTS
+from tailrate.analysis.counting.order_statistics import Select
+from tailrate.analysis.records import DEVICES, REQUESTS, sealed_path
+from tailrate.analysis.run import device_tracks
+from tailrate.analysis.run import run as run_folder
+from tailrate.analysis.run.run import Run
+from tailrate.analysis.run.tables import PART_ROWS
+from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.steps.curves import EDGES_MS, batches, curves, in_bins, percentiles
 
 LOADS = [
     Load("m/a", 300, lognormal(20), seconds=12, settle_s=2, failed=0.02, dropped=0.01, timed_out=0.01),
@@ -188,7 +190,7 @@ def test_parts_add_up_whatever_their_size(run: Run, tmp_path: Path, group_rows: 
 
 
 def test_what_is_not_kept_is_found_by_more_passes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "MOST_KEPT", 50)
+    monkeypatch.setattr(row_counts, "MOST_KEPT", 50)
     other, _ = _run(tmp_path / "run", 500)
     assert not any(step.tally.kept for step in other.measured)
     for one, two in zip(other.measured, run.measured, strict=True):
@@ -238,7 +240,7 @@ def test_sealing_writes_row_groups_of_full_size_from_segments_of_any(tmp_path: P
     written = make_run(tmp_path / "run", [Load("m/a", 3000, seconds=100)], sealed=False)
     stored = analysis.load(written.folder).tables[REQUESTS]
     assert [part.rows >= PART_ROWS for part in stored.parts] == [True, False]
-    analysis.store.seal(written.folder)
+    run_folder.seal(written.folder)
     meta = pq.read_metadata(sealed_path(written.folder, REQUESTS))
     assert [meta.row_group(k).num_rows for k in range(meta.num_row_groups)] == [PART_ROWS, 300_000 - PART_ROWS]
     rows = analysis.load(written.folder).requests(columns=["seq", "done_ns"])
@@ -250,7 +252,11 @@ def test_columns_and_steps_on_demand(run: Run) -> None:
     assert list(run.requests(columns=["latency_ms", "step"]).columns) == ["latency_ms", "step"]
     assert run.requests(step=1)["step"].unique().tolist() == [1]
     assert set(run.requests(step=[0, 2], columns=["step"])["step"]) == {0, 2}
-    assert list(run.joined(step=0, columns=["ok"]).columns) == ["ok", *analysis.devices.STATE, "sample_ns"]
+    assert list(run.joined(step=0, columns=["ok"]).columns) == [
+        "ok",
+        *device_tracks.STATE,
+        "sample_ns",
+    ]
     with pytest.raises(KeyError, match="requests have no column 'latency'"):
         run.requests(columns=["latency"])
 

@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 from folders import Load, constant, make_run
 
-import analysis
-from analysis import testimony
-from analysis.records import Manifest
-from analysis.report import write
-from analysis.summary import report_of
-from analysis.verdict import INCONCLUSIVE, PASS
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.pages.report import write
+from tailrate.analysis.records import Manifest
+from tailrate.analysis.steps import server_claims
+from tailrate.analysis.verdicts.verdict import INCONCLUSIVE, PASS
 
 
 def a_run(folder: Path, ingress: Any = None, **said: Any) -> Path:
@@ -134,7 +134,7 @@ def test_what_a_reader_must_know_stands_in_every_report(tmp_path: Path, said: An
 )
 def test_nothing_is_said_where_there_is_nothing(tmp_path: Path, said: Any) -> None:
     manifest = Manifest.read(a_run(tmp_path / "run", **said))
-    assert testimony.flaws(manifest) == testimony.warnings(manifest) == []
+    assert server_claims.flaws(manifest) == server_claims.warnings(manifest) == []
     assert judged(tmp_path / "again", **said)[0] == PASS
 
 

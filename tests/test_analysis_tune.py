@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from plans import roughly as roughly
 from plans import service, sizing, variant
 
-import analysis
-from analysis import tune as tuning
-from analysis.records import Manifest
-from analysis.simulate import Rule, Service
-from analysis.sizing import QuestionError
-from analysis.tune import ENERGY, RATE, Point, Tuning, block, confirm, sentences, tune
-from headroom import main
+from tailrate import analysis
+from tailrate.analysis.planning import tune as tuning
+from tailrate.analysis.planning.plan.sizing import QuestionError
+from tailrate.analysis.planning.simulator.simulate import Rule, Service
+from tailrate.analysis.planning.tune import ENERGY, RATE, Point, Tuning, block, confirm, sentences, tune
+from tailrate.analysis.records import Manifest
+from tailrate.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +122,10 @@ def test_replicas_on_a_device_are_tried_as_far_as_they_were_measured(folder: Pat
 @pytest.mark.parametrize(
     ("command", "wanted", "scenario"),
     [
-        ("headroom run null", 1, "null"),
-        ("headroom run my/own.py --host http://gpu:8000 --mode hold", 2, "my/own.py"),
+        ("tailrate run null", 1, "null"),
+        ("tailrate run my/own.py --host http://gpu:8000 --mode hold", 2, "my/own.py"),
         ("locust -f x.py --host=http://gpu:8000", 2, "x.py"),
-        ("headroom run 'null", 1, "null"),
+        ("tailrate run 'null", 1, "null"),
     ],
 )
 def test_the_command_that_confirms_it(folder: Path, command: str, wanted: int, scenario: str) -> None:
@@ -140,7 +140,7 @@ def test_the_command_that_confirms_it(folder: Path, command: str, wanted: int, s
         _, name, *words = shlex.split(line)
         known = {option for parameter in main.commands[name].params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known
-    assert lines[-1].startswith(f"headroom run {scenario} ")
+    assert lines[-1].startswith(f"tailrate run {scenario} ")
     assert "--rates 700" in lines[-1]
     assert "--slo 'p99<50ms'" in lines[-1]
     assert "--max-batch 16 --max-wait-ms 2 --replicas 2" in lines[0]
@@ -149,7 +149,7 @@ def test_the_command_that_confirms_it(folder: Path, command: str, wanted: int, s
 
 def test_a_server_of_others_is_set_by_its_own_means(folder: Path) -> None:
     manifest = Manifest.read(folder)
-    manifest.extra["command"] = "headroom run null --host http://triton:8000"
+    manifest.extra["command"] = "tailrate run null --host http://triton:8000"
     manifest.write(folder)
     one = variant("null/a", rule=Rule.OPPORTUNISTIC)
     other = replace(one, calibration=replace(one.calibration, declared_rule=None))

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from folders import Latency, Load, Waveform, constant, lognormal, make_run, queue, rewrite
 
-import analysis
-from analysis.judge import late_limit_ms, lateness
-from analysis.records import append_event
-from analysis.stats import percentile
-from analysis.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge
+from tailrate import analysis
+from tailrate.analysis.judging.judge import late_limit_ms, lateness
+from tailrate.analysis.records import append_event
+from tailrate.analysis.stats.trend import percentile
+from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge
 
 
 def _judge(folder: Path, loads: list[Load], **more: Any) -> Verdict:

@@ -16,10 +16,10 @@ import pytest
 from bare import bare, standin
 from waiting import PATIENCE_S, until
 
-import analysis
-from analysis.devices import STATE
-from analysis.records import read_events
-from analysis.store import seal
+from tailrate import analysis
+from tailrate.analysis.records import read_events
+from tailrate.analysis.run.device_tracks import STATE
+from tailrate.analysis.run.run import seal
 
 pytestmark = pytest.mark.live
 

@@ -20,8 +20,10 @@ import yaml
 from packaging.requirements import Requirement
 from variables import of_locust
 
-from headroom import main, scenarios
-from serve import doctor, health, wire
+from tailrate.cli.main import main
+from tailrate.cli.options import scenarios
+from tailrate.serve import wire
+from tailrate.serve.deploy import doctor, probe
 
 ROOT = Path(__file__).parents[1]
 DOCKER = ROOT / "docker"
@@ -52,7 +54,7 @@ def context() -> list[Path]:
     for name in kept:
         path = ROOT / name
         assert path.exists(), f".dockerignore keeps {name}, which is not there"
-        files = [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+        files = [each for each in path.rglob("*") if each.is_file() or each.is_symlink()] if path.is_dir() else [path]
         found += [each for each in files if not any(fnmatch(part, drop) for part in each.parts for drop in dropped)]
     return found
 
@@ -87,8 +89,8 @@ def test_what_is_copied_is_in_the_context_and_extras_exist(path: Path) -> None:
         if "--from=" not in words:
             assert all((ROOT / source) in sent or source == "." for source in sources), words
     names = {file.relative_to(ROOT).parts[0] for file in context()}
-    packages = {package.split(".")[0] for package in PROJECT["tool"]["setuptools"]["packages"]}
-    assert packages | {"headroom.py", "pyproject.toml", "README.md", "LICENSE", "docker"} == names
+    packages = {"tailrate", "serve", "loadtest", "analysis"}
+    assert packages | {"pyproject.toml", "README.md", "LICENSE", "docker"} == names
     extras = set(PROJECT["project"]["optional-dependencies"])
     for default in re.findall(r"^ARG EXTRAS=(\S+)$", path.read_text(), re.M):
         assert set(default.split(",")) <= extras
@@ -99,7 +101,7 @@ def test_what_is_copied_is_in_the_context_and_extras_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
 def test_images_run_as_a_user_of_a_known_number(path: Path) -> None:
     steps = instructions(path)
-    (user,) = [number for number, (name, words) in enumerate(steps) if (name, words) == ("USER", "headroom")]
+    (user,) = [number for number, (name, words) in enumerate(steps) if (name, words) == ("USER", "tailrate")]
     assert any("useradd" in words and "--uid 10001" in words for name, words in steps[:user] if name == "RUN")
     assert not any(name == "COPY" for name, _ in steps[user:])
 
@@ -182,13 +184,13 @@ def test_torch_is_one_exact_pair_that_we_support_in_each_image() -> None:
 
 
 def test_the_cuda_of_torch_is_that_of_the_base_and_names_its_driver() -> None:
-    """Of each major of CUDA the least driver, as NVIDIA says it and `headroom doctor` repeats it."""
+    """Of each major of CUDA the least driver, as NVIDIA says it and `tailrate doctor` repeats it."""
     (cuda,) = re.findall(r"CUDA (\d+\.\d+)", (DOCKER / "constraints" / "cuda.txt").read_text())
     base = services()["serve-gpu"]["build"]["args"]["BASE"]
     assert base.startswith(f"nvidia/cuda:{cuda}.")
     driver = doctor.LEAST_DRIVER[cuda.split(".")[0]]
     (label,) = of(DOCKER / "serve.Dockerfile", "LABEL")
-    assert label == f'headroom.nvidia-driver=">={driver}"'
+    assert label == f'tailrate.nvidia-driver=">={driver}"'
     for text in ((DOCKER / "serve.Dockerfile").read_text(), page := (ROOT / "docs" / "deploy.md").read_text()):
         assert set(re.findall(r"nvidia/cuda:\S+", text)) == {base}
     assert f"driver {driver}" in page
@@ -203,9 +205,9 @@ def test_which_torch_a_build_gets(tmp_path: Path, asked: str, has_cpu: bool, ins
     (step,) = [words for words in of(DOCKER / "serve.Dockerfile", "RUN") if "install_torch" in words]
     step = step.partition("pip.conf ")[2].replace("/opt/", f"{tmp_path}/")
     shutil.copytree(DOCKER / "constraints", tmp_path / "constraints")
-    binaries = tmp_path / "headroom" / "bin"
+    binaries = tmp_path / "tailrate" / "bin"
     binaries.mkdir(parents=True)
-    refuses = "" if has_cpu else f"! grep -q +cpu {tmp_path}/headroom/constraints.txt"
+    refuses = "" if has_cpu else f"! grep -q +cpu {tmp_path}/tailrate/constraints.txt"
     for name, text in {"python3": "", "pip": refuses}.items():
         (binaries / name).write_text(f"#!/bin/sh\n{text}\n")
         (binaries / name).chmod(0o755)
@@ -214,7 +216,7 @@ def test_which_torch_a_build_gets(tmp_path: Path, asked: str, has_cpu: bool, ins
     assert (done.returncode == 0) == bool(installed), done.stderr
     if installed:
         wanted = (DOCKER / "constraints" / f"{installed}.txt").read_text()
-        assert (tmp_path / "headroom" / "constraints.txt").read_text() == wanted
+        assert (tmp_path / "tailrate" / "constraints.txt").read_text() == wanted
     assert ("gigabytes" in done.stdout) == (asked == "auto" and not has_cpu)
 
 
@@ -224,9 +226,9 @@ def test_which_torch_a_build_gets(tmp_path: Path, asked: str, has_cpu: bool, ins
 def test_what_is_baked_lies_where_no_volume_hides_it_and_is_roots() -> None:
     path = DOCKER / "serve.Dockerfile"
     found = dict(pair.split("=", 1) for pair in " ".join(of(path, "ENV")).split())
-    baked, cache = Path(found["HEADROOM_BAKED"]), Path(found["HEADROOM_CACHE"])
+    baked, cache = Path(found["TAILRATE_BAKED"]), Path(found["TAILRATE_CACHE"])
     (step,) = [words for words in of(path, "RUN") if "WARM" in words]
-    assert f"HEADROOM_CACHE={baked} " in step
+    assert f"TAILRATE_CACHE={baked} " in step
     assert step.endswith(f"chown -R root:root {baked} && chmod -R go=rX {baked}")
     mounted = {Path(mount.split(":")[1]) for service in services().values() for mount in service["volumes"]}
     for manifest in DOCKER.glob("k8s/**/*.yaml"):
@@ -238,18 +240,18 @@ def test_what_is_baked_lies_where_no_volume_hides_it_and_is_roots() -> None:
 def test_the_server_is_healthy_when_it_is_ready_and_its_defaults_are_options() -> None:
     path = DOCKER / "serve.Dockerfile"
     (check,) = of(path, "HEALTHCHECK")
-    assert json.loads(check[check.index("CMD ") + 4 :]) == ["python", "-m", "serve.health"]
-    assert (health.READY, health.STOP) == (wire.READY, wire.STOP)
+    assert json.loads(check[check.index("CMD ") + 4 :]) == ["python", "-m", "tailrate.serve.deploy.probe"]
+    assert (probe.READY, probe.STOP) == (wire.READY, wire.STOP)
     (entry,), (command,) = of(path, "ENTRYPOINT"), of(path, "CMD")
-    assert json.loads(entry)[-1] == "headroom"
+    assert json.loads(entry)[-1] == "tailrate"
     assert json.loads(command)[0] in main.commands
     for pair in " ".join(of(path, "ENV")).split():
         name = pair.partition("=")[0]
-        assert name in ("PATH", "HEADROOM_CACHE", "HEADROOM_BAKED") or name in serve_variables(), name
+        assert name in ("PATH", "TAILRATE_CACHE", "TAILRATE_BAKED") or name in serve_variables(), name
 
 
 def serve_variables() -> set[str]:
-    return {f"HEADROOM_SERVE_{str(option.name).upper()}" for option in main.commands["serve"].params}
+    return {f"TAILRATE_SERVE_{str(option.name).upper()}" for option in main.commands["serve"].params}
 
 
 def test_what_a_build_gets_makes_a_whole_wheel(tmp_path: Path) -> None:
@@ -257,18 +259,17 @@ def test_what_a_build_gets_makes_a_whole_wheel(tmp_path: Path) -> None:
     for file in context():
         place = tmp_path / "src" / file.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, place)
+        shutil.copy(file, place, follow_symlinks=False)
     words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check"]
     (needed,) = map(Requirement, PROJECT["build-system"]["requires"])
     if needed.specifier.contains(version(needed.name)):
         words.append("--no-build-isolation")  # which installs what is here already
     subprocess.run([*words, "-w", tmp_path, tmp_path / "src"], check=True)
-    (wheel,) = tmp_path.glob("headroom-*.whl")
+    (wheel,) = tmp_path.glob("tailrate-*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
-    suffixes = (".py", ".css", ".js", ".html", ".txt")
-    wanted = {
-        str(file.relative_to(ROOT)) for file in context() if file.suffix in suffixes and DOCKER not in file.parents
-    }
+    suffixes = (".py", ".css", ".js", ".html", ".txt", ".json")
+    names = [file.relative_to(ROOT) for file in context() if file.suffix in suffixes and DOCKER not in file.parents]
+    wanted = {str(name if name.parts[0] == "tailrate" else Path("tailrate", name)) for name in names}
     assert wanted <= packed
 
 
@@ -365,15 +366,15 @@ def test_commands_and_variables_are_options_that_there_are() -> None:
     for service in services(SETTINGS="delay_ms=3").values():
         words = service.get("command", [])
         if words[:1] == ["serve"]:
-            assert set(service["environment"]) <= serve_variables() | {"TORCH_LOGS", "HF_TOKEN", "HEADROOM_TOKEN"}
-        elif words[:1] == ["headroom"]:
+            assert set(service["environment"]) <= serve_variables() | {"TORCH_LOGS", "HF_TOKEN", "TAILRATE_TOKEN"}
+        elif words[:1] == ["tailrate"]:
             known = {name for option in main.commands[words[1]].params for name in option.opts}
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
             assert words[2] in scenarios()
-            assert set(service["environment"]) == {"HEADROOM_TOKEN"}
+            assert set(service["environment"]) == {"TAILRATE_TOKEN"}
         elif words:
             assert Path(words[2]).stem in scenarios()
-            assert set(service["environment"]) <= of_locust() | {"HEADROOM_TOKEN", "HEADROOM_WEB_PASSWORD"}
+            assert set(service["environment"]) <= of_locust() | {"TAILRATE_TOKEN", "TAILRATE_WEB_PASSWORD"}
 
 
 @pytest.mark.parametrize(
@@ -388,7 +389,7 @@ def test_variables_become_what_is_served(given: dict[str, str], served: str) -> 
     """The whole way: compose's variable, the container's, the option, what Ray would serve."""
     service = services(MODEL="custom_cnn", MAX_BATCH="2", SETTINGS="", **given)["serve"]
     environment = {key: value for key, value in service["environment"].items() if value is not None}
-    words = [sys.executable, "-m", "headroom", *service["command"], "--config"]
+    words = [sys.executable, "-m", "tailrate", *service["command"], "--config"]
     done = subprocess.run(words, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, check=True)
     (first, *_) = yaml.safe_load(done.stdout)["applications"]
     assert first["args"].get("variants", "eager,compiled") == served
@@ -403,8 +404,8 @@ def opened(**environment: str) -> set[str]:
 
 
 OPENERS = {
-    "BIND_SERVE": ({"serve", "serve-gpu"}, "HEADROOM_TOKEN", "HEADROOM_TOKEN"),
-    "BIND_LOAD": ({"master"}, "HEADROOM_WEB_PASSWORD", "HEADROOM_WEB_PASSWORD"),
+    "BIND_SERVE": ({"serve", "serve-gpu"}, "TAILRATE_TOKEN", "TAILRATE_TOKEN"),
+    "BIND_LOAD": ({"master"}, "TAILRATE_WEB_PASSWORD", "TAILRATE_WEB_PASSWORD"),
     "BIND_GRAFANA": ({"grafana"}, "GRAFANA_PASSWORD", "GF_SECURITY_ADMIN_PASSWORD"),
 }
 """By variable: what it opens, the secret without which that does not start, and as what the container has it."""
@@ -412,7 +413,7 @@ SECRET = "0123456789abcdef"
 ATTACHED = """
 import argparse, sys
 from flask import Flask
-from loadtest.engine import gate
+from tailrate.loadtest.engine.live import same_origin as gate
 gate.attach(argparse.Namespace(host=sys.argv[1], web_login=False, app=Flask("page")))
 """
 
@@ -442,12 +443,12 @@ def started(name: str, command: list[str], **environment: str) -> tuple[int, str
 
 
 def test_a_server_that_others_reach_does_not_start_without_a_token() -> None:
-    (image,) = [word for word in of(DOCKER / "serve.Dockerfile", "ENV") if "HEADROOM_SERVE_HOST=0.0.0.0" in word]
-    words = ["env", *image.split(), sys.executable, "-m", "headroom", "serve", "custom_cnn", "--config"]
+    (image,) = [word for word in of(DOCKER / "serve.Dockerfile", "ENV") if "TAILRATE_SERVE_HOST=0.0.0.0" in word]
+    words = ["env", *image.split(), sys.executable, "-m", "tailrate", "serve", "custom_cnn", "--config"]
     code, said = started("serve", words, BIND_SERVE="0.0.0.0")
     assert (code, len(said.splitlines())) == (2, 1)
-    assert "HEADROOM_TOKEN must hold a token of 16 characters or more" in said
-    assert started("serve", words, BIND_SERVE="0.0.0.0", HEADROOM_TOKEN=SECRET)[0] == 0
+    assert "TAILRATE_TOKEN must hold a token of 16 characters or more" in said
+    assert started("serve", words, BIND_SERVE="0.0.0.0", TAILRATE_TOKEN=SECRET)[0] == 0
     assert started("serve", words)[0] == 0  # for this machine alone, as it was
 
 
@@ -458,8 +459,8 @@ def test_the_page_of_locust_does_not_start_without_a_password_whoever_reaches_it
     words = [sys.executable, "-c", ATTACHED, master["LOCUST_WEB_HOST"]]
     code, said = started("master", words)
     assert code != 0
-    assert "set HEADROOM_WEB_PASSWORD, or leave the page on loopback" in said
-    assert started("master", words, HEADROOM_WEB_PASSWORD=SECRET) == (0, "")
+    assert "set TAILRATE_WEB_PASSWORD, or leave the page on loopback" in said
+    assert started("master", words, TAILRATE_WEB_PASSWORD=SECRET) == (0, "")
 
 
 def test_nothing_opens_prometheus_which_asks_nobody_who_they_are() -> None:
@@ -495,24 +496,24 @@ def test_grafana_has_no_administrator_whose_password_is_known_and_none_of_an_ear
 
 
 def test_a_token_is_for_whoever_serves_or_asks_and_is_written_nowhere() -> None:
-    ours = {name for name, service in services().items() if "HEADROOM_TOKEN" in service.get("environment", {})}
+    ours = {name for name, service in services().items() if "TAILRATE_TOKEN" in service.get("environment", {})}
     assert ours == set(SERVICES) - {"grafana"}
-    assert all(not services()[name]["environment"]["HEADROOM_TOKEN"] for name in ours)  # from compose's own
+    assert all(not services()[name]["environment"]["TAILRATE_TOKEN"] for name in ours)  # from compose's own
 
 
 def test_a_folder_with_a_certificate_makes_it_https() -> None:
     service = services(TLS="/etc/ours")["serve"]
     assert "/etc/ours:/tls:ro" in service["volumes"]
-    assert service["environment"]["HEADROOM_SERVE_TLS_CERT"] == "/tls/tls.crt"  # as a TLS secret of Kubernetes has it
-    assert service["environment"]["HEADROOM_SERVE_TLS_KEY"] == "/tls/tls.key"
-    assert services()["serve"]["environment"]["HEADROOM_SERVE_TLS_CERT"] == ""
+    assert service["environment"]["TAILRATE_SERVE_TLS_CERT"] == "/tls/tls.crt"  # as a TLS secret of Kubernetes has it
+    assert service["environment"]["TAILRATE_SERVE_TLS_KEY"] == "/tls/tls.key"
+    assert services()["serve"]["environment"]["TAILRATE_SERVE_TLS_CERT"] == ""
 
 
 def test_workers_can_be_scaled_and_rows_come_to_the_master() -> None:
     worker, master = SERVICES["worker"], SERVICES["master"]
     assert not {"ports", "container_name"} & set(worker)
     assert "--master-host=master" in worker["command"]
-    assert "runs:/headroom/runs" in services()["master"]["volumes"]
+    assert "runs:/tailrate/runs" in services()["master"]["volumes"]
     assert master["command"][:3] == worker["command"][:3]
 
 
@@ -523,7 +524,7 @@ def test_gpus_are_reserved_where_they_are_meant() -> None:
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
     assert service["build"]["args"]["BASE"].startswith("nvidia/cuda:")
-    assert service["environment"]["HEADROOM_SERVE_DEVICE"] == "cuda"
+    assert service["environment"]["TAILRATE_SERVE_DEVICE"] == "cuda"
     assert service["networks"]["default"]["aliases"] == ["serve"]  # where load and Prometheus look for it
 
 

@@ -18,10 +18,12 @@ import pytest
 import yaml
 from variables import of_locust
 
-from headroom import main, scenarios
-from serve import health, wire
-from serve.cluster import GIVEN_UP_S
-from serve.options import ServeOptions
+from tailrate.cli.main import main
+from tailrate.cli.options import scenarios
+from tailrate.serve import wire
+from tailrate.serve.deploy import probe as health_probe
+from tailrate.serve.deploy.cluster import GIVEN_UP_S
+from tailrate.serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[1]
 K8S = ROOT / "docker" / "k8s"
@@ -30,9 +32,9 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 KUBERNETES = ("1.29", "1.37")
 OWN_KINDS = {"RayService", "ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject"}
 """Kinds that operators bring, for which Kubernetes itself has no schema."""
-SERVE = "headroom-serve-svc"
+SERVE = "tailrate-serve-svc"
 WATCH = K8S / "watch" / "kustomization.yaml"
-HEALTH = ["python", "-m", "serve.health"]
+HEALTH = ["python", "-m", "tailrate.serve.deploy.probe"]
 AS_RAY_READS = """
 import sys, yaml
 from ray.serve.schema import ServeDeploySchema
@@ -157,10 +159,10 @@ def test_ray_is_the_version_of_the_tests() -> None:
     assert [int(part) for part in said.split(".")] <= [int(part) for part in here.split(".")[:3]]
 
 
-def test_what_kuberay_serves_is_what_headroom_serve_prints() -> None:
+def test_what_kuberay_serves_is_what_tailrate_serve_prints() -> None:
     documents = []
     for name in ("cpu", "gpu"):
-        said = re.search(r"^# serve.yaml: headroom (.*)$", (K8S / name / "kustomization.yaml").read_text(), re.M)
+        said = re.search(r"^# serve.yaml: tailrate (.*)$", (K8S / name / "kustomization.yaml").read_text(), re.M)
         assert said is not None
         printed = click.testing.CliRunner().invoke(main, shlex.split(said[1]), catch_exceptions=False)
         assert printed.exit_code == 0, printed.output
@@ -215,7 +217,7 @@ def test_no_container_is_root_or_without_bounds(overlay: list[kustomize.Resource
 
 
 def test_no_pod_is_told_of_services_by_its_environment(overlay: list[kustomize.Resource]) -> None:
-    """Of one named headroom-serve, by HEADROOM_SERVE_PORT=tcp://…, which is an option of ours."""
+    """Of one named tailrate-serve, by TAILRATE_SERVE_PORT=tcp://…, which is an option of ours."""
     found = [pod["spec"] for one in overlay for pod in kustomize.pods(one)]
     assert len(found) >= 4
     assert all(spec["enableServiceLinks"] is False for spec in found)
@@ -223,7 +225,7 @@ def test_no_pod_is_told_of_services_by_its_environment(overlay: list[kustomize.R
 
 def test_images_are_ours_and_of_this_version(overlay: list[kustomize.Resource]) -> None:
     for _, container in containers(overlay):
-        assert re.fullmatch(rf"headroom-(serve|load):{re.escape(VERSION)}(-cuda)?", container["image"])
+        assert re.fullmatch(rf"tailrate-(serve|load):{re.escape(VERSION)}(-cuda)?", container["image"])
 
 
 def test_what_is_referred_to_exists(overlay: list[kustomize.Resource]) -> None:
@@ -239,7 +241,7 @@ def test_what_is_referred_to_exists(overlay: list[kustomize.Resource]) -> None:
         for volume in volumes.values():
             assert volume.get("persistentVolumeClaim", {}).get("claimName") in claims | {None}
     assert SERVE in services
-    assert all(one["metadata"].get("namespace") == "headroom" for one in overlay if one["kind"] != "Namespace")
+    assert all(one["metadata"].get("namespace") == "tailrate" for one in overlay if one["kind"] != "Namespace")
 
 
 def test_services_find_pods_and_ports(overlay: list[kustomize.Resource]) -> None:
@@ -260,7 +262,7 @@ def test_prometheus_asks_each_server_once(overlay: list[kustomize.Resource]) -> 
     (_,) = [one for one in services if label <= one["metadata"].get("labels", {}).items()]
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["path"] == wire.METRICS
-    plain = [one for one in of_kind(overlay, "Deployment") if one["metadata"]["name"] == "headroom-serve"]
+    plain = [one for one in of_kind(overlay, "Deployment") if one["metadata"]["name"] == "tailrate-serve"]
     serving = heads[0]["template"] if heads else plain[0]["spec"]["template"]
     ports = {port["name"]: port["containerPort"] for port in serving["spec"]["containers"][0]["ports"]}
     assert ports[endpoint["port"]] == 8000
@@ -268,7 +270,7 @@ def test_prometheus_asks_each_server_once(overlay: list[kustomize.Resource]) -> 
 
 def test_pods_that_serve_may_take_as_long_as_a_drain_does(overlay: list[kustomize.Resource]) -> None:
     """Until their Service sends nobody more, then for what is under way, then for Ray to end."""
-    plain = [one for one in of_kind(overlay, "Deployment") if one["metadata"]["name"] == "headroom-serve"]
+    plain = [one for one in of_kind(overlay, "Deployment") if one["metadata"]["name"] == "tailrate-serve"]
     for pod in (one["spec"]["template"]["spec"] for one in plain):
         (words,) = (one["lifecycle"]["preStop"]["exec"]["command"] for one in pod["containers"])
         assert words[0] == "sleep"
@@ -283,7 +285,7 @@ def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> N
         for probe in (container[name] for name in container if name.endswith("Probe")):
             if "exec" in probe:  # what is behind the token
                 assert probe["exec"]["command"] in (HEALTH, [*HEALTH, wire.LIVE], [*HEALTH, wire.SERVING])
-                assert probe["timeoutSeconds"] > health.TIMEOUT_S
+                assert probe["timeoutSeconds"] > health_probe.TIMEOUT_S
                 continue
             handler = probe.get("httpGet") or probe["tcpSocket"]
             assert handler["port"] in {port["name"] for port in container["ports"]}
@@ -294,21 +296,21 @@ def test_probes_ask_for_what_is_answered(overlay: list[kustomize.Resource]) -> N
 
 
 def test_whoever_serves_or_asks_has_a_token_of_a_secret_that_must_be_there(overlay: list[kustomize.Resource]) -> None:
-    reference = {"secretKeyRef": {"name": "headroom-token", "key": "token"}}
+    reference = {"secretKeyRef": {"name": "tailrate-token", "key": "token"}}
     for _, container in containers(overlay):
-        assert {"name": "HEADROOM_TOKEN", "valueFrom": reference} in container["env"]
+        assert {"name": "TAILRATE_TOKEN", "valueFrom": reference} in container["env"]
     (monitor,) = of_kind(overlay, "ServiceMonitor")
     for endpoint in monitor["spec"]["endpoints"]:
-        assert endpoint["authorization"] == {"credentials": {"name": "headroom-token", "key": "token"}}
-    said = "create secret generic headroom-token --from-literal=token="
+        assert endpoint["authorization"] == {"credentials": {"name": "tailrate-token", "key": "token"}}
+    said = "create secret generic tailrate-token --from-literal=token="
     assert said in (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_commands_are_ones_that_there_are(overlay: list[kustomize.Resource]) -> None:
     checked = 0
     for _, container in containers(overlay):
-        words = container.get("command") or ["headroom", *container["args"]]
-        if words[0] == "headroom":
+        words = container.get("command") or ["tailrate", *container["args"]]
+        if words[0] == "tailrate":
             command = main.commands[words[1]]
             options = {name for option in command.params for name in option.opts}
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options
@@ -321,7 +323,7 @@ def test_commands_are_ones_that_there_are(overlay: list[kustomize.Resource]) -> 
             (script,) = container["args"]
             assert words == ["/bin/bash", "-c", "--"]
             assert script.endswith("exec $KUBERAY_GEN_RAY_START_CMD")
-        assert {variable["name"] for variable in container["env"]} <= of_locust() | {"HEADROOM_TOKEN"}
+        assert {variable["name"] for variable in container["env"]} <= of_locust() | {"TAILRATE_TOKEN"}
     assert checked >= 3
 
 
@@ -343,7 +345,7 @@ def allowed(
 
 def is_peer(peer: dict[str, Any], labels: dict[str, str], space: str) -> bool:
     if "namespaceSelector" not in peer:
-        return space == "headroom" and matches(peer["podSelector"], labels)
+        return space == "tailrate" and matches(peer["podSelector"], labels)
     named = {"kubernetes.io/metadata.name": space}
     return matches(peer["namespaceSelector"], named) and matches(peer.get("podSelector", {}), labels)
 
@@ -363,16 +365,16 @@ def test_only_what_must_reaches_the_servers(overlay: list[kustomize.Resource]) -
                      if pod["metadata"]["labels"][component] == "serve"]  # fmt: skip
     ray_ports = (6379, 8265, 10001, 30000, 52365)
     load, soak = {component: "load"}, {component: "soak"}
-    assert all(allowed(overlay, serving, serving, "headroom", port) for port in (8000, *ray_ports))
-    for whoever, space in ((load, "headroom"), (soak, "headroom"), ({}, "monitoring")):
+    assert all(allowed(overlay, serving, serving, "tailrate", port) for port in (8000, *ray_ports))
+    for whoever, space in ((load, "tailrate"), (soak, "tailrate"), ({}, "monitoring")):
         assert allowed(overlay, serving, whoever, space, 8000)
         assert not any(allowed(overlay, serving, whoever, space, port) for port in ray_ports)
-    for whoever, space in (({}, "headroom"), (serving, "elsewhere"), (load, "elsewhere")):
+    for whoever, space in (({}, "tailrate"), (serving, "elsewhere"), (load, "elsewhere")):
         assert not any(allowed(overlay, serving, whoever, space, port) for port in (8000, 8080, *ray_ports))
     operator = {"app.kubernetes.io/name": "kuberay-operator"}
     reached = [port for port in ray_ports if allowed(overlay, serving, operator, "ray-system", port)]
     assert reached == [8265, 52365]
-    for whoever, space in ((operator, "anywhere"), (operator, "headroom"), ({}, "ray-system")):
+    for whoever, space in ((operator, "anywhere"), (operator, "tailrate"), ({}, "ray-system")):
         assert not any(allowed(overlay, serving, whoever, space, port) for port in (8000, *ray_ports))
     assert allowed(overlay, serving, {}, "monitoring", 8080)
 
@@ -381,9 +383,9 @@ def test_locust_s_page_and_port_are_for_its_workers_and_for_port_forward(overlay
     (master,) = kustomize.pods(kustomize.selected(overlay, "Deployment", "locust-master")[0])
     (worker,) = kustomize.pods(kustomize.selected(overlay, "Deployment", "locust-worker")[0])
     to = master["metadata"]["labels"]
-    assert allowed(overlay, to, worker["metadata"]["labels"], "headroom", 5557)
-    assert not allowed(overlay, to, worker["metadata"]["labels"], "headroom", 8089)
-    assert not allowed(overlay, to, {}, "headroom", 5557)
+    assert allowed(overlay, to, worker["metadata"]["labels"], "tailrate", 5557)
+    assert not allowed(overlay, to, worker["metadata"]["labels"], "tailrate", 8089)
+    assert not allowed(overlay, to, {}, "tailrate", 5557)
 
 
 def test_a_policy_names_the_namespace_of_everyone_from_another_and_the_page_says_which() -> None:
@@ -426,7 +428,7 @@ def test_a_drain_takes_one_of_several_pods(overlay: list[kustomize.Resource]) ->
 
 def test_an_upgrade_waits_for_no_gpu_that_the_pod_it_replaces_has() -> None:
     for name, surge in (("plain-cpu", 1), ("plain-gpu", 0)):
-        (server,) = kustomize.selected(kustomize.build(K8S / name), "Deployment", "headroom-serve")
+        (server,) = kustomize.selected(kustomize.build(K8S / name), "Deployment", "tailrate-serve")
         assert server["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": surge, "maxUnavailable": 1 - surge}
         (container,) = server["spec"]["template"]["spec"]["containers"]
         probe = container["startupProbe"]

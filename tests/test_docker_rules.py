@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from analysis.devices import THROTTLED
-from serve import exposition
-from serve.board import Board
-from serve.counters import LE, REFUSED, zero
-from serve.wire import SAMPLE_FIELDS
+from tailrate.analysis.run.device_tracks import THROTTLED
+from tailrate.serve.edge.replica_board import Board
+from tailrate.serve.telemetry import prometheus_text
+from tailrate.serve.telemetry.statistics import LE, REFUSED, zero
+from tailrate.serve.wire import SAMPLE_FIELDS
 
 DOCKER = Path(__file__).parents[1] / "docker"
 RULES = DOCKER / "k8s" / "watch" / "rules.yaml"
@@ -48,14 +48,14 @@ def exported() -> str:
     board = Board([("bert", "eager")], 1)
     own = {"model": "bert", "variant": "eager", "replica": "r1"}
     board.put(own | {"state": "READY", "reason": "", "waiting": 0, "number": 0, "counts": zero(), "ended": False}, 0.0)
-    return board.metrics(0.0) + exposition.of_devices([[0, "h", "cpu", 0] + [0] * (len(SAMPLE_FIELDS) - 4)])
+    return board.metrics(0.0) + prometheus_text.of_devices([[0, "h", "cpu", 0] + [0] * (len(SAMPLE_FIELDS) - 4)])
 
 
 def test_they_ask_for_metrics_and_labels_that_the_server_exports() -> None:
-    samples = re.findall(r"^(headroom_\w+)\{(.*)\} ", exported(), re.M)
+    samples = re.findall(r"^(tailrate_\w+)\{(.*)\} ", exported(), re.M)
     known = {name: set(re.findall(r'(\w+)="', labels)) for name, labels in samples}
     for rule in ALERTS.values():
-        asked = re.findall(r"(headroom_\w+)(?:\{([^}]*)\})?", rule["expr"])
+        asked = re.findall(r"(tailrate_\w+)(?:\{([^}]*)\})?", rule["expr"])
         assert asked
         for name, matchers in asked:
             assert set(re.findall(r"(\w+)=", matchers)) <= known[name]
@@ -69,7 +69,7 @@ def test_they_ask_for_metrics_and_labels_that_the_server_exports() -> None:
 
 def test_a_threshold_of_p99_is_the_end_of_a_bucket() -> None:
     """Between two, the quantile would be a guess."""
-    assert ALERTS["HeadroomSlow"]["expr"].split("> ")[-1] in LE
+    assert ALERTS["TailrateSlow"]["expr"].split("> ")[-1] in LE
 
 
 @needs_prometheus
@@ -100,71 +100,71 @@ def grows(by: float, n: int = 120, start: float = 0) -> str:
 def well() -> dict[str, str]:
     """An hour by half-minutes: ten requests a second, of which one in two hundred fails and one in fifty is bad."""
     series = {
-        'headroom_endpoint_ready{model="bert",variant="eager"}': still(1),
-        f"headroom_waiting{{{OWN}}}": "0 3 1 0 12 2 " * 20,
-        f'headroom_requests_total{{{OWN},outcome="success"}}': grows(300),
-        f'headroom_requests_total{{{OWN},outcome="fail"}}': grows(7.5),
-        f"headroom_recompiled_requests_total{{{OWN}}}": still(40),  # of long ago
-        f"headroom_out_of_memory_total{{{OWN}}}": still(2),
-        f"headroom_device_throttle_bits{{{GPU}}}": still(0x1 + 0x2 + 0x10 + 0x100),  # idle, set clocks, sync boost
-        f"headroom_device_mem_util_pct{{{GPU}}}": still(99),  # of a GPU that is how busy its memory is
-        f"headroom_device_mem_util_pct{{{HOST}}}": still(60),
+        'tailrate_endpoint_ready{model="bert",variant="eager"}': still(1),
+        f"tailrate_waiting{{{OWN}}}": "0 3 1 0 12 2 " * 20,
+        f'tailrate_requests_total{{{OWN},outcome="success"}}': grows(300),
+        f'tailrate_requests_total{{{OWN},outcome="fail"}}': grows(7.5),
+        f"tailrate_recompiled_requests_total{{{OWN}}}": still(40),  # of long ago
+        f"tailrate_out_of_memory_total{{{OWN}}}": still(2),
+        f"tailrate_device_throttle_bits{{{GPU}}}": still(0x1 + 0x2 + 0x10 + 0x100),  # idle, set clocks, sync boost
+        f"tailrate_device_mem_util_pct{{{GPU}}}": still(99),  # of a GPU that is how busy its memory is
+        f"tailrate_device_mem_util_pct{{{HOST}}}": still(60),
     }
     refused = dict.fromkeys(REFUSED, 0.0) | {"failed": 1.5, "bad_input": 6}
-    series |= {f'headroom_refused_total{{{OWN},reason="{why}"}}': grows(by) for why, by in refused.items()}
+    series |= {f'tailrate_refused_total{{{OWN},reason="{why}"}}': grows(by) for why, by in refused.items()}
     return series | taken(TAKEN)
 
 
 def taken(by: dict[str, int]) -> dict[str, str]:
-    name = "headroom_request_seconds_bucket"
+    name = "tailrate_request_seconds_bucket"
     return {f'{name}{{{OWN},outcome="success",le="{le}"}}': grows(count) for le, count in by.items()}
 
 
 def refused(why: str, values: str) -> dict[str, str]:
-    return {f'headroom_refused_total{{{OWN},reason="{why}"}}': values}
+    return {f'tailrate_refused_total{{{OWN},reason="{why}"}}': values}
 
 
 def throttled(bits: int) -> dict[str, str]:
-    return {f"headroom_device_throttle_bits{{{GPU}}}": still(bits)}
+    return {f"tailrate_device_throttle_bits{{{GPU}}}": still(bits)}
 
 
-READY = 'headroom_endpoint_ready{model="bert",variant="eager"}'
-WAITING = f"headroom_waiting{{{OWN}}}"
-RECOMPILED, HALVED = (f"headroom_{name}_total{{{OWN}}}" for name in ("recompiled_requests", "out_of_memory"))
-HOST_MEMORY = f"headroom_device_mem_util_pct{{{HOST}}}"
+READY = 'tailrate_endpoint_ready{model="bert",variant="eager"}'
+WAITING = f"tailrate_waiting{{{OWN}}}"
+RECOMPILED, HALVED = (f"tailrate_{name}_total{{{OWN}}}" for name in ("recompiled_requests", "out_of_memory"))
+HOST_MEMORY = f"tailrate_device_mem_util_pct{{{HOST}}}"
 CASES: dict[str, tuple[dict[str, str], str]] = {
     "all is well": ({}, ""),
     "nobody asks for anything": ({name: still(5) for name in well() if "_total" in name or "_bucket" in name}, ""),
-    "not ready for six minutes": ({READY: "1x107 0x12"}, "HeadroomNotReady"),
+    "not ready for six minutes": ({READY: "1x107 0x12"}, "TailrateNotReady"),
     "not ready for two": ({READY: "1x115 0x4"}, ""),
     "one of two servers loads": ({READY: still(1), READY.replace("}", ',pod="b"}'): still(0)}, ""),
-    "nothing told for a quarter of an hour": (dict.fromkeys(well(), "1x90"), "HeadroomSilent"),
-    "one in fifty fails": (refused("failed", grows(6)), "HeadroomErrors"),
-    "one in fifty is too late": (refused("deadline", grows(6)), "HeadroomErrors"),
-    "one in fifty comes too early": (refused("not_ready", grows(6)), "HeadroomErrors"),
+    "nothing told for a quarter of an hour": (dict.fromkeys(well(), "1x90"), "TailrateSilent"),
+    "one in fifty fails": (refused("failed", grows(6)), "TailrateErrors"),
+    "one in fifty is too late": (refused("deadline", grows(6)), "TailrateErrors"),
+    "one in fifty comes too early": (refused("not_ready", grows(6)), "TailrateErrors"),
     "every second request is bad": (refused("bad_input", grows(300)), ""),
-    "one in thirty takes a second": (taken(SLOW), "HeadroomSlow"),
-    "a queue that grows by 30 in ten minutes": ({WAITING: grows(1.5)}, "HeadroomQueueGrows"),
+    "one in thirty takes a second": (taken(SLOW), "TailrateSlow"),
+    "a queue that grows by 30 in ten minutes": ({WAITING: grows(1.5)}, "TailrateQueueGrows"),
     "a queue of 100 that stays": ({WAITING: still(100)}, ""),
     "a queue that fell": ({WAITING: grows(-0.5, start=100)}, ""),
-    "refused for the last six minutes": (refused("queue_full", "0x107 0+1x12"), "HeadroomRefuses"),
-    "no room for bodies for the last six minutes": (refused("no_room", "0x107 0+1x12"), "HeadroomRefuses"),
-    "one in fifty finds no memory": (refused("no_memory", grows(6)), "HeadroomErrors"),
-    "one in fifty is lost with its replica": (refused("lost", grows(6)), "HeadroomErrors"),
+    "refused for the last six minutes": (refused("queue_full", "0x107 0+1x12"), "TailrateRefuses"),
+    "no room for bodies for the last six minutes": (refused("no_room", "0x107 0+1x12"), "TailrateRefuses"),
+    "one in fifty finds no memory": (refused("no_memory", grows(6)), "TailrateErrors"),
+    "one in fifty is lost with its replica": (refused("lost", grows(6)), "TailrateErrors"),
     "refused once, two minutes ago": (refused("queue_full", "0x115 50x4"), ""),
-    "compiled under load just now": ({RECOMPILED: "40x115 43x4"}, "HeadroomRecompiles"),
+    "compiled under load just now": ({RECOMPILED: "40x115 43x4"}, "TailrateRecompiles"),
     "compiled under load half an hour ago": ({RECOMPILED: "0x60 40x59"}, ""),
-    "a batch that did not fit": ({HALVED: "2x110 3x9"}, "HeadroomDeviceMemoryFull"),
-    "a host with 95 % of its memory in use": ({HOST_MEMORY: still(95)}, "HeadroomHostMemoryNearlyFull"),
+    "a batch that did not fit": ({HALVED: "2x110 3x9"}, "TailrateDeviceMemoryFull"),
+    "a host with 95 % of its memory in use": ({HOST_MEMORY: still(95)}, "TailrateHostMemoryNearlyFull"),
     "the same for two minutes": ({HOST_MEMORY: "60x115 95x4"}, ""),
     "the same of another host": (
         {HOST_MEMORY.replace('"cpu"', '"cpu:two"'): still(95)},
-        "HeadroomHostMemoryNearlyFull",
+        "TailrateHostMemoryNearlyFull",
     ),
-    "throttled for two minutes": ({f"headroom_device_throttle_bits{{{GPU}}}": "0x115 64x4"}, ""),
+    "throttled for two minutes": ({f"tailrate_device_throttle_bits{{{GPU}}}": "0x115 64x4"}, ""),
 }
 CASES |= {
-    f"clocks held down by {1 << bit:#x}": (throttled(1 << bit), "HeadroomThrottled" if THROTTLED >> bit & 1 else "")
+    f"clocks held down by {1 << bit:#x}": (throttled(1 << bit), "TailrateThrottled" if THROTTLED >> bit & 1 else "")
     for bit in range(12)
 }
 
@@ -195,4 +195,4 @@ def test_each_alert_fires_for_what_it_is_about_and_for_nothing_else(tmp_path: Pa
 
     prepared(tmp_path)
     assert tested(CASES) == ""
-    assert "HeadroomNotReady" in tested({"a case that is wrong": (CASES["not ready for six minutes"][0], "")})
+    assert "TailrateNotReady" in tested({"a case that is wrong": (CASES["not ready for six minutes"][0], "")})

@@ -27,11 +27,11 @@ from test_loadtest_run import assert_ledger_closes, nothing_left_running, read, 
 from test_serve_faults import post
 from waiting import PATIENCE_S, until
 
-import analysis
-from analysis.faults import faults
-from analysis.records import read_events
-from serve import wire
-from serve.ingress import free_port
+from tailrate import analysis
+from tailrate.analysis.records import read_events
+from tailrate.analysis.steps.fault_effects import faults
+from tailrate.serve import wire
+from tailrate.serve.deploy.haproxy import free_port
 
 DOCKER = Path(__file__).parents[1] / "docker"
 GRAFANA = DOCKER / "grafana"
@@ -71,7 +71,7 @@ def plain(query: str) -> str:
 
 def test_dashboards_find_their_source_and_grafana_finds_them() -> None:
     (source,) = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
-    (provider,) = yaml.safe_load((GRAFANA / "provisioning/dashboards/headroom.yaml").read_text())["providers"]
+    (provider,) = yaml.safe_load((GRAFANA / "provisioning/dashboards/tailrate.yaml").read_text())["providers"]
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     mounts = dict(mount.split(":")[:2] for mount in services["grafana"]["volumes"])
     assert mounts["./grafana/dashboards"] == provider["options"]["path"]
@@ -110,9 +110,9 @@ def test_panels_have_a_number_a_title_a_unit_and_a_place_of_their_own(name: str)
 def test_it_shows_the_token_that_compose_gives_it(tmp_path: Path) -> None:
     """Which comes in a variable, while Prometheus takes one from a file."""
     service = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["prometheus"]
-    assert "HEADROOM_TOKEN" in service["environment"]
+    assert "TAILRATE_TOKEN" in service["environment"]
     assert CONFIG.read_text().count(TOKEN_FILE) == 1
-    for given, shown in ({}, ""), ({"HEADROOM_TOKEN": f"{TOKEN},other"}, TOKEN):
+    for given, shown in ({}, ""), ({"TAILRATE_TOKEN": f"{TOKEN},other"}, TOKEN):
         words = prepared(tmp_path, **given)
         assert (tmp_path / "token").read_text().strip() == shown
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
@@ -139,7 +139,7 @@ def test_every_query_is_one(tmp_path: Path) -> None:
         return subprocess.run(words, capture_output=True, check=False).returncode
 
     assert checked([str(query.values[0]) for query in QUERIES] + SCALING) == 0
-    assert checked(["sum(rate(headroom_requests_total[10s])"]) != 0
+    assert checked(["sum(rate(tailrate_requests_total[10s])"]) != 0
 
 
 # ---- live
@@ -150,7 +150,7 @@ class Watch:
 
     def __init__(self, server: Served, folder: Path) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
-        prepared(folder, HEADROOM_TOKEN=TOKEN)
+        prepared(folder, TAILRATE_TOKEN=TOKEN)
         text = configuration()
         assert text.count(TARGET) == 2
         text = text.replace(TARGET, server.netloc)
@@ -181,7 +181,7 @@ class Watch:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "replicas": 2, "allow_faults": True}
     options["device_trace"] = str(trace(tmp_path_factory.mktemp("trace")))
-    with served(tmp_path_factory.mktemp("cache"), environment={"HEADROOM_TOKEN": TOKEN}, **options) as made:
+    with served(tmp_path_factory.mktemp("cache"), environment={"TAILRATE_TOKEN": TOKEN}, **options) as made:
         yield made
 
 
@@ -250,18 +250,18 @@ class TestWatched:
             found: list[dict[str, Any]] = group["rules"]
             return [] if any(rule["health"] == "unknown" for rule in found) else found
 
-        assert watch.waited("headroom_endpoint_ready") == [1]
+        assert watch.waited("tailrate_endpoint_ready") == [1]
         found = until(rules, every_s=0.5)
         assert {rule["health"] for rule in found} == {"ok"}
         assert {rule["name"] for rule in found if rule["state"] == "firing"} == set()
 
     def test_the_figures_are_those_of_the_load(self, watch: Watch) -> None:
-        rate = 'rate(headroom_requests_total{outcome="%s"}[30s])'
+        rate = 'rate(tailrate_requests_total{outcome="%s"}[30s])'
         assert watch.waited(f"sum({rate % 'success'}) > 3 * sum({rate % 'fail'}) > 0")
-        assert watch.waited('headroom_device_power_w{device="GPU-1"}') == [50]
-        assert watch.waited('headroom_device_util_pct{device="cpu"}') == [20]
+        assert watch.waited('tailrate_device_power_w{device="GPU-1"}') == [50]
+        assert watch.waited('tailrate_device_util_pct{device="cpu"}') == [20]
         for query in SCALING:  # here no operator adds the namespace
-            assert watch.waited(query.replace('namespace="headroom",', "").replace('{namespace="headroom"}', ""))
+            assert watch.waited(query.replace('namespace="tailrate",', "").replace('{namespace="tailrate"}', ""))
 
 
 # ---- struck
@@ -280,7 +280,7 @@ def driven(server: Served, folder: Path, plan: str, seconds: float) -> tuple[Any
     """A run with this plan of faults: its manifest, its rows, and what users saw."""
     (folder / "plan.csv").write_text(f"at_s,fault,target,seconds\n{plan}")
     words = ["--headless", "--host", server.url, "--rates", "100", f"--step-seconds={seconds}", "--timeout=5"]
-    process = start(folder, *words, "--faults", str(folder / "plan.csv"), env={"HEADROOM_TOKEN": TOKEN})
+    process = start(folder, *words, "--faults", str(folder / "plan.csv"), env={"TAILRATE_TOKEN": TOKEN})
     assert process.wait(timeout=seconds + 120) in (0, 1), said(folder)
     manifest, rows = read(folder / "it")
     assert manifest.status == "complete"

@@ -13,7 +13,7 @@ import pytest
 from serving import started_with
 from waiting import PATIENCE_S
 
-import analysis
+from tailrate import analysis
 
 pytestmark = pytest.mark.served
 
@@ -24,12 +24,12 @@ OTHER = {"mlp": "traced", "custom_cnn": "compiled"}
 
 
 def environment(cache):
-    return os.environ | {"HEADROOM_CACHE": str(cache), "COLUMNS": "200"}
+    return os.environ | {"TAILRATE_CACHE": str(cache), "COLUMNS": "200"}
 
 
 def ours(cache):
     """Processes that were started with `environment(cache)`, or by those, the dying ones aside."""
-    return [" ".join(process["cmdline"] or [process["name"]]) for process in started_with("HEADROOM_CACHE", str(cache))]
+    return [" ".join(process["cmdline"] or [process["name"]]) for process in started_with("TAILRATE_CACHE", str(cache))]
 
 
 def assert_nothing_is_left(cache):
@@ -47,7 +47,7 @@ def model(request):
 @pytest.fixture(scope="module")
 def run(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, "-m", "headroom", "run", model, "--variants", f"eager,{OTHER[model]}", *HOW]
+    command = [sys.executable, "-m", "tailrate", "run", model, "--variants", f"eager,{OTHER[model]}", *HOW]
     command += ["--run-dir", str(folder), "--run-id", "it", "--slo", "p50<5s"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache")
@@ -99,7 +99,7 @@ def test_the_report_compares_the_variants_at_four_rates(run, model):
 
 def test_a_front_door_that_is_killed_takes_its_server_with_it(tmp_path):
     cache = tmp_path / "cache"
-    command = [sys.executable, "-m", "headroom", "run", "null", "--variants", "eager", "--rates", "5"]
+    command = [sys.executable, "-m", "tailrate", "run", "null", "--variants", "eager", "--rates", "5"]
     with (tmp_path / "said").open("w") as said:
         process = subprocess.Popen(
             [*command, "--run-dir", str(tmp_path), "--run-id", "it", "--step-seconds", "6", "--settle-seconds", "1"],

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 def beyond_the_base_install():
     """Top-level modules of what is installed here and what `pip install .` would not bring."""
-    brought, waiting = set(), [("headroom", "")]
+    brought, waiting = set(), [("tailrate", "")]
     while waiting:
         name, extra = waiting.pop()
         if (name, extra) in brought:
@@ -47,10 +47,17 @@ sys.meta_path.insert(0, Blocked())
 
 
 def modules():
-    for package in ("analysis", "loadtest"):
+    for package in ("analysis", "loadtest", "tailrate"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    yield from ("headroom", "serve.wire", "serve.options", "serve.doctor", "serve.cache")
+            words = ("tailrate", *path.relative_to(ROOT).with_suffix("").parts)[package == "tailrate" :]
+            if words != ("tailrate", "__main__"):
+                yield ".".join(words).removesuffix(".__init__")
+    yield from (
+        "tailrate.serve.wire",
+        "tailrate.serve.options",
+        "tailrate.serve.deploy.doctor",
+        "tailrate.serve.runner.cache_folders",
+    )
 
 
 def run_blocked(code, *words):
@@ -69,7 +76,7 @@ import gc, importlib, sys, traceback
 import locust  # not ours; before all else, as it patches the standard library
 gc.set_threshold(100_000)  # what is dropped is in cycles, and looking for them would take a fifth of the time
 for module in sys.argv[1:]:
-    for name in [name for name in sys.modules if name.split(".")[0] in ("analysis", "loadtest", "serve", "headroom")]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "tailrate"]:
         del sys.modules[name]
     try:
         importlib.import_module(module)
@@ -110,7 +117,7 @@ def payloads_of(scenario):
     assert first == again, "payloads must follow from the seed"
     assert first != user(environment).payloads(seed=2, rows=(2,))
     assert len(set(first.bodies)) == len(first.bodies) > 1
-    from serve import wire
+    from tailrate.serve import wire
     for body, headers in zip(first.bodies, first.headers, strict=True):
         assert wire.decode_infer(body, int(headers[wire.HEADER_LENGTH])).rows == 2
     print(scenario, "made", len(first.bodies), flush=True)
@@ -146,7 +153,7 @@ def test_a_run_and_its_report_without_torch_and_ray(tmp_path):
     with endpoint() as url:
         words = ["run", "null", "--host", url, "--run-dir", str(tmp_path), "--run-id", "it", "--rates", "30,60"]
         words += ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
-        done = run_blocked("import headroom; headroom.main()", *words)
+        done = run_blocked("from tailrate.cli.main import main; main()", *words)
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     for name in (
         "run.json",
@@ -182,7 +189,7 @@ def test_locust_from_a_checkout_with_only_the_base_install(laptop, tmp_path):
         command = [laptop / "locust", "-f", "loadtest/bert.py", "--host", url, "--run-dir", tmp_path, "--run-id", "it"]
         subprocess.run([*command, *words], cwd=ROOT, env=environment, check=True, timeout=PATIENCE_S)
     done = subprocess.run(
-        [laptop / "headroom", "report", tmp_path / "it"], env=environment, capture_output=True, text=True, check=False
+        [laptop / "tailrate", "report", tmp_path / "it"], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode in (0, 1, 3), done.stderr
     assert "bert/compiled" in done.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = {"serve", "loadtest", "analysis", "headroom"}
+PACKAGE = "tailrate"
 
 # package or module → (ours it may import, third parties it may import); the longest name that matches holds
 TABLE = {
@@ -17,60 +17,78 @@ TABLE = {
         ("serve",),
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
-    "serve.app": (("serve",), ("ray", "uvicorn", "yaml")),  # the others come with ray
-    "serve.cluster": (("serve",), ("ray", "psutil")),  # the processes of a node that did not start
-    "serve.nodes": (("serve",), ("ray",)),
-    "serve.guard": (("serve",), ("starlette",)),  # comes with ray
+    "serve.deploy": (("serve",), ("ray", "uvicorn", "yaml", "psutil")),  # the others come with ray
+    "serve.deploy.doctor": (("serve",), ("torch", "ray", "psutil")),
+    "serve.edge.auth": (("serve",), ("starlette",)),  # comes with ray
     "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
     # what is executed by something else than torch; optional, so imported where it is used
     "serve.variants.int8": (("serve",), ("torch", "torchao")),
     "serve.variants.onnx": (("serve",), ("torch", "onnxruntime")),
     "serve.variants.openvino": (("serve",), ("torch", "openvino")),
     "serve.variants.tensorrt": (("serve",), ("torch", "torch_tensorrt")),
-    "serve.nvml": (("serve",), ("pynvml", "psutil")),
-    "loadtest": (("loadtest.engine", "analysis.records"), ("numpy", "locust")),
+    "serve.telemetry.nvml": (("serve",), ("pynvml", "psutil")),
+    "loadtest": (("loadtest.engine", "loadtest._images", "analysis.records"), ("numpy", "locust")),
     "loadtest.soak": (("loadtest.bert",), ("locust",)),
+    "loadtest._images": (("loadtest.engine", "serve.wire"), ("numpy", "locust")),
     "loadtest.engine": (  # what keeps an objective is said by one judge, live and afterwards
-        ("loadtest.engine", "serve.wire", "analysis.records", "analysis.judge", "analysis.sketch", "analysis.words"),
+        (
+            "loadtest.engine",
+            "serve.wire",
+            "analysis.records",
+            "analysis.judging",
+            "analysis.stats",
+            "analysis.text.words",
+        ),
         ("locust", "gevent", "numpy"),
     ),
+    "loadtest.engine.child_python": (("__init__",), ()),
     "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
         ("loadtest.engine", "serve.wire", "analysis.records"),
         ("locust", "gevent", "numpy", "psutil"),
     ),
-    "loadtest.engine.footprint": ((), ("psutil",)),
+    "loadtest.engine.soak.process_usage": ((), ("psutil",)),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
-    "loadtest.engine.web": (("loadtest.engine",), ("flask", "gevent")),
-    "loadtest.engine.gate": (("loadtest.engine",), ("flask",)),
-    "loadtest.engine.terminal": ((), ("rich",)),
+    "loadtest.engine.live.web": (("loadtest.engine",), ("flask", "gevent")),
+    "loadtest.engine.live.same_origin": (("loadtest.engine",), ("flask",)),
+    "loadtest.engine.live.terminal": ((), ("rich",)),
     # the run folder's segments are Arrow
-    "loadtest.engine.recorder": (("analysis.records",), ("pyarrow",)),
-    "loadtest.engine.trace": (("loadtest.engine",), ("numpy", "pyarrow")),
+    "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
+    "loadtest.engine.scenario.trace": (("loadtest.engine",), ("numpy", "pyarrow")),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
-    "analysis.console": (("analysis",), ("rich",)),
-    "headroom": (("serve", "loadtest", "analysis"), ("click",)),
+    "analysis.text.console": (("analysis",), ("rich",)),
+    "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
+    "__main__": (("cli",), ()),
+    "__init__": ((), ()),
 }
 
 
 def modules():
-    for package in ("serve", "loadtest", "analysis"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
-    yield "headroom", ROOT / "headroom.py"
+    """(name below the package, file); the links in the package's folder lead to ours beside it."""
+    for name in ("serve", "loadtest", "analysis", PACKAGE):
+        for path in sorted((ROOT / name).rglob("*.py")):
+            words = path.relative_to(ROOT / PACKAGE if name == PACKAGE else ROOT).with_suffix("").parts
+            yield ".".join(words).removesuffix(".__init__"), path
+
+
+NAMES = {name for name, _ in modules()}
 
 
 def imports(path):
+    """(ours or not, name of a module)."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                ours = within(alias.name, [PACKAGE])
+                yield ours, alias.name.removeprefix(PACKAGE).removeprefix(".") or "__init__" if ours else alias.name
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: locustfiles load as top-level modules, so imports are absolute"
-            # `from serve import wire` imports serve.wire
-            ours = (node.module or "").split(".")[0] in OURS
-            files = [f"{node.module}.{alias.name}" for alias in node.names] if ours else []
-            yield from (name if (ROOT / (name.replace(".", "/") + ".py")).exists() else node.module for name in files)
-            if not ours:
-                yield node.module
+            if not within(node.module, [PACKAGE]):
+                yield False, node.module
+                continue
+            parent = node.module.removeprefix(PACKAGE).removeprefix(".")
+            for alias in node.names:
+                whole = f"{parent}.{alias.name}".removeprefix(".")
+                yield True, whole if whole in NAMES else parent
 
 
 def within(name, prefixes):
@@ -80,22 +98,35 @@ def within(name, prefixes):
 @pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else "")
 def test_imports_stay_inside_the_table(module, path):
     row = max((name for name in TABLE if within(module, [name])), key=len)
-    ours, third_party = TABLE[row]
-    for name in imports(path):
-        top = name.split(".")[0]
-        if top in OURS:
-            assert name == module or within(name, ours), f"{module} imports {name}; {row} may not"
-        elif top not in sys.stdlib_module_names:
-            assert within(name, third_party), f"{module} imports {name}; {row} may not"
+    may_import, third_party = TABLE[row]
+    for ours, name in imports(path):
+        if ours:
+            assert name == module or within(name, may_import), f"{module} imports {name}; {row} may not"
+        elif (top := name.split(".")[0]) not in sys.stdlib_module_names:
+            assert within(name, third_party), f"{module} imports {top}; {row} may not"
 
 
-def test_the_front_door_imports_the_packages_inside_its_commands():
-    tree = ast.parse((ROOT / "headroom.py").read_text())
-    at_top = {name for node in tree.body if isinstance(node, ast.Import) for name in (a.name for a in node.names)}
-    at_top |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
-    assert not {name.split(".")[0] for name in at_top} & (OURS | {"rich", "torch", "ray", "pandas"})
+def test_the_command_line_imports_the_packages_inside_its_commands():
+    for path in sorted(p for room in (".", "commands") for p in (ROOT / PACKAGE / "cli" / room).glob("*.py")):
+        at_top = {
+            name for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+        }  # fmt: skip
+        assert not {name for name in at_top if within(name, (PACKAGE, "rich", "torch", "ray", "pandas"))
+                    and not within(name, [f"{PACKAGE}.cli"])}, path  # fmt: skip
+
+
+def test_every_row_of_the_table_is_of_something():
+    assert all(any(within(name, [row]) for name in NAMES) for row in TABLE)
 
 
 def test_there_is_no_common_room():
-    names = {path.stem for package in ("serve", "loadtest", "analysis") for path in (ROOT / package).rglob("*")}
+    names = {
+        path.stem for package in ("serve", "loadtest", "analysis", PACKAGE) for path in (ROOT / package).rglob("*")
+    }
     assert not names & {"common", "utils", "util", "helpers", "core", "misc", "shared"}
+
+
+def test_the_package_links_to_the_folders_beside_it():
+    for name in ("serve", "loadtest", "analysis"):
+        assert (ROOT / PACKAGE / name).readlink() == Path("..", name)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loadtest.engine.arrivals import SHAPES, Pattern, parse_shape, peak, share
+from tailrate.loadtest.engine.scenario.arrivals import SHAPES, Pattern, parse_shape, peak, share
 
 
 def offsets(spacing, rate, seconds, seed, **more):

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 from test_loadtest_live import START, batch
 
-from analysis.records import DEVICE_COLUMNS, Slo
-from loadtest.engine.board import Board, warning
-from loadtest.engine.clock import Base
-from loadtest.engine.histogram import Histogram
-from loadtest.engine.history import DEVICES, LENGTH, RATES, History, together
-from loadtest.engine.plan import LoadStep
-from loadtest.engine.recorder import schema_of
+from tailrate.analysis.records import DEVICE_COLUMNS, Slo
+from tailrate.loadtest.engine.clock import Base
+from tailrate.loadtest.engine.live.board import Board, warning
+from tailrate.loadtest.engine.live.histogram import Histogram
+from tailrate.loadtest.engine.live.points import DEVICES, LENGTH, RATES, History, together
+from tailrate.loadtest.engine.record.segments import schema_of
+from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 S = 1_000_000_000
 FACTS = {"run": "it", "folder": "runs/it"}

@@ -1,6 +1,6 @@
 import random
 
-from loadtest.engine.clock import WINDOW_NS, Base, Offset
+from tailrate.loadtest.engine.clock import WINDOW_NS, Base, Offset
 
 AHEAD = 1_700_000_000
 

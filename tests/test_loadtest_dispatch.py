@@ -5,11 +5,11 @@ import json
 import gevent
 import pytest
 
-from loadtest.engine import dispatch
-from loadtest.engine.arrivals import Pattern
-from loadtest.engine.clock import Base
-from loadtest.engine.plan import LoadStep
-from loadtest.engine.scenario import ScenarioError
+from tailrate.loadtest.engine.clock import Base
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers import dispatch
 
 SECOND = 10**9
 

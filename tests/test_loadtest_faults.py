@@ -23,15 +23,15 @@ from test_loadtest_run import (  # noqa: F401
 )
 from waiting import PATIENCE_S
 
-import headroom
-from analysis.records import read_events
-from loadtest.engine.client import Client
-from loadtest.engine.faults import KINDS, Fault, named, parse
-from loadtest.engine.faults import read as read_plan
-from loadtest.engine.hardship import HARDSHIPS, LoadSide, RefusedError, disk_full, slow_client
-from loadtest.engine.injection import Faults
-from loadtest.engine.scenario import ScenarioError
-from serve.ingress import free_port
+from tailrate.analysis.records import read_events
+from tailrate.cli import drive
+from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.faults.inject import Faults
+from tailrate.loadtest.engine.faults.load_side import HARDSHIPS, LoadSide, RefusedError, disk_full, slow_client
+from tailrate.loadtest.engine.scenario.fault_plan import KINDS, Fault, named, parse
+from tailrate.loadtest.engine.scenario.fault_plan import read as read_plan
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.serve.deploy.haproxy import free_port
 
 # ---- the plan
 
@@ -311,11 +311,11 @@ def test_a_server_of_our_own_may_be_broken_only_where_there_is_a_plan(tmp_path, 
         seen.append(how)
         yield "http://127.0.0.1:9"
 
-    monkeypatch.setattr(headroom, "serving", serving)
-    monkeypatch.setattr(headroom, "_drive", lambda *_: 0)
-    monkeypatch.setattr(headroom, "_terminate_is_ctrl_c", lambda: None)
+    monkeypatch.setattr(drive, "serving", serving)
+    monkeypatch.setattr(drive, "_locust", lambda *_: 0)
+    monkeypatch.setattr(drive, "terminate_is_ctrl_c", lambda: None)
     for more in ({"faults": "replica"}, {}):
-        assert headroom._run("null", None, 1, (), {"run_dir": str(tmp_path)} | more) == 0
+        assert drive.drive("null", None, 1, (), {"run_dir": str(tmp_path)} | more) == 0
     assert [how.get("allow_faults") for how in seen] == [True, None]
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.judge import Count, Window, at_rate, terms
-from analysis.records import Slo
-from loadtest.engine.arrivals import Pattern
-from loadtest.engine.foretold import sentences
-from loadtest.engine.scenario import Scenario
+from tailrate.analysis.judging.judge import Count, Window, at_rate, terms
+from tailrate.analysis.records import Slo
+from tailrate.loadtest.engine.scenario.answerable import sentences
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.loadtest.engine.scenario.scenario import Scenario
 
 PLAN = Scenario(
     "x", "m", (), mode="ramp", rates=(6.0, 40.0), step_seconds=13.0, settle_seconds=1.0, pattern=Pattern("poisson"),

@@ -12,12 +12,12 @@ from batched import Server, batched_run, linear, poisson, rows_of
 from endpoint import endpoint
 from often import counts
 
-import analysis
-from analysis import guide
-from analysis.batches import of_rows
-from analysis.records import Slo
-from loadtest.engine.guided import NEAR, PROBES, RISE, Guess, Guide, ask_about
-from loadtest.engine.search import WIDTH, Objective, Outcome, Search
+from tailrate import analysis
+from tailrate.analysis.planning import knee_guess
+from tailrate.analysis.planning.model.observed_batches import of_rows
+from tailrate.analysis.records import Slo
+from tailrate.loadtest.engine.scenario.knee_guide import NEAR, PROBES, RISE, Guess, Guide, ask_about
+from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Objective, Outcome, Search
 
 ROOT = Path(__file__).parents[1]
 LIMIT_MS = 60.0
@@ -148,7 +148,7 @@ class Virtual:
 
     def ask(self):
         said = {"max_batch": 8, "max_wait_ms": 0.0}
-        found = guide.guess("m/a", self.seen, said, LIMIT_MS / 1e3, 99.0, self.unit)
+        found = knee_guess.guess("m/a", self.seen, said, LIMIT_MS / 1e3, 99.0, self.unit)
         return Guess(**{name: getattr(found, name) for name in Guess.__slots__})
 
 
@@ -177,8 +177,10 @@ def test_a_model_that_is_off_is_corrected_by_what_was_missed(monkeypatch):
     assert right.near == 3
     assert abs(right.error) < 0.02
     # a model that believes batches to take 4 % less than they do
-    fit = guide.fit
-    monkeypatch.setattr(guide, "fit", lambda *given: (m := fit(*given)) and replace(m, service=m.service.scaled(0.96)))
+    fit = knee_guess.fit
+    monkeypatch.setattr(
+        knee_guess, "fit", lambda *given: (m := fit(*given)) and replace(m, service=m.service.scaled(0.96))
+    )
     wrong = virtual.ask()
     assert wrong.error == pytest.approx(-0.04, abs=0.015)
     assert wrong.knee_rps == pytest.approx(right.knee_rps, rel=0.015)
@@ -193,7 +195,7 @@ def test_a_folder_is_asked_by_a_program_of_its_own(tmp_path):
     assert found.near == 3
     assert found.knee_rps == pytest.approx(KNEE_RPS, rel=0.03)
     assert found.low_rps < found.knee_rps < found.high_rps
-    own = guide.ask(folder, "m/a", Slo.parse("p99<60ms"))
+    own = knee_guess.ask(folder, "m/a", Slo.parse("p99<60ms"))
     assert own.knee_rps == pytest.approx(found.knee_rps)
     said = ask_about(folder, "m/b", "p99<60ms").reason
     assert "do not say" in said or "no steps" in said
@@ -225,13 +227,13 @@ def test_who_cannot_be_asked_is_a_reason(tmp_path, monkeypatch):
 
 
 def test_a_rate_that_changes_within_a_step_has_no_stationary_knee():
-    assert guide.unit_arrivals({"arrivals": "poisson", "shape": "sine:0.5"}) is None
-    assert np.diff(guide.unit_arrivals({"arrivals": "constant"})[:5]).tolist() == [1, 1, 1, 1]
-    gamma = np.diff(guide.unit_arrivals({"arrivals": "gamma", "burstiness": 0.25}))
+    assert knee_guess.unit_arrivals({"arrivals": "poisson", "shape": "sine:0.5"}) is None
+    assert np.diff(knee_guess.unit_arrivals({"arrivals": "constant"})[:5]).tolist() == [1, 1, 1, 1]
+    gamma = np.diff(knee_guess.unit_arrivals({"arrivals": "gamma", "burstiness": 0.25}))
     assert gamma.mean() == pytest.approx(1, rel=0.01)
     assert gamma.std() == pytest.approx(2, rel=0.02)
 
 
 def test_words_on_both_sides_are_the_same():
-    assert set(Guess.__slots__) == set(guide.Guess.__slots__)
+    assert set(Guess.__slots__) == set(knee_guess.Guess.__slots__)
     assert json.loads(json.dumps({name: getattr(Guess(), name) for name in Guess.__slots__}))

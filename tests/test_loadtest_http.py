@@ -12,8 +12,8 @@ import gevent
 import pytest
 from waiting import PATIENCE_S
 
-from loadtest.engine.client import Client
-from loadtest.engine.http import Pool
+from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.http import Pool
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer-Timing: total;dur=1\r\n\r\nhello"
 

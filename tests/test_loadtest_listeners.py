@@ -18,9 +18,9 @@ from endpoint import endpoint
 from flask import Flask
 from waiting import PATIENCE_S
 
-from loadtest.engine import gate
-from loadtest.engine.scenario import ScenarioError
-from serve.ingress import free_port
+from tailrate.loadtest.engine.live import same_origin
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live
 
@@ -29,7 +29,7 @@ PASSWORD = "twelve or more"
 PATHS = (
     "/", "/swarm", "/stop", "/stats/reset", "/stats/report", "/stats/requests", "/stats/requests/csv", "/exceptions",
     "/tasks", "/logs", "/login", "/user", "/worker-count", "/assets/index.js", "/static/index.js", "/nowhere",
-    "/headroom", "/headroom/now", "/headroom/report",
+    "/tailrate", "/tailrate/now", "/tailrate/report",
 )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_a_page_for_others_wants_a_password_first():
     with locust("--web-host", "0.0.0.0", "--web-port", free_port()) as process:
         assert process.wait(timeout=PATIENCE_S) == 2
         said = process.stdout.read()
-    assert "headroom: --web-host 0.0.0.0 would let whoever reaches this machine start load from it: set " in said
+    assert "tailrate: --web-host 0.0.0.0 would let whoever reaches this machine start load from it: set " in said
 
 
 def test_a_master_for_others_is_warned_about():
@@ -131,7 +131,7 @@ def test_a_master_for_others_is_warned_about():
 def page(host="127.0.0.1", web_login=False):
     app = Flask("test")
     app.add_url_rule("/", view_func=lambda: "in", methods=["GET", "POST"])
-    gate.attach(SimpleNamespace(app=app, host=host, web_login=web_login))
+    same_origin.attach(SimpleNamespace(app=app, host=host, web_login=web_login))
     return app.test_client()
 
 
@@ -158,7 +158,7 @@ def basic(password, user="me"):
     ],
 )
 def test_without_a_password_it_answers_this_machine_and_no_other_site(monkeypatch, headers, status):
-    monkeypatch.delenv(gate.PASSWORD, raising=False)
+    monkeypatch.delenv(same_origin.PASSWORD, raising=False)
     visitor = page()
     for method in (visitor.get, visitor.post):
         answer = method("/", headers=headers)
@@ -182,27 +182,27 @@ def test_without_a_password_it_answers_this_machine_and_no_other_site(monkeypatc
     ],
 )
 def test_with_a_password_everybody_brings_it_whatever_the_name(monkeypatch, headers, status):
-    monkeypatch.setenv(gate.PASSWORD, PASSWORD)
+    monkeypatch.setenv(same_origin.PASSWORD, PASSWORD)
     answer = page(host="0.0.0.0").get("/", headers=headers)
     assert answer.status_code == status
-    assert answer.headers.get("WWW-Authenticate") == ('Basic realm="headroom"' if status == 401 else None)
+    assert answer.headers.get("WWW-Authenticate") == ('Basic realm="tailrate"' if status == 401 else None)
     assert answer.headers["X-Frame-Options"] == "DENY"
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "192.168.1.5", "load.example"])
 def test_what_others_can_reach_needs_a_password_or_accounts_of_ones_own(monkeypatch, host):
-    monkeypatch.delenv(gate.PASSWORD, raising=False)
-    with pytest.raises(ScenarioError, match="set HEADROOM_WEB_PASSWORD, or leave the page on loopback"):
+    monkeypatch.delenv(same_origin.PASSWORD, raising=False)
+    with pytest.raises(ScenarioError, match="set TAILRATE_WEB_PASSWORD, or leave the page on loopback"):
         page(host)
     assert page(host, web_login=True).get("/", headers={"Host": "load.example"}).text == "in"
-    monkeypatch.setenv(gate.PASSWORD, "short")
+    monkeypatch.setenv(same_origin.PASSWORD, "short")
     with pytest.raises(ScenarioError, match="needs at least 12 characters"):
         page(host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_loopback_has_many_names(monkeypatch, host):
-    monkeypatch.delenv(gate.PASSWORD, raising=False)
+    monkeypatch.delenv(same_origin.PASSWORD, raising=False)
     assert page(host).get("/", headers={"Host": "localhost"}).text == "in"
 
 
@@ -221,7 +221,7 @@ def test_behind_the_password_is_all_of_locust_and_a_run_can_be_started_with_it(t
 
     words = ["--web-port", port, "--run-dir", tmp_path, "--run-id", "it", "--rates", "20", "--step-seconds", "2"]
     words += ["--settle-seconds", "0.5", "--idle-seconds", "0.1", "--variants", "eager"]
-    with endpoint() as url, locust(*words, HEADROOM_WEB_PASSWORD=PASSWORD) as _:
+    with endpoint() as url, locust(*words, TAILRATE_WEB_PASSWORD=PASSWORD) as _:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             with suppress(OSError):
@@ -238,7 +238,7 @@ def test_behind_the_password_is_all_of_locust_and_a_run_can_be_started_with_it(t
         status, said = ask("/swarm", "POST", basic(PASSWORD) | {"Origin": where}, f"host={url}".encode())
         assert (status, json.loads(said)["success"]) == (200, True)
         deadline = time.monotonic() + PATIENCE_S
-        while (status := json.loads(ask("/headroom/now", headers=basic(PASSWORD))[1])["state"]["status"]) != "complete":
+        while (status := json.loads(ask("/tailrate/now", headers=basic(PASSWORD))[1])["state"]["status"]) != "complete":
             assert time.monotonic() < deadline, status
             time.sleep(0.2)
     assert json.loads((tmp_path / "it" / "run.json").read_text())["totals"]["ok"] > 0

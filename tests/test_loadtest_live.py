@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from analysis.judge import terms
-from analysis.records import REQUEST_COLUMNS, Slo
-from loadtest.engine.live import SURELY_RISING, Live, _trend
-from loadtest.engine.plan import LoadStep
-from loadtest.engine.recorder import schema_of
-from loadtest.engine.search import Objective
+from tailrate.analysis.judging.judge import terms
+from tailrate.analysis.records import REQUEST_COLUMNS, Slo
+from tailrate.loadtest.engine.live.step_stats import SURELY_RISING, Live, _trend
+from tailrate.loadtest.engine.record.segments import schema_of
+from tailrate.loadtest.engine.scenario.knee_search import Objective
+from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 START = 1_790_000_000_000_000_000
 SCHEMA = schema_of(REQUEST_COLUMNS)

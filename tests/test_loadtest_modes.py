@@ -15,12 +15,12 @@ from exact import exact
 from test_loadtest_run import LOCUST, assert_ledger_closes, assert_whole, finish, read, said, start
 from waiting import PATIENCE_S
 
-import analysis
-from analysis.compare import pairs, usable
-from analysis.records import read_events
-from analysis.summary import report_of
-from loadtest.engine.dispatch import LEAD_S
-from serve.ingress import free_port
+from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.records import read_events
+from tailrate.analysis.steps.variant_pairs import pairs, usable
+from tailrate.loadtest.engine.workers.dispatch import LEAD_S
+from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live
 

@@ -10,13 +10,13 @@ from gevent.server import StreamServer
 from odd import BAD, CONNECT, GOOD, ODD, OK, TIMEOUT, Odd, drawn
 from often import counts
 
-from analysis.records import REQUEST_COLUMNS
-from loadtest.engine.arrivals import Pattern
-from loadtest.engine.client import Client
-from loadtest.engine.clock import Base
-from loadtest.engine.driver import Driver, Order, Payloads
-from loadtest.engine.plan import LoadStep
-from serve import wire
+from tailrate.analysis.records import REQUEST_COLUMNS
+from tailrate.loadtest.engine.clock import Base
+from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
+from tailrate.serve import wire
 
 pytestmark = pytest.mark.live
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from loadtest.engine.priority import NICE
+from tailrate.loadtest.engine.workers.cpu_priority import NICE
 
 # in a process of its own, as the tests keep their priority; {become} runs after the imports
 ASK = """
 import os, subprocess
-from loadtest.engine.priority import precedence
+from tailrate.loadtest.engine.workers.cpu_priority import precedence
 {become}
 now = lambda: f"{{os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK}} {{os.nice(0)}}"
 print(now())

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from waiting import PATIENCE_S
 
-from analysis.records import (
+from tailrate.analysis.records import (  # fmt: skip
     DEVICE_COLUMNS,
     REQUEST_COLUMNS,
     DeviceSample,
@@ -16,10 +16,10 @@ from analysis.records import (
     segment_number,
     segment_path,
     segments,
-)  # fmt: skip
-from loadtest.engine import recorder
-from loadtest.engine.recorder import Batcher, Segment, pack, schema_of, unpack
-from serve import wire
+)
+from tailrate.loadtest.engine.record import segments as segment_files
+from tailrate.loadtest.engine.record.segments import Batcher, Segment, pack, schema_of, unpack
+from tailrate.serve import wire
 
 
 def row(seq, **more):
@@ -104,13 +104,13 @@ def test_segments_have_no_last_number(tmp_path):
 
 
 def test_what_takes_time_only_once_is_over_before_processes_are_forked():
-    said = "import sys, loadtest.engine.driver; assert 'pandas' in sys.modules  # by Arrow's first conversion"
+    said = "import sys, tailrate.loadtest.engine.workers.driver; assert 'pandas' in sys.modules"
     subprocess.run([sys.executable, "-c", said], check=True, timeout=PATIENCE_S)
 
 
 def test_a_batcher_has_done_all_of_it_once_and_keeps_no_row_of_that(monkeypatch):
     kept, packed = [], []
-    monkeypatch.setattr(recorder, "pack", lambda batch: packed.append(batch.num_rows))
+    monkeypatch.setattr(segment_files, "pack", lambda batch: packed.append(batch.num_rows))
     batcher = Batcher(REQUEST_COLUMNS, kept.append)
     batcher.flush()
     assert packed == [1]

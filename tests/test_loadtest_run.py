@@ -19,9 +19,9 @@ import pytest
 from endpoint import endpoint
 from waiting import PATIENCE_S, until
 
-from analysis.records import Manifest, read_events, segments
-from loadtest.engine.arrivals import Pattern
-from serve.ingress import free_port
+from tailrate.analysis.records import Manifest, read_events, segments
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live
 
@@ -277,7 +277,7 @@ def test_a_killed_run_loses_at_most_the_rows_not_yet_flushed(tmp_path):
     [
         (["--host", "http://127.0.0.1:9"], "nothing answers at http://127.0.0.1:9"),
         (["--variants", "fast"], "hosts no variant fast of 'null'; it hosts eager, compiled"),
-        # so it is with an option that is asked for in `test_headroom.py`, and with a host in `test_loadtest_secrets.py`
+        # so it is with an option that is asked for in `test_tailrate.py`, and with a host in `test_loadtest_secrets.py`
         pytest.param(["--host", "ftp://x"], "is not a URL", marks=pytest.mark.long),
         pytest.param(["--rates", "9:1:1"], "--rates '9:1:1' is not understood", marks=pytest.mark.long),
         ([], "no endpoint given"),
@@ -288,7 +288,7 @@ def test_bad_input_is_one_sentence_before_any_load(tmp_path, words, sentence):
         host = [] if not words or "--host" in words else ["--host", url]
         process = start(tmp_path, "--headless", *host, *words)
         assert process.wait(timeout=PATIENCE_S) == 2
-    lines = [line for line in said(tmp_path).splitlines() if line.startswith("headroom:")]
+    lines = [line for line in said(tmp_path).splitlines() if line.startswith("tailrate:")]
     assert len(lines) == 1
     assert sentence in lines[0]
     assert not (tmp_path / "it").exists()
@@ -323,7 +323,7 @@ def test_a_server_that_is_no_v2_endpoint_is_named_so(tmp_path):
     finally:
         server.kill()
         server.wait()
-    assert re.search(r"headroom: http://127.0.0.1:\d+/v2 answered 404", said(tmp_path))
+    assert re.search(r"tailrate: http://127.0.0.1:\d+/v2 answered 404", said(tmp_path))
 
 
 def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
@@ -372,7 +372,7 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
 BUSY = """
 import time
 import gevent
-from loadtest.null import Null
+from tailrate.loadtest.null import Null
 
 def spin():
     while True:
@@ -452,7 +452,7 @@ def test_ctrl_c_ends_no_greenlet_that_is_at_work():
     code = """
 import os, signal
 import gevent
-from loadtest.engine.session import _hear_ctrl_c
+from tailrate.loadtest.engine.session import _hear_ctrl_c
 
 def work():
     os.kill(os.getpid(), signal.SIGINT)

@@ -3,10 +3,10 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from analysis.records import Slo
-from loadtest.engine.arrivals import Pattern
-from loadtest.engine.plan import blocks
-from loadtest.engine.scenario import OPTIONS, ScenarioError, from_options, parse_rates
+from tailrate.analysis.records import Slo
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.loadtest.engine.scenario.scenario import OPTIONS, ScenarioError, from_options, parse_rates
+from tailrate.loadtest.engine.scenario.steps import blocks
 
 
 def plan(endpoints, **given):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from often import counts
 
-from loadtest.engine.search import CONFIDENCE, WIDTH, Objective, Outcome, Search
+from tailrate.loadtest.engine.scenario.knee_search import CONFIDENCE, WIDTH, Objective, Outcome, Search
 
 SERVICE_S, LIMIT_MS = 0.005, 50.0
 OBJECTIVE = Objective(LIMIT_MS, 0.01)

@@ -17,13 +17,14 @@ from endpoint import endpoint
 from test_loadtest_web import locust
 from waiting import PATIENCE_S
 
-import analysis
-from headroom import main
-from loadtest.engine import access, launch
-from loadtest.engine.client import Client, discover
-from loadtest.engine.provenance import command_line
-from loadtest.engine.scenario import ScenarioError
-from serve.ingress import free_port
+from tailrate import analysis
+from tailrate.cli.main import main
+from tailrate.loadtest.engine.endpoint import credentials
+from tailrate.loadtest.engine.endpoint.client import Client, discover
+from tailrate.loadtest.engine.record.provenance import command_line
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.loadtest.engine.soak import launch
+from tailrate.serve.deploy.haproxy import free_port
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "tok-Zq7-in-the-environment"
@@ -32,17 +33,17 @@ HOOK = "hook-Zq7-in-a-path"
 OTHERS = {
     "HF_TOKEN": "hf-Zq7-of-the-hub",
     "AWS_SECRET_ACCESS_KEY": "aws-Zq7-of-a-cloud",
-    "HEADROOM_WEB_PASSWORD": "page-Zq7-of-locust",
+    "TAILRATE_WEB_PASSWORD": "page-Zq7-of-locust",
 }
 MARK = b"Zq7"
 """In each of them."""
 QUICK = ["--rates", "40", "--settle-seconds", "0.5", "--idle-seconds", "0.1"]
 
 
-def headroom(command, *words, **more):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADROOM_")}
+def tailrate(command, *words, **more):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TAILRATE_")}
     return subprocess.run(
-        [sys.executable, "-m", "headroom", command, *map(str, words)],
+        [sys.executable, "-m", "tailrate", command, *map(str, words)],
         cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment | more,
     )  # fmt: skip
 
@@ -82,9 +83,9 @@ def webhook(status):
 def test_a_run_is_let_in_everywhere_and_keeps_no_secret(tmp_path):
     summary = tmp_path / "summary.md"
     with endpoint(token=TOKEN, fail_every=10) as url:
-        done = headroom(
+        done = tailrate(
             "run", "null", "--host", url, "--run-dir", tmp_path, "--run-id", "it", *QUICK, "--step-seconds", "3",
-            HEADROOM_TOKEN=TOKEN, **OTHERS,
+            TAILRATE_TOKEN=TOKEN, **OTHERS,
         )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     forms = ["--export", "junit", "--export", "github"]
@@ -109,8 +110,8 @@ def test_a_soak_and_its_schedule_keep_no_secret(tmp_path):
     with endpoint(token=TOKEN) as url, webhook(500) as (hook, told):
         words = ["null", "--host", url, "--run-dir", runs, "--run-id", "it", *QUICK, "--self-check", "off"]
         words += ["--total-seconds", "4", "--chapter-seconds", "2", "--webhook", hook, "--token-file", file]
-        done = headroom("soak", *words, **OTHERS)
-        printed = headroom("soak", *words, "--print-schedule", "daily", **OTHERS)
+        done = tailrate("soak", *words, **OTHERS)
+        printed = tailrate("soak", *words, "--print-schedule", "daily", **OTHERS)
     assert done.returncode in (0, 3), done.stderr
     assert "the webhook at 127.0.0.1 could not be told: HTTP Error 500" in done.stderr
     names = assert_nothing_leaked(runs, done.stdout, done.stderr, printed.stdout, printed.stderr)
@@ -125,10 +126,10 @@ def test_a_soak_and_its_schedule_keep_no_secret(tmp_path):
 
 @pytest.mark.live
 def test_the_pages_show_no_secret(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADROOM_TOKEN", TOKEN)
+    monkeypatch.setenv("TAILRATE_TOKEN", TOKEN)
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, OTHERS[name])
-    paths = ("/", "/headroom", "/headroom/now", "/logs", "/exceptions", "/stats/requests", "/stats/report", "/tasks")
+    paths = ("/", "/tailrate", "/tailrate/now", "/logs", "/exceptions", "/stats/requests", "/stats/report", "/tasks")
     with endpoint(token=TOKEN, fail_every=5) as url, locust(tmp_path, "--autostart", f"--host={url}") as test:
         test.until(lambda found: len(found["points"]) > 1)
         shown = [test.get(path) for path in paths]
@@ -140,7 +141,7 @@ def test_the_pages_show_no_secret(tmp_path, monkeypatch):
 
 @pytest.mark.live
 def test_a_token_goes_to_no_host_that_only_the_page_names(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADROOM_TOKEN", TOKEN)
+    monkeypatch.setenv("TAILRATE_TOKEN", TOKEN)
     with endpoint(token=TOKEN) as url, webhook(204) as (other, told), locust(tmp_path, f"--host={url}") as test:
         test.get("/swarm", host=other.rpartition("/")[0], token_file="/etc/hostname")
         found = test.until(lambda found: found["state"]["status"] == "failed")
@@ -150,11 +151,11 @@ def test_a_token_goes_to_no_host_that_only_the_page_names(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("command", ["run", "soak"])
 def test_a_url_with_a_password_is_refused_before_anything_is_kept(tmp_path, command):
-    done = headroom(
+    done = tailrate(
         command, "null", "--host", f"http://me:{PASSWORD}@127.0.0.1:9", "--rates", "5", "--run-dir", tmp_path
     )
     assert done.returncode == 2
-    assert done.stderr == "headroom: --host must not hold a user or a password; a token goes into HEADROOM_TOKEN\n"
+    assert done.stderr == "tailrate: --host must not hold a user or a password; a token goes into TAILRATE_TOKEN\n"
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     assert_nothing_leaked(tmp_path, done.stdout, done.stderr)
 
@@ -174,7 +175,7 @@ def test_locust_refuses_it_too_on_its_command_line_and_on_its_page(tmp_path):
         test.get("/swarm", host=secret)
         found = test.until(lambda found: found["state"]["status"] == "failed")
         assert "must not hold a user or a password" in found["state"]["doing"]
-        assert_nothing_leaked(tmp_path, *(test.get(path)[2] for path in ("/headroom/now", "/stats/report", "/logs")))
+        assert_nothing_leaked(tmp_path, *(test.get(path)[2] for path in ("/tailrate/now", "/stats/report", "/logs")))
 
 
 def given(**options):
@@ -184,18 +185,18 @@ def given(**options):
 def test_a_token_is_that_of_a_file_or_of_the_environment(tmp_path, monkeypatch):
     file = tmp_path / "token"
     file.write_text("of-the-file\n")
-    assert access.read(given()) == access.Access(source="HEADROOM_TOKEN")
-    assert access.read(given()).line == ""
-    monkeypatch.setenv("HEADROOM_TOKEN", "of-the-environment")
-    found = access.read(given())
-    assert (found.line, found.source) == ("Authorization: Bearer of-the-environment\r\n", "HEADROOM_TOKEN")
+    assert credentials.read(given()) == credentials.Access(source="TAILRATE_TOKEN")
+    assert credentials.read(given()).line == ""
+    monkeypatch.setenv("TAILRATE_TOKEN", "of-the-environment")
+    found = credentials.read(given())
+    assert (found.line, found.source) == ("Authorization: Bearer of-the-environment\r\n", "TAILRATE_TOKEN")
     assert "of-the" not in repr(found)
-    assert access.read(given(token_file=str(file))).line == "Authorization: Bearer of-the-file\r\n"
-    monkeypatch.setenv("HEADROOM_TOKEN_FILE", str(file))
-    assert access.read(given()).token == "of-the-file"
+    assert credentials.read(given(token_file=str(file))).line == "Authorization: Bearer of-the-file\r\n"
+    monkeypatch.setenv("TAILRATE_TOKEN_FILE", str(file))
+    assert credentials.read(given()).token == "of-the-file"
     file.write_text("of-the-file, older\r\nX-Evil: 1\n")  # a server may know several
-    monkeypatch.setenv("HEADROOM_TOKEN_HEADER", "x-api-key")
-    assert access.read(given()).line == "x-api-key: of-the-file\r\n"
+    monkeypatch.setenv("TAILRATE_TOKEN_HEADER", "x-api-key")
+    assert credentials.read(given()).line == "x-api-key: of-the-file\r\n"
 
 
 @pytest.mark.parametrize(
@@ -205,15 +206,15 @@ def test_a_token_is_that_of_a_file_or_of_the_environment(tmp_path, monkeypatch):
         (b"", "", "is empty"),
         (b"\xff\xfe", "", "cannot be read: it is no text"),
         (b"a\0Zq7", "", "has a character in it that no header can carry"),
-        (b"a", "x y", "HEADROOM_TOKEN_HEADER 'x y' is not the name of a header"),
+        (b"a", "x y", "TAILRATE_TOKEN_HEADER 'x y' is not the name of a header"),
     ],
 )
 def test_a_token_that_cannot_be_sent_is_one_sentence_without_it(tmp_path, monkeypatch, content, header, sentence):
-    monkeypatch.setenv("HEADROOM_TOKEN_HEADER", header)
+    monkeypatch.setenv("TAILRATE_TOKEN_HEADER", header)
     if content is not None:
         (tmp_path / "token").write_bytes(content)
     with pytest.raises(ScenarioError, match=sentence) as raised:
-        access.read(given(token_file=str(tmp_path / "token")))
+        credentials.read(given(token_file=str(tmp_path / "token")))
     assert "Zq7" not in str(raised.value)
 
 
@@ -221,10 +222,10 @@ def test_a_token_that_cannot_be_sent_is_one_sentence_without_it(tmp_path, monkey
 def test_who_has_no_token_or_a_wrong_one_is_told_so_in_one_sentence():
     with endpoint(token=TOKEN) as url:
         for held, sentence in (
-            ("", f"{url} wants a token: set HEADROOM_TOKEN, or name the file that holds it with --token-file"),
-            ("another", f"{url} does not take the token of HEADROOM_TOKEN (401: not in with Bearer ***)"),
+            ("", f"{url} wants a token: set TAILRATE_TOKEN, or name the file that holds it with --token-file"),
+            ("another", f"{url} does not take the token of TAILRATE_TOKEN (401: not in with Bearer ***)"),
         ):
-            client = Client(url, 5, access.Access(token=held, source="HEADROOM_TOKEN"))
+            client = Client(url, 5, credentials.Access(token=held, source="TAILRATE_TOKEN"))
             with pytest.raises(ScenarioError) as raised:
                 discover(client, "null", ())
             client.close()
@@ -237,7 +238,7 @@ def test_who_has_no_token_or_a_wrong_one_is_told_so_in_one_sentence():
 )
 def test_hosts_that_are_none(host):
     with pytest.raises(ScenarioError) as raised:
-        access.address(host)
+        credentials.address(host)
     if "@" in host:
         assert "a:" not in str(raised.value)
 
@@ -252,7 +253,7 @@ def test_a_webhook_that_is_none_is_not_repeated(url):
 def test_a_command_line_is_kept_without_what_is_secret_in_it():
     secret = ["--webhook", "https://h/Zq7", "--webhook=https://h/Zq7", "--api-key", "Zq7", "--token=a\nZq7"]
     words = ["--seed", "1", "--token-file", "f", "--host=http://me:Zq7@h/x", "--tokens=8"]
-    kept = command_line(["headroom", *secret, *words])
+    kept = command_line(["tailrate", *secret, *words])
     assert "Zq7" not in kept
     for word in ("--seed 1", "--token-file f", "//***@h/x", "--tokens=8"):
         assert word in kept

@@ -4,12 +4,12 @@ import time
 import gevent
 import pytest
 
-from loadtest.engine import selfcheck
-from loadtest.engine.arrivals import Pattern
-from loadtest.engine.client import Answer
-from loadtest.engine.clock import Base
-from loadtest.engine.driver import Driver, Order, Payloads
-from loadtest.engine.plan import LoadStep
+from tailrate.loadtest.engine.clock import Base
+from tailrate.loadtest.engine.endpoint.client import Answer
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers import selfcheck
+from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
 
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
 LATE = GOOD | {"late_p99_ms": 40.0}

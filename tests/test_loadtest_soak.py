@@ -20,10 +20,9 @@ from endpoint import endpoint
 from test_loadtest_run import await_rows, nothing_left_running, read, said, schedule_of, start  # noqa: F401
 from waiting import PATIENCE_S
 
-import analysis
-from analysis.compact import compact
-from analysis.judge import Answer
-from analysis.records import (
+from tailrate import analysis
+from tailrate.analysis.judging.judge import Answer
+from tailrate.analysis.records import (
     REQUEST_COLUMNS,
     Manifest,
     append_event,
@@ -33,16 +32,20 @@ from analysis.records import (
     segment_path,
     segments,
 )
-from analysis.soak import Limits
-from analysis.store import seal
-from loadtest.engine import folder as folders
-from loadtest.engine import limits, plan, resumption, schedule
-from loadtest.engine.clock import MOST_KEPT, Offset
-from loadtest.engine.folder import RunFolder
-from loadtest.engine.minutes import Minutes
-from loadtest.engine.recorder import Segment, schema_of
-from loadtest.engine.scenario import OPTIONS, ScenarioError, from_options
-from loadtest.engine.stop import Stop
+from tailrate.analysis.run.compact import compact
+from tailrate.analysis.run.run import seal
+from tailrate.analysis.soak.soak_verdict import Limits
+from tailrate.loadtest.engine.clock import MOST_KEPT, Offset
+from tailrate.loadtest.engine.record import resume
+from tailrate.loadtest.engine.record import run_folder as folders
+from tailrate.loadtest.engine.record.run_folder import RunFolder
+from tailrate.loadtest.engine.record.segments import Segment, schema_of
+from tailrate.loadtest.engine.scenario import soak_limits
+from tailrate.loadtest.engine.scenario import steps as plan_steps
+from tailrate.loadtest.engine.scenario.scenario import OPTIONS, ScenarioError, from_options
+from tailrate.loadtest.engine.scenario.stop_rules import Stop
+from tailrate.loadtest.engine.soak import timers
+from tailrate.loadtest.engine.soak.minutes import Minutes
 
 S = 1_000_000_000
 SOAK = ["--mode=soak", "--chapter-seconds=3", "--rates=100"]
@@ -70,7 +73,9 @@ def batch(numbers, *, step=0, status="200", at_ns=0, latency_ms=5, endpoint="m/a
 def test_chapters_follow_each_other_until_the_time_is_over():
     clock = [0.0]
     found = []
-    for block in plan.chapters(scenario(total_seconds=25.0, chapter_seconds=10.0), ["a/x", "a/y"], lambda: clock[0]):
+    for block in plan_steps.chapters(
+        scenario(total_seconds=25.0, chapter_seconds=10.0), ["a/x", "a/y"], lambda: clock[0]
+    ):
         found.append(block)
         clock[0] += block[0].seconds + 0.5
     assert [[step.index for step in block] for block in found] == [[0, 1], [2, 3], [4, 5]]
@@ -84,9 +89,9 @@ def test_chapters_follow_each_other_until_the_time_is_over():
 def test_a_resumed_soak_has_the_chapters_that_it_would_have_had():
     whole = scenario(total_seconds=50.0, chapter_seconds=10.0, daily="sine:0.8:40")
     times = iter([0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
-    first = list(plan.chapters(whole, ["a/x"], lambda: next(times)))
+    first = list(plan_steps.chapters(whole, ["a/x"], lambda: next(times)))
     times = iter([30.0, 40.0, 50.0])
-    rest = list(plan.chapters(whole, ["a/x"], lambda: next(times), blocks=3, steps=3))
+    rest = list(plan_steps.chapters(whole, ["a/x"], lambda: next(times), blocks=3, steps=3))
     assert [block[0].index for block in rest] == [3, 4]
     for before, after in zip(first[3:], rest, strict=True):
         assert before[0].offsets(whole.pattern).tolist() == after[0].offsets(whole.pattern).tolist()
@@ -95,11 +100,13 @@ def test_a_resumed_soak_has_the_chapters_that_it_would_have_had():
 def test_the_daily_curve_goes_on_over_the_chapters():
     whole = scenario(total_seconds=100.0, chapter_seconds=25.0, daily="sine:0.8:100", rates="400")
     times = iter([0.0, 25.0, 50.0, 75.0, 100.0])
-    counts = [len(block[0].offsets(whole.pattern)) for block in plan.chapters(whole, ["a/x"], lambda: next(times))]
+    counts = [
+        len(block[0].offsets(whole.pattern)) for block in plan_steps.chapters(whole, ["a/x"], lambda: next(times))
+    ]
     mean = 400 * 25 * (1 + 0.8 * 2 / np.pi * np.array([1, 1, -1, -1]))
     assert np.abs(counts - mean).max() < 5 * np.sqrt(mean.max())
     for number, expected in enumerate(mean):
-        found = plan.to_be_expected(whole, ["a/x"], 25.0 * number, 25.0 * (number + 1))
+        found = plan_steps.to_be_expected(whole, ["a/x"], 25.0 * number, 25.0 * (number + 1))
         assert found == {"a/x": pytest.approx(expected, abs=1)}
     assert whole.peak_rps == pytest.approx(720)
 
@@ -131,8 +138,10 @@ def test_limits_stand_in_the_manifest_under_the_names_that_the_analysis_has():
     asked = "p99_step < 12.5%; p99_trend<1 %/h,memory<0.5%/ h, stall<50ms, gap<2%"
     found = scenario(limits=asked).as_json()["soak"]
     assert found == {"p99_step_pct": 12.5, "p99_trend_pct_h": 1, "memory_pct_h": 0.5, "stall_ms": 50, "gap_pct": 2}
-    assert set(found) == {key for key, _ in limits.TERMS.values()} == {one.name for one in fields(Limits)} - {"asked"}
-    assert limits.parse(limits.EXAMPLE).keys() == found.keys()
+    assert (
+        set(found) == {key for key, _ in soak_limits.TERMS.values()} == {one.name for one in fields(Limits)} - {"asked"}
+    )
+    assert soak_limits.parse(soak_limits.EXAMPLE).keys() == found.keys()
     assert scenario().as_json()["soak"] == {}
     assert "soak" not in scenario(mode="hold").as_json()
 
@@ -225,7 +234,7 @@ def test_memory_beyond_what_was_allowed_ends_it():
 
 FOOTPRINT = """
 import json, os, sys
-from loadtest.engine import footprint
+from tailrate.loadtest.engine.soak import process_usage as footprint
 own = footprint.Footprint()
 before = footprint.rss_bytes()
 block = bytearray(b"x") * 50_000_000
@@ -268,7 +277,7 @@ def test_clock_windows_do_not_grow_with_the_length():
     ],
 )
 def test_a_cron_line_in_the_words_of_systemd(cron, calendar):
-    assert schedule.calendar(cron) == calendar
+    assert timers.calendar(cron) == calendar
 
 
 # ---- files
@@ -420,7 +429,8 @@ def test_a_run_on_a_disk_that_is_full_ends_by_itself_with_a_folder_that_can_be_r
             words = ["--rates=600", "--total-seconds=60", "--chapter-seconds=20", "--host", url, "--run-dir", str(disk)]
             words += ["--mode=soak", "--timeout=2", "--logfile", str(tmp_path / "log")]
             code = (
-                "import loadtest.engine.folder as f, sys; f.PATIENCE_S = 2.0; sys.argv[0] = 'locust';"
+                "from tailrate.loadtest.engine.record import run_folder as f; f.PATIENCE_S = 2.0;"
+                "import sys; sys.argv[0] = 'locust';"
                 "from locust.main import main; main()"
             )
             command = [
@@ -607,7 +617,7 @@ def test_what_was_due_and_has_no_row_is_lost(tmp_path, spacing):
     due = schedule_of(manifest)
     by = {seq: at for (_, seq), at in due.items() if at < 1020 * S}
     seen = np.array([seq for seq, at in by.items() if at < 1019 * S and seq != 3])
-    lost = resumption.close(tmp_path, manifest, {0: seen}, {"200": len(seen)}, 1019 * S + S // 2, 4)
+    lost = resume.close(tmp_path, manifest, {0: seen}, {"200": len(seen)}, 1019 * S + S // 2, 4)
     assert segment_path(tmp_path, "requests", 4).exists()
     assert lost == len(by) - len(seen) > 1
     _, rows = read(tmp_path)
@@ -619,7 +629,7 @@ def test_what_was_due_and_has_no_row_is_lost(tmp_path, spacing):
     nothing = {"failed": 0, "timed_out": 0, "dropped": 0}
     assert found.totals == {"scheduled": len(by), "ok": len(seen), "lost": lost} | nothing
     # a second look finds nothing more
-    assert resumption.close(tmp_path, found, {}, {}, 5000 * S, 5) == 0
+    assert resume.close(tmp_path, found, {}, {}, 5000 * S, 5) == 0
     assert Manifest.read(tmp_path).totals == found.totals
 
 

@@ -14,10 +14,13 @@ from elsewhere import WINDOWS, macos
 from endpoint import endpoint
 from waiting import PATIENCE_S
 
-import analysis
-from loadtest.engine import alarm, footprint, inflight, priority, provenance, selfcheck
-from loadtest.engine.client import Client
-from serve import footprint as server_footprint
+from tailrate import analysis
+from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.record import provenance
+from tailrate.loadtest.engine.scenario import in_flight
+from tailrate.loadtest.engine.soak import process_usage
+from tailrate.loadtest.engine.workers import cpu_priority, selfcheck, timer
+from tailrate.serve.runner import sizes as server_footprint
 
 ROOT = Path(__file__).parents[1]
 NO_TIMER = "no timerfd"
@@ -46,7 +49,7 @@ def test_a_run_and_its_report_on_macos_say_what_is_less(tmp_path: Path) -> None:
     words = ["--run-dir", str(tmp_path), "--run-id", "it", "--rates", "80", "--processes", "2", "--self-check", "off"]
     words += ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2", "--max-in-flight", "auto"]
     with endpoint() as url:
-        code = "import headroom; headroom.main()"
+        code = "from tailrate.cli.main import main; main()"
         done = program(code, macos(tmp_path), "run", "null", "--host", url, *words)
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     for one in (NO_TIMER, NO_PRECEDENCE):
@@ -85,34 +88,34 @@ def test_here_nothing_is_less() -> None:
 
 
 @pytest.fixture
-def coarse(monkeypatch: pytest.MonkeyPatch) -> alarm.Alarm:
-    monkeypatch.setattr(alarm, "exact", lambda: False)
-    return alarm.Alarm()
+def coarse(monkeypatch: pytest.MonkeyPatch) -> timer.Alarm:
+    monkeypatch.setattr(timer, "exact", lambda: False)
+    return timer.Alarm()
 
 
-def test_without_a_timerfd_an_alarm_can_be_rung(coarse: alarm.Alarm) -> None:
+def test_without_a_timerfd_an_alarm_can_be_rung(coarse: timer.Alarm) -> None:
     """Else a run that is stopped would wait for its next arrival."""
     hour_ns = 3600 * 10**9
-    sleeper = gevent.spawn(coarse.sleep_until, alarm.time.monotonic_ns() + hour_ns)
+    sleeper = gevent.spawn(coarse.sleep_until, timer.time.monotonic_ns() + hour_ns)
     gevent.sleep(0)
     coarse.ring()
     sleeper.join(PATIENCE_S)
     assert sleeper.dead
 
 
-def test_without_a_timerfd_an_alarm_is_never_early(coarse: alarm.Alarm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_timerfd_an_alarm_is_never_early(coarse: timer.Alarm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for a ring that nobody slept for, nor for a thread that is."""
-    monkeypatch.setattr(alarm, "_sleep", lambda seconds: None)
+    monkeypatch.setattr(timer, "_sleep", lambda seconds: None)
     coarse.ring()
-    due_ns = alarm.time.monotonic_ns() + 20_000_000
+    due_ns = timer.time.monotonic_ns() + 20_000_000
     coarse.sleep_until(due_ns)
-    assert alarm.time.monotonic_ns() >= due_ns
+    assert timer.time.monotonic_ns() >= due_ns
 
 
 def test_without_schedulers_nothing_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sched_setscheduler", "sched_getscheduler", "sched_getparam"):
         monkeypatch.delattr(os, name, raising=False)
-    with priority.precedence() as granted:
+    with cpu_priority.precedence() as granted:
         assert granted == "as started"
     assert [one.partition(",")[0] for one in provenance.lacks()] == [NO_PRECEDENCE]
 
@@ -124,20 +127,20 @@ def test_without_proc_memory_is_that_of_now_and_not_the_most_that_ever_was(
     once = b"x" * 300_000_000
     del once
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    monkeypatch.setattr(footprint, "STATM", tmp_path / "none")
-    found = footprint.rss_bytes()
+    monkeypatch.setattr(process_usage, "STATM", tmp_path / "none")
+    found = process_usage.rss_bytes()
     assert found == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
     assert found < most - 200_000_000
 
 
 def test_without_proc_there_is_room_for_less_and_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflight, "PORTS", tmp_path / "none")
-    monkeypatch.setattr(inflight, "MEMORY", tmp_path / "none")
+    monkeypatch.setattr(in_flight, "PORTS", tmp_path / "none")
+    monkeypatch.setattr(in_flight, "MEMORY", tmp_path / "none")
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
     physical = psutil.virtual_memory().total
-    assert inflight.room() == {"local ports": 13_107, inflight.HALF: pytest.approx(physical / 2 / 100_000, abs=1)}
+    assert in_flight.room() == {"local ports": 13_107, in_flight.HALF: pytest.approx(physical / 2 / 100_000, abs=1)}
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 1 << 18, "SC_PAGE_SIZE": 4096}[name])
-    assert inflight.parse("auto", None, 10.0) == ((1 << 29) // 100_000, inflight.HALF)
+    assert in_flight.parse("auto", None, 10.0) == ((1 << 29) // 100_000, in_flight.HALF)
 
 
 def test_cores_that_no_process_can_be_bound_to_are_all_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,15 +154,15 @@ def test_cores_that_no_process_can_be_bound_to_are_all_there_are(monkeypatch: py
 @pytest.mark.parametrize(
     "words",
     [
-        ["headroom", "report", "runs/x"],
-        ["headroom", "--help"],
+        ["tailrate", "report", "runs/x"],
+        ["tailrate", "--help"],
         ["locust", "-f", "loadtest/bert.py", "--headless", "--host", "http://127.0.0.1:9"],
     ],
     ids=" ".join,
 )
 def test_windows_is_refused_in_one_sentence(words: list[str]) -> None:
-    first = "import headroom; headroom.main()" if words[0] == "headroom" else "locust.main.main()"
+    first = "from tailrate.cli.main import main; main()" if words[0] == "tailrate" else "locust.main.main()"
     done = program(WINDOWS + first, dict(os.environ), *words[1:])
     assert done.returncode == 2, done.stderr
-    assert done.stderr == "headroom: Windows is not supported; use Linux or macOS, or WSL on this machine\n"
+    assert done.stderr == "tailrate: Windows is not supported; use Linux or macOS, or WSL on this machine\n"
     assert done.stdout == ""

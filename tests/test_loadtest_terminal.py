@@ -1,4 +1,4 @@
-"""The table in the terminal; `test_headroom.py` and `test_loadtest_run.py` look that nothing else gets one."""
+"""The table in the terminal; `test_tailrate.py` and `test_loadtest_run.py` look that nothing else gets one."""
 
 import contextlib
 import fcntl
@@ -21,9 +21,9 @@ from endpoint import endpoint
 from rich.console import Console
 from waiting import PATIENCE_S
 
-from analysis.records import Manifest, read_events
-from loadtest.engine.screen import Lines
-from loadtest.engine.terminal import headline, line, picture
+from tailrate.analysis.records import Manifest, read_events
+from tailrate.loadtest.engine.live.screen import Lines
+from tailrate.loadtest.engine.live.terminal import headline, line, picture
 
 pytestmark = pytest.mark.live
 
@@ -190,10 +190,10 @@ def assert_final(display, folder):
         assert row[-1] == str(end["errors"])
 
 
-def test_headroom_run_on_a_terminal_draws_one_table_and_leaves_it_standing(tmp_path):
+def test_tailrate_run_on_a_terminal_draws_one_table_and_leaves_it_standing(tmp_path):
     with endpoint() as url:
         words = ["run", "null", "--host", url, *QUICK, "--run-dir", str(tmp_path), "--run-id", "it"]
-        with terminal("-m", "headroom", *words, "--self-check=off") as (process, ours):
+        with terminal("-m", "tailrate", *words, "--self-check=off") as (process, ours):
             said = read(process, ours)
     assert "\x1b[1A" in said
     display = Display(said)
@@ -218,7 +218,7 @@ def test_ctrl_c_leaves_the_terminal_clean(tmp_path):
             "--run-id",
             "it",
         ]
-        with terminal("-m", "headroom", *words, "--self-check=off") as (process, ours):
+        with terminal("-m", "tailrate", *words, "--self-check=off") as (process, ours):
             said = read(process, ours, until=r"(?s)step 1 of 4.*step 1 of 4.*step 1 of 4")
             os.write(ours, b"\x03")
             said += read(process, ours)
@@ -241,7 +241,7 @@ def test_locust_headless_on_a_terminal_logs_above_the_table_and_prints_no_other(
             said = read(process, ours)
     text = Display(said).text
     before, after = text.split("complete after")
-    assert len(re.findall(r"INFO/headroom: step \d of 4 ", before)) == 4
+    assert len(re.findall(r"INFO/tailrate: step \d of 4 ", before)) == 4
     assert "Aggregated" not in before
     assert after.count("Aggregated") == 2  # Locust's last words: its summary and its percentiles
     assert_final(Display(said.rpartition("\x1b[?25h")[0] + "\x1b[?25h"), tmp_path / "it")

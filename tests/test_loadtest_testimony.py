@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from analysis.records import Manifest
-from loadtest.engine import testimony
-from loadtest.engine.scenario import ScenarioError
-from serve import wire
+from tailrate.analysis.records import Manifest
+from tailrate.loadtest.engine.endpoint import server_facts
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.serve import wire
 
 SERVER: dict[str, Any] = {"extensions": ["statistics"]}
 STATS = wire.model_path("m", "eager") + "/stats"
@@ -32,8 +32,8 @@ def told(server: dict[str, Any], *stats: Any) -> dict[str, Any]:
     manifest = Manifest("r", "running", {})
     manifest.endpoints = [{"model": "m", "variant": "eager"}]
     client: Any = Client(*stats)
-    testimony.before(client, manifest, server)
-    testimony.after(client, manifest)
+    server_facts.before(client, manifest, server)
+    server_facts.after(client, manifest)
     return {key: manifest.endpoints[0].get(key) for key in ("events", "events_before", "events_unread")}
 
 

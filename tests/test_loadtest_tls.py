@@ -14,10 +14,10 @@ from endpoint import endpoint
 from test_loadtest_http import OK, server
 from waiting import PATIENCE_S
 
-import analysis
-from loadtest.engine.access import Access
-from loadtest.engine.client import Client, discover
-from loadtest.engine.scenario import ScenarioError
+from tailrate import analysis
+from tailrate.loadtest.engine.endpoint.client import Client, discover
+from tailrate.loadtest.engine.endpoint.credentials import Access
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,7 +67,7 @@ def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
     words = ["--run-dir", tmp_path, "--run-id", "it", "--rates", "40", "--step-seconds", "2", "--settle-seconds", "0.5"]
     with endpoint(**certified(pki)) as url:
         done = subprocess.run(
-            [sys.executable, "-m", "headroom", "run", "null", "--host", url, "--ca-file", pki / "ca.pem", *words],
+            [sys.executable, "-m", "tailrate", "run", "null", "--host", url, "--ca-file", pki / "ca.pem", *words],
             cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stderr

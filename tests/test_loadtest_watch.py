@@ -4,7 +4,7 @@ import time
 
 import gevent
 
-from loadtest.engine.watch import Watch
+from tailrate.loadtest.engine.workers.stall_watch import Watch
 
 
 def busy(seconds):

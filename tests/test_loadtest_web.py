@@ -20,9 +20,9 @@ import pytest
 from endpoint import endpoint
 from waiting import PATIENCE_S, until
 
-from analysis.records import Manifest, read_events
-from loadtest.engine.history import RATES
-from serve.ingress import free_port
+from tailrate.analysis.records import Manifest, read_events
+from tailrate.loadtest.engine.live.points import RATES
+from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live
 
@@ -31,7 +31,7 @@ QUICK = ["--step-seconds=3", "--settle-seconds=0.5", "--idle-seconds=0.2", "--ru
 AUTH = """
 from flask_login import UserMixin
 from locust import events
-from loadtest.null import Null  # noqa: F401
+from tailrate.loadtest.null import Null  # noqa: F401
 
 class Someone(UserMixin):
     def get_id(self):
@@ -62,7 +62,7 @@ class Test:
             return answer.code, dict(answer.headers), answer.read().decode()
 
     def now(self, after: str = "") -> dict[str, Any]:
-        status, _, body = self.get(f"/headroom/now?after={after}")
+        status, _, body = self.get(f"/tailrate/now?after={after}")
         assert status == 200
         return dict(json.loads(body))
 
@@ -90,7 +90,7 @@ def locust(tmp_path: Path, *words: str, scenario: str = "loadtest/null.py", pref
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                test.get("/headroom")
+                test.get("/tailrate")
                 break
             except OSError:
                 assert time.monotonic() < deadline, (tmp_path / "log").read_text()
@@ -113,14 +113,14 @@ def test_a_run_from_its_start_on_locusts_page_to_its_report(tmp_path: Path) -> N
     with endpoint(fail_every=10) as url, locust(tmp_path, "--rates=40") as test:
         found = test.now()
         assert (found["state"]["status"], found["points"], found["report"]) == ("waiting", [], {"state": "none"})
-        assert test.get("/headroom/report")[0] == 404
+        assert test.get("/tailrate/report")[0] == 404
         assert json.loads(test.get("/swarm", host=url)[2])["success"]
         found = test.until(lambda found: found["points"] and found["state"]["steps"])
         assert found["state"]["status"] == "running"
         assert found["state"]["steps"][0]["endpoint"] in ("null/eager", "null/compiled")
         assert found["state"]["of"] == 2
         assert 0 < found["state"]["left_s"] < 12
-        assert test.get("/headroom/report", x="")[0] == 409  # while it runs
+        assert test.get("/tailrate/report", x="")[0] == 409  # while it runs
         found = test.over()
         manifest = Manifest.read(test.folder)
         # every arrival has gone into a point, and the figures are those that the run wrote down
@@ -133,12 +133,12 @@ def test_a_run_from_its_start_on_locusts_page_to_its_report(tmp_path: Path) -> N
         assert found["state"]["devices"][0]["util_pct"] == 12.5
         later = test.now(found["cursor"])
         assert (later["whole"], later["points"], later["events"]) == (False, [], [])
-        status, _, said = test.get("/headroom/report")
+        status, _, said = test.get("/tailrate/report")
         assert status == 404
-        assert f"headroom report {test.folder}" in said
-        assert test.get("/headroom/report", x="")[0] == 202
+        assert f"tailrate report {test.folder}" in said
+        assert test.get("/tailrate/report", x="")[0] == 202
         test.until(lambda found: found["report"]["state"] == "ready")
-        status, headers, said = test.get("/headroom/report")
+        status, headers, said = test.get("/tailrate/report")
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert said == (test.folder / "report.html").read_text()
 
@@ -196,7 +196,7 @@ def test_a_closed_loop_has_no_offered_rate(tmp_path: Path) -> None:
 
 def test_the_page_lets_nothing_in_and_stands_below_locusts_path(tmp_path: Path) -> None:
     with locust(tmp_path, "--web-base-path=/load", prefix="/load") as test:
-        status, headers, page = test.get("/headroom")
+        status, headers, page = test.get("/tailrate")
         assert status == 200
         policy = headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'")
@@ -210,13 +210,13 @@ def test_who_may_not_see_locusts_page_sees_nothing_here(tmp_path: Path) -> None:
     (tmp_path / "signed.py").write_text(AUTH)
     with locust(tmp_path, "--web-login", scenario=str(tmp_path / "signed.py")) as test:
         for path, form in (
-            ("/headroom", {}),
-            ("/headroom/now", {}),
-            ("/headroom/report", {}),
-            ("/headroom/report", {"x": ""}),
+            ("/tailrate", {}),
+            ("/tailrate/now", {}),
+            ("/tailrate/report", {}),
+            ("/tailrate/report", {"x": ""}),
         ):
             status, headers, body = test.get(path, **form)
             assert "points" not in body
-            assert "headroom, live" not in body
+            assert "tailrate, live" not in body
             assert (status, headers.get("Allow")) == (200, None) or status in (401, 405)
             assert "auth" in body.lower() or status in (401, 405)

@@ -19,10 +19,10 @@ from test_loadtest_board import at, even, samples, step
 from test_loadtest_live import START, batch
 from test_loadtest_web import locust
 
-from analysis.records import Slo
-from loadtest.engine import web
-from loadtest.engine.board import Board
-from loadtest.engine.clock import Base
+from tailrate.analysis.records import Slo
+from tailrate.loadtest.engine.clock import Base
+from tailrate.loadtest.engine.live import web
+from tailrate.loadtest.engine.live.board import Board
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"),
 ]
 
-HOME = "http://headroom.test/headroom"
+HOME = "http://tailrate.test/tailrate"
 FIGURES = (
     "[...document.querySelectorAll('#variants tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
 )
@@ -58,11 +58,11 @@ class Server:
         url = urlsplit(route.request.url)
         if not self.up:
             route.abort("connectionrefused")
-        elif url.path == "/headroom/now":
+        elif url.path == "/tailrate/now":
             cursor = parse_qs(url.query).get("after", [""])[0]
             text = self.board.answer(cursor, at(self.now_s), report=self.report)
             route.fulfill(body=text, content_type="application/json")
-        elif url.path == "/headroom/report" and route.request.method == "POST":
+        elif url.path == "/tailrate/report" and route.request.method == "POST":
             self.posted += 1
             route.fulfill(status=202)
         else:
@@ -269,9 +269,9 @@ def test_the_report_is_made_at_a_press_and_linked(tab: Tab) -> None:
     board = running()
     board.close("complete", at(9))
     server = Server(board, 20.0)
-    server.report = {"state": "absent", "command": "headroom report /runs/it", "said": ""}
+    server.report = {"state": "absent", "command": "tailrate report /runs/it", "said": ""}
     page = opened(tab, HOME, server)
-    assert page.locator("#making code").inner_text() == "headroom report /runs/it"
+    assert page.locator("#making code").inner_text() == "tailrate report /runs/it"
     page.locator("#make").click()
     server.report |= {"state": "making", "said": "reading"}
     expect(page.locator("#making")).to_have_text("Making the report … reading")
@@ -298,7 +298,7 @@ def test_the_theme_follows_the_system_and_the_button(tab: Tab) -> None:
 
 def test_a_real_run_from_its_start_to_its_report(tab: Tab, tmp_path: Path) -> None:
     with endpoint(fail_every=40) as url, locust(tmp_path, "--rates=50,100", "--slo=p50<90ms") as test:
-        page = opened(tab, f"{test.page}/headroom", width=1200, height=900)
+        page = opened(tab, f"{test.page}/tailrate", width=1200, height=900)
         expect(page.locator("#headline")).to_have_text("No test has been started.")
         assert page.get_by_role("link", name="Start or stop").get_attribute("href") == "./"
         test.get("/swarm", host=url)
@@ -316,6 +316,6 @@ def test_a_real_run_from_its_start_to_its_report(tab: Tab, tmp_path: Path) -> No
         page.locator("#make").click()
         expect(page.locator("#report")).to_be_visible(timeout=60_000)
         page.locator("#report").click()
-        page.wait_for_url("**/headroom/report")
+        page.wait_for_url("**/tailrate/report")
         assert "Load test of null" in page.content()
         tab.leave()

@@ -34,5 +34,5 @@ def test_there_are_enough_of_them_in_every_package() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     counts = Counter(mutant.package for mutant in MUTANTS)
     assert all(counts[package] >= 18 for package in ("serve", "loadtest", "analysis"))
-    assert counts["headroom"]
+    assert counts["tailrate"]
     assert {mutant.kind for mutant in MUTANTS} == set(KINDS)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS
-from headroom import main, scenarios
-from loadtest.engine.scenario import OPTIONS
+from tailrate.analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.cli.main import main
+from tailrate.cli.options import scenarios
+from tailrate.loadtest.engine.scenario.scenario import OPTIONS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -22,12 +23,12 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 def commands():
     for block in (block for page in PAGES for block in re.findall(r"^```\n(.*?)^```", page, re.S | re.M)):
         for line in block.splitlines():
-            if re.match(r"(make|pip|headroom|locust) ", line):
+            if re.match(r"(make|pip|tailrate|locust) ", line):
                 yield line
 
 
 def test_there_are_commands():
-    assert {line.split()[0] for line in commands()} == {"make", "pip", "headroom", "locust"}
+    assert {line.split()[0] for line in commands()} == {"make", "pip", "tailrate", "locust"}
 
 
 @cache
@@ -43,7 +44,7 @@ def test_commands_exist_with_their_options(line):
     words = shlex.split(line)
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:.*## ", MAKEFILE, re.M)
-    elif words[0] == "headroom":
+    elif words[0] == "tailrate":
         command = main.commands[words[1]]
         known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
@@ -55,7 +56,7 @@ def test_commands_exist_with_their_options(line):
 
 
 def test_mentioned_subcommands_and_scenarios_exist():
-    for name in re.findall(r"`headroom ([a-z]+)", README):
+    for name in re.findall(r"`tailrate ([a-z]+)", README):
         assert name in main.commands, name
     for name in re.findall(r"loadtest/([a-z0-9_]+)\.py", README):
         assert name in scenarios(), name

@@ -22,9 +22,10 @@ from test_serve_own_models import written
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S
 
-from serve import models, weights, wire
-from serve.options import ServeOptions, named
-from serve.wire import Array
+from tailrate.serve import models, wire
+from tailrate.serve.models import _weights
+from tailrate.serve.options import ServeOptions, named
+from tailrate.serve.wire import Array
 
 pytestmark = pytest.mark.served
 
@@ -105,7 +106,7 @@ def tensor(name: str, value: Array, binary: bool = True) -> triton.InferInput:
 
 def direct(name: str, cache: Path, *inputs: Array, settings: dict[str, str] | None = None) -> list[Array]:
     """The module itself, on the numbers that the server holds."""
-    module, _ = weights.load(models.load(name, settings or {}), "random", 0, cache)
+    module, _ = _weights.load(models.load(name, settings or {}), "random", 0, cache)
     with torch.inference_mode():
         found = module(*(torch.from_numpy(value.copy()) for value in inputs))
     return [value.numpy() for value in (found if isinstance(found, tuple) else (found,))]
@@ -118,7 +119,7 @@ def test_health_index_and_metadata(images: Served) -> None:
     with client(images) as server:
         assert server.is_server_live()
         assert server.is_server_ready()
-        assert server.get_server_metadata()["name"] == "headroom"
+        assert server.get_server_metadata()["name"] == "tailrate"
         index = server.get_model_repository_index()
         assert [(entry["name"], entry["version"], entry["state"]) for entry in index] == [
             ("resnet50", "eager", "READY"), ("null", "eager", "READY"), ("twice", "eager", "READY"),
@@ -292,7 +293,7 @@ def test_telemetry_is_read_on_by_cursor(images: Served) -> None:
 def test_metrics(images: Served) -> None:
     with urllib.request.urlopen(images.url + wire.METRICS, timeout=PATIENCE_S) as response:
         text = response.read().decode()
-    assert 'headroom_ready{model="resnet50",variant="eager"' in text
+    assert 'tailrate_ready{model="resnet50",variant="eager"' in text
 
 
 def test_what_ray_exports_can_be_read_although_its_own_port_is_on_loopback(images: Served) -> None:

@@ -10,8 +10,8 @@ import pytest
 from test_serve_weights import small_net
 from waiting import PATIENCE_S, until
 
-from serve import artefacts
-from serve.artefacts import COMPLETE, Artefacts
+from tailrate.serve.runner import compile_cache
+from tailrate.serve.runner.compile_cache import COMPLETE, Artefacts
 
 pytestmark = pytest.mark.compiles
 
@@ -36,7 +36,7 @@ def written(cache: Path) -> Artefacts:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(artefacts.CACHE, "elsewhere")
+    monkeypatch.setenv(compile_cache.CACHE, "elsewhere")
 
 
 def test_what_was_kept_is_found_with_its_notes(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_was_kept_is_found_with_its_notes(tmp_path: Path) -> None:
         assert second.found
         assert second.notes == {"parity": 0.5}
         assert second.folder == first.folder
-        assert os.environ[artefacts.CACHE] == str(second.folder)
+        assert os.environ[compile_cache.CACHE] == str(second.folder)
         assert (second.folder / "code" / "kernel.so").exists()
 
 
@@ -57,7 +57,7 @@ def test_whatever_the_code_depends_on_has_a_folder_of_its_own(tmp_path: Path, ch
 
 def test_the_compilers_switches_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = opened(tmp_path).folder
-    monkeypatch.setenv(artefacts.CACHE, "somewhere")
+    monkeypatch.setenv(compile_cache.CACHE, "somewhere")
     assert opened(tmp_path).folder == before
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
     assert opened(tmp_path).folder != before
@@ -66,8 +66,8 @@ def test_the_compilers_switches_are_part_of_the_key(tmp_path: Path, monkeypatch:
 def test_code_for_one_processor_is_not_run_on_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image that was baked on a newer one: torch calls both AVX512."""
     before = opened(tmp_path).folder
-    older = [flag for flag in artefacts.instructions(Path("/proc/cpuinfo")) if flag != "sse4_2"]
-    monkeypatch.setattr(artefacts, "instructions", lambda cpuinfo: older)
+    older = [flag for flag in compile_cache.instructions(Path("/proc/cpuinfo")) if flag != "sse4_2"]
+    monkeypatch.setattr(compile_cache, "instructions", lambda cpuinfo: older)
     assert opened(tmp_path).folder != before
 
 
@@ -82,8 +82,8 @@ def test_code_for_one_processor_is_not_run_on_another(tmp_path: Path, monkeypatc
 )
 def test_what_a_processor_can_do_is_told_by_its_flags(tmp_path: Path, line: str, found: list[str]) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\nbugs\t\t: spectre_v1\n")
-    assert artefacts.instructions(tmp_path / "cpuinfo") == found
-    assert artefacts.instructions(tmp_path / "none") == [platform.machine(), platform.processor()]
+    assert compile_cache.instructions(tmp_path / "cpuinfo") == found
+    assert compile_cache.instructions(tmp_path / "none") == [platform.machine(), platform.processor()]
 
 
 def broken_file(folder: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_was_killed_while_compiling_does_not_count(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_read_from_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = written(tmp_path).folder
     before = {path: path.stat().st_mtime_ns for path in kept.rglob("*")}
-    monkeypatch.setattr(artefacts, "_can_write", lambda folder: False)  # root may write everywhere
+    monkeypatch.setattr(compile_cache, "_can_write", lambda folder: False)  # root may write everywhere
     baked = opened(tmp_path)
     with baked.used(print):
         assert baked.found
@@ -200,7 +200,7 @@ def test_a_broken_cache_begins_anew_with_what_is_baked(tmp_path: Path) -> None:
 def test_what_is_baked_is_used_where_no_cache_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     baked = written(tmp_path / "baked").folder
     before = state(tmp_path / "baked")
-    monkeypatch.setattr(artefacts, "_can_write", lambda folder: False)
+    monkeypatch.setattr(compile_cache, "_can_write", lambda folder: False)
     said: list[str] = []
     found = opened(tmp_path / "cache", baked=tmp_path / "baked")
     with found.used(said.append):

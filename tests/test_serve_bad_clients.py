@@ -26,12 +26,17 @@ from test_serve_bad_input import Client, endpoint
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from waiting import PATIENCE_S, until
 
-from serve import app, asgi, faults, jpeg, models, profiling, telemetry, wire
-from serve.asgi import Answer, Message, Request, as_app, as_json
-from serve.job import Job, Split
-from serve.options import ServeOptions
-from serve.spec import ModelSpec
-from serve.wire import WireError
+from tailrate.serve import models, wire
+from tailrate.serve.deploy import app
+from tailrate.serve.edge import asgi, fault_api
+from tailrate.serve.edge.asgi import Answer, Message, Request, as_app, as_json
+from tailrate.serve.engine import profiling
+from tailrate.serve.engine.job import Job, Split
+from tailrate.serve.models import _jpeg
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.spec import ModelSpec
+from tailrate.serve.telemetry import sampler
+from tailrate.serve.wire import WireError
 
 pytestmark = pytest.mark.live
 
@@ -118,7 +123,7 @@ def test_answers_that_are_too_large_for_json() -> None:
         wire.encode_result(wire.EndpointInfo("m", "v"), {"t": column([b"\xff"])}, binary={"t": False})
 
 
-@pytest.mark.parametrize("read", [faults._asked, profiling._asked])
+@pytest.mark.parametrize("read", [fault_api._asked, profiling._asked])
 def test_orders_that_are_too_deep(read: Callable[[bytes], object]) -> None:
     with pytest.raises(WireError, match="the body must be"):
         read(b"[" * 100_000)
@@ -126,7 +131,7 @@ def test_orders_that_are_too_deep(read: Callable[[bytes], object]) -> None:
 
 def test_a_cursor_of_5000_digits() -> None:
     with pytest.raises(WireError, match="is malformed"):
-        telemetry._cursor("epoch:" + "9" * 5000)
+        sampler._cursor("epoch:" + "9" * 5000)
 
 
 # ---- files and texts
@@ -142,25 +147,25 @@ def test_the_whole_of_a_long_strip_is_never_made() -> None:
     """One pixel high and 65500 wide, enlarged to 256 in height, would have been four billion pixels."""
     for size in ((65_500, 1), (1, 65_500)):
         raw = a_jpeg(*size)
-        jpeg.check([raw])
-        assert jpeg.decoded(raw, 0, 224).shape == (3, 224, 224)
+        _jpeg.check([raw])
+        assert _jpeg.decoded(raw, 0, 224).shape == (3, 224, 224)
 
 
 def test_scans_of_pixels_are_counted_over_all_files() -> None:
     """A scan of 75 bytes has the decoder go over 49 million pixels."""
     file = a_jpeg(7000, 7000, progressive=True)
-    scan = file[file.rindex(jpeg.SCAN) : -2]
-    jpeg.check([file] * 5)
+    scan = file[file.rindex(_jpeg.SCAN) : -2]
+    _jpeg.check([file] * 5)
     with pytest.raises(WireError, match="too much to decode") as problem:
-        jpeg.check([file[:-2] + 100 * scan + file[-2:]])
+        _jpeg.check([file[:-2] + 100 * scan + file[-2:]])
     assert problem.value.status == 413
     with pytest.raises(WireError, match="row 13, with 6 scans of its pixels"):
-        jpeg.check([file] * 50)
+        _jpeg.check([file] * 50)
 
 
 def test_a_header_that_never_comes_to_the_point_is_left() -> None:
     for filling in (b"\xff", b"\xff\xe0\0\2"):
-        assert jpeg.size(b"\xff\xd8" + filling * 10**6 + a_jpeg(9, 9)[2:]) is None
+        assert _jpeg.size(b"\xff\xd8" + filling * 10**6 + a_jpeg(9, 9)[2:]) is None
 
 
 @pytest.mark.parametrize("marker", [b"\xff\x00", b"\xff\x01", b"\xff\xd0", b"\xff\xd8", b"\xff\xd9"])
@@ -172,19 +177,19 @@ def test_a_frame_behind_a_marker_without_a_length_is_not_hidden_by_another(marke
     at = 4 + 0xFFFE
     raw[at : at + 9] = b"\xff\xc0\x00\x0b\x08\x00\x09\x00\x09"
     with pytest.raises(WireError, match="row 0, is not a JPEG file"):
-        jpeg.check([bytes(raw) + a_jpeg(7000, 7000)[2:]])
+        _jpeg.check([bytes(raw) + a_jpeg(7000, 7000)[2:]])
 
 
 def test_a_second_frame_is_none_and_two_readers_must_see_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = a_jpeg(64, 48)
     frame = raw.index(b"\xff\xc0")
     end = frame + 2 + int.from_bytes(raw[frame + 2 : frame + 4], "big")
-    assert jpeg.size(raw) == (48, 64)
-    assert jpeg.size(raw[:end] + raw[frame:]) is None
-    monkeypatch.setattr(jpeg, "size", lambda raw: (9, 9))
-    jpeg.check([raw])
+    assert _jpeg.size(raw) == (48, 64)
+    assert _jpeg.size(raw[:end] + raw[frame:]) is None
+    monkeypatch.setattr(_jpeg, "size", lambda raw: (9, 9))
+    _jpeg.check([raw])
     with pytest.raises(WireError, match="its header says two sizes"):
-        jpeg.decoded(raw, 0, 224)
+        _jpeg.decoded(raw, 0, 224)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +198,8 @@ def test_a_second_frame_is_none_and_two_readers_must_see_one_size(monkeypatch: p
 def test_files_of_an_encoder_have_the_size_that_it_was_told(more: dict[str, Any]) -> None:
     for width, height in ((1, 1), (17, 300), (640, 480)):
         raw = a_jpeg(width, height, **more)
-        assert jpeg.size(raw) == (height, width)
-        assert jpeg.decoded(raw, 0, 224).shape == (3, 224, 224)
+        assert _jpeg.size(raw) == (height, width)
+        assert _jpeg.decoded(raw, 0, 224).shape == (3, 224, 224)
 
 
 def test_texts_that_cannot_fit_are_not_counted() -> None:

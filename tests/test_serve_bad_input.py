@@ -19,12 +19,13 @@ import torch
 import uvicorn
 from waiting import PATIENCE_S
 
-from serve import models, weights, wire
-from serve.asgi import as_app
-from serve.endpoint import Endpoint
-from serve.ingress import free_port
-from serve.options import ServeOptions
-from serve.spec import ModelSpec
+from tailrate.serve import models, wire
+from tailrate.serve.deploy.haproxy import free_port
+from tailrate.serve.edge.asgi import as_app
+from tailrate.serve.edge.endpoint import Endpoint
+from tailrate.serve.models import _weights
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.spec import ModelSpec
 
 GUILTY = 7.0
 """A value that passes for good until the module meets it."""
@@ -156,11 +157,11 @@ def few_layers() -> torch.nn.Module:
 
 def test_neighbours_of_bad_images_are_right_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same image in a batch of another size may differ in its last bits, so each size has its own reference."""
-    monkeypatch.setattr("serve.models.custom_cnn.build", few_layers)
+    monkeypatch.setattr("tailrate.serve.models.custom_cnn.build", few_layers)
     options = ServeOptions(("custom_cnn",), ("eager",), "cpu", cache_dir=str(tmp_path), threads=1, parity_share=0)
     spec = options.spec("custom_cnn")
     images = spec.example(8, 5)["image"]
-    module, _ = weights.load(spec, "random", 0, tmp_path)
+    module, _ = _weights.load(spec, "random", 0, tmp_path)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     expected: dict[int, list[set[bytes]]] = {}

@@ -4,8 +4,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.board import MOST_GONE, NOBODY, SILENT_S, Board
-from serve.counters import zero
+from tailrate.serve.edge.replica_board import MOST_GONE, NOBODY, SILENT_S, Board
+from tailrate.serve.telemetry.statistics import zero
 
 ENDPOINT = ("bert", "eager")
 
@@ -89,10 +89,10 @@ def test_prometheus_is_told_of_an_endpoint_that_no_replica_tells_of() -> None:
     board.put(report("a"), 0)
     board.put(report("b"), 0)
     told = board.metrics(0).splitlines()
-    assert 'headroom_endpoint_ready{model="bert",variant="eager"} 1' in told
-    assert 'headroom_endpoint_ready{model="null",variant="eager"} 0' in told
-    assert 'headroom_endpoint_ready{model="bert",variant="eager"} 0' in board.metrics(SILENT_S + 1).splitlines()
-    assert "# TYPE headroom_endpoint_ready gauge" in told
+    assert 'tailrate_endpoint_ready{model="bert",variant="eager"} 1' in told
+    assert 'tailrate_endpoint_ready{model="null",variant="eager"} 0' in told
+    assert 'tailrate_endpoint_ready{model="bert",variant="eager"} 0' in board.metrics(SILENT_S + 1).splitlines()
+    assert "# TYPE tailrate_endpoint_ready gauge" in told
 
 
 def test_statistics_add_up_over_replicas() -> None:
@@ -176,8 +176,8 @@ def test_what_no_replica_had_is_counted_for_its_endpoint_or_for_nobody() -> None
     assert found["since"] == 5
     assert {why: n for why, n in board.nobody().items() if n} == {"not_found": 1}
     told = board.metrics(0).splitlines()
-    assert 'headroom_edge_refused_total{model="bert",variant="eager",reason="not_ready"} 1' in told
-    assert 'headroom_edge_refused_total{model="",variant="",reason="not_found"} 1' in told
+    assert 'tailrate_edge_refused_total{model="bert",variant="eager",reason="not_ready"} 1' in told
+    assert 'tailrate_edge_refused_total{model="",variant="",reason="not_found"} 1' in told
 
 
 def test_all_are_heard_when_none_that_is_there_has_not_reported_since() -> None:

@@ -13,9 +13,11 @@ import pytest
 from click.testing import CliRunner
 from test_serve_weights import small_net
 
-from headroom import main
-from serve import cache, locks, weights
-from serve.artefacts import COMPLETE, Artefacts
+from tailrate.cli.main import main
+from tailrate.serve import file_locks
+from tailrate.serve.models import _weights
+from tailrate.serve.runner import cache_folders
+from tailrate.serve.runner.compile_cache import COMPLETE, Artefacts
 
 DAY_S = 86_400
 OLD, NEWER = "bert-compiled-torch2.11.0-0123456789ab", "bert-aot-torch2.11.0-cdef01234567"
@@ -52,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     where = tmp_path / "cache"
     compiled(where, OLD, 40_000_000, 40, now_s)
     compiled(where, NEWER, 20_000_000, 20, now_s)
-    kept = weights.kept_path(small_net(), 7, where)
+    kept = _weights.kept_path(small_net(), 7, where)
     kept.parent.mkdir()
     hollow(kept, 10_000_000)
     kept.with_suffix(".lock").touch()
@@ -76,7 +78,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for kind in folder.iterdir() for path in kind.iterdir() if path.suffix != ".lock"}
 
 
-WEIGHTS = weights.kept_path(small_net(), 7, Path()).name
+WEIGHTS = _weights.kept_path(small_net(), 7, Path()).name
 
 
 def test_kind_size_and_last_use_of_each_the_oldest_first(folder: Path) -> None:
@@ -117,7 +119,7 @@ def test_what_is_too_old_goes_and_then_the_oldest_until_the_rest_fits(
 
 def test_what_a_process_uses_stays_and_the_next_oldest_goes_for_it(folder: Path) -> None:
     lock = folder / "compiled" / f"{OLD}.lock"
-    code = "import sys; from pathlib import Path; from serve.locks import locked\n"
+    code = "import sys; from pathlib import Path; from tailrate.serve.file_locks import locked\n"
     code += "with locked(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     other = subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -135,10 +137,10 @@ def test_what_a_process_uses_stays_and_the_next_oldest_goes_for_it(folder: Path)
 
 
 def test_what_was_taken_up_since_it_was_listed_stays(folder: Path) -> None:
-    items, _ = cache.listed(folder)
-    with locks.locked(folder / "compiled" / f"{OLD}.lock"):
-        assert cache.removed(items[0]) == cache.Outcome(items[0], "a process uses it")
-    assert cache.removed(items[0]).why == "a process has used it meanwhile"
+    items, _ = cache_folders.listed(folder)
+    with file_locks.locked(folder / "compiled" / f"{OLD}.lock"):
+        assert cache_folders.removed(items[0]) == cache_folders.Outcome(items[0], "a process uses it")
+    assert cache_folders.removed(items[0]).why == "a process has used it meanwhile"
     assert names(folder) == {OLD, NEWER, WEIGHTS}
 
 
@@ -201,18 +203,18 @@ def test_what_is_not_ours_by_place_and_name_stays_and_is_told(folder: Path, tmp_
 
 
 def test_a_link_that_is_put_in_place_after_the_list_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    items, _ = cache.listed(folder)
+    items, _ = cache_folders.listed(folder)
     items[0].path.rename(tmp_path / "away")
     items[0].path.symlink_to(tmp_path / "away")
-    assert cache.removed(items[0]).failed
+    assert cache_folders.removed(items[0]).failed
     assert (tmp_path / "away" / "code" / "kernel.so").exists()
 
 
 def test_what_another_has_removed_meanwhile_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    items, _ = cache.listed(folder)
-    assert [cache.removed(item) for item in (items[0], items[0])] == [cache.Outcome(items[0])] * 2
-    monkeypatch.setattr(cache, "size", lambda path: shutil.rmtree(path, ignore_errors=True) or 0)
-    assert [item.name for item in cache.listed(folder)[0]] == [WEIGHTS]
+    items, _ = cache_folders.listed(folder)
+    assert [cache_folders.removed(item) for item in (items[0], items[0])] == [cache_folders.Outcome(items[0])] * 2
+    monkeypatch.setattr(cache_folders, "size", lambda path: shutil.rmtree(path, ignore_errors=True) or 0)
+    assert [item.name for item in cache_folders.listed(folder)[0]] == [WEIGHTS]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder another user's")
@@ -241,7 +243,7 @@ def test_what_the_system_refuses_is_told_and_ends_with_1(folder: Path, monkeypat
     def refuses(path: Path) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr(cache.shutil, "rmtree", refuses)
+    monkeypatch.setattr(cache_folders.shutil, "rmtree", refuses)
     found = became(run(folder, "--prune", "--keep-gb", "0", code=1))
     assert found[OLD] == "stays: it cannot be removed: Read-only file system"
     assert found[WEIGHTS] == "removed"
@@ -263,26 +265,31 @@ def test_what_the_system_refuses_is_told_and_ends_with_1(folder: Path, monkeypat
 def test_what_is_misunderstood_is_one_sentence_and_removes_nothing(folder: Path, words: list[str], said: str) -> None:
     done = CliRunner().invoke(main, ["cache", "--cache-dir", str(folder), *words])
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"headroom: {said}")
+    assert done.stderr.startswith(f"tailrate: {said}")
     assert names(folder) == {OLD, NEWER, WEIGHTS}
 
 
 def test_the_folder_is_the_servers_and_one_that_is_not_there_holds_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADROOM_CACHE", str(folder))
+    monkeypatch.setenv("TAILRATE_CACHE", str(folder))
     assert "3 kept" in CliRunner().invoke(main, ["cache"]).stdout
     assert run(tmp_path / "none") == {"folder": str(tmp_path / "none"), "bytes": 0, "items": [], "others": []}
     assert not (tmp_path / "none").exists()
 
 
 def test_ages() -> None:
-    assert [cache.age_s(text) for text in ("12h", "1.5d", "2w")] == [43_200, 129_600, 1_209_600]
-    assert [cache.age(hours * 3600) for hours in (-1, 47.9, 48, 960)] == ["0 h ago", "47 h ago", "2 d ago", "40 d ago"]
+    assert [cache_folders.age_s(text) for text in ("12h", "1.5d", "2w")] == [43_200, 129_600, 1_209_600]
+    assert [cache_folders.age(hours * 3600) for hours in (-1, 47.9, 48, 960)] == [
+        "0 h ago",
+        "47 h ago",
+        "2 d ago",
+        "40 d ago",
+    ]
 
 
 @pytest.mark.compiles
 def test_names_are_those_that_the_makers_give(tmp_path: Path) -> None:
     made = Artefacts.of(small_net(), "compiled-bf16", "abc", "cpu", 2, tmp_path).folder
-    assert cache.NAMES["compiled"].fullmatch(made.name)
+    assert cache_folders.NAMES["compiled"].fullmatch(made.name)
     assert made.parent.name == "compiled"

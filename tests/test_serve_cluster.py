@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from serve import cluster
-from serve.options import ServeOptions
-from serve.spec import ServeError
+from tailrate.serve.deploy import cluster
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.spec import ServeError
 
 OPTIONS = ServeOptions(("null",), ("eager",))
 
@@ -42,7 +42,7 @@ def prepare(folder: Path) -> None:
 )
 def test_what_would_open_ray_is_refused(tmp_path: Path, key: str, value: str) -> None:
     os.environ[key] = value
-    with pytest.raises(ServeError, match=f"^{key} is set in the environment, and is for headroom serve to set: unset"):
+    with pytest.raises(ServeError, match=f"^{key} is set in the environment, and is for tailrate serve to set: unset"):
         prepare(tmp_path)
     assert os.environ[key] == value
 

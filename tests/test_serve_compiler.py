@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from serve import compiler
-from serve.compiler import Compiler
+from tailrate.serve.runner import compile_watch
+from tailrate.serve.runner.compile_watch import Compiler
 
 pytestmark = pytest.mark.compiles
 
@@ -54,7 +54,7 @@ def compiled(function: Any) -> Any:
 
 def test_a_shape_that_was_warm_is_no_event_and_another_is_a_recompile_with_its_reason() -> None:
     call, watch = compiled(double), Compiler()
-    before = compiler.compilations()
+    before = compile_watch.compilations()
     call(torch.ones(2))
     call(torch.ones(3))
     watch.ready()
@@ -95,7 +95,7 @@ def test_a_function_that_the_warm_up_did_not_reach_is_a_first_hit() -> None:
 
 def test_past_the_limit_the_silent_fallback_is_seen_and_the_request_still_answered() -> None:
     call, watch = compiled(double), Compiler()
-    compiler.allow_compilations(2)
+    compile_watch.allow_compilations(2)
     torch._dynamo.config.recompile_limit = 2
     call(torch.ones(2))
     watch.ready()
@@ -111,7 +111,7 @@ def test_past_the_limit_the_silent_fallback_is_seen_and_the_request_still_answer
 
 def test_past_the_limit_the_warm_up_fails() -> None:
     call = compiled(double)
-    compiler.allow_compilations(1)
+    compile_watch.allow_compilations(1)
     torch._dynamo.config.recompile_limit = 2
     for size in (2, 3):
         call(torch.ones(size))
@@ -135,7 +135,7 @@ def test_graph_breaks_are_listed_once_each_with_their_place() -> None:
     call = compiled(with_a_break)
     call(torch.ones(2))
     call(torch.ones(3))
-    ((line, times),) = compiler.graph_breaks().items()
+    ((line, times),) = compile_watch.graph_breaks().items()
     number = with_a_break.__code__.co_firstlineno + 2
     assert line.startswith(f"{HERE}:{number} in with_a_break: Call to `torch._dynamo.graph_break()`")
     assert times == 2
@@ -159,12 +159,12 @@ def test_a_branch_on_data_is_a_graph_break_too_and_its_other_side_a_first_hit() 
 
 def test_a_function_that_runs_eager_as_a_whole_is_listed() -> None:
     compiled(loop_with_a_break)(torch.ones(2))
-    (line,) = compiler.graph_breaks()
+    (line,) = compile_watch.graph_breaks()
     assert line.startswith(f"{HERE}:")
     assert "in loop_with_a_break, all of which runs eager: Call to `torch._dynamo.graph_break()`" in line
     torch._dynamo.reset()  # as when a mode has failed and the next is tried
     compiled(double)(torch.ones(2))
-    assert compiler.graph_breaks() == {}
+    assert compile_watch.graph_breaks() == {}
 
 
 @pytest.mark.parametrize("function", [double, with_a_break])
@@ -174,7 +174,7 @@ def test_fail_on_recompile_refuses_what_is_not_warm_and_serves_what_is(function:
     watch.ready(fail_on_recompile=True)
     with pytest.raises(RuntimeError) as problem:
         call(torch.ones(3))
-    sentence = compiler.refused(problem.value)
+    sentence = compile_watch.refused(problem.value)
     assert sentence is not None
     assert sentence.startswith("this request would make torch.compile compile again, which --fail-on-recompile forbids")
     assert "expected 2, actual 3" in sentence
@@ -191,20 +191,20 @@ def test_fail_on_recompile_lets_through_what_the_compiler_skipped_in_the_warm_up
 
 
 def test_other_problems_are_not_taken_for_a_recompile() -> None:
-    assert compiler.refused(RuntimeError("out of memory")) is None
-    assert compiler.refused(ValueError("stance is 'fail_on_recompile'")) is None
+    assert compile_watch.refused(RuntimeError("out of memory")) is None
+    assert compile_watch.refused(ValueError("stance is 'fail_on_recompile'")) is None
 
 
 def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs_go_to_a_file(tmp_path: Path) -> None:
-    assert compiler.send_logs_to(tmp_path, {}) is None
+    assert compile_watch.send_logs_to(tmp_path, {}) is None
     given = {"TORCH_LOGS": "recompiles", "TORCH_LOGS_OUT": "/elsewhere.log"}
-    assert compiler.send_logs_to(tmp_path, given) == Path("/elsewhere.log")
+    assert compile_watch.send_logs_to(tmp_path, given) == Path("/elsewhere.log")
     environ = {"TORCH_LOGS": "recompiles"}
-    path = compiler.send_logs_to(tmp_path / "logs", environ)
+    path = compile_watch.send_logs_to(tmp_path / "logs", environ)
     assert path == tmp_path / "logs" / "torch.log"
     program = (
         "import sys, torch\n"
-        "from serve.compiler import Compiler\n"
+        "from tailrate.serve.runner.compile_watch import Compiler\n"
         "watch = Compiler()\n"
         "watch.ready(fail_on_recompile=True)\n"
         "assert watch.happened() is None\n"

@@ -8,8 +8,18 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.counters import BOUNDS_S, EVENTS, LE, REFUSED, Counters, add, as_prometheus, as_statistics, zero
-from serve.wire import BUSY, REASONS
+from tailrate.serve.telemetry.statistics import (
+    BOUNDS_S,
+    EVENTS,
+    LE,
+    REFUSED,
+    Counters,
+    add,
+    as_prometheus,
+    as_statistics,
+    zero,
+)
+from tailrate.serve.wire import BUSY, REASONS
 
 SERVE = Path(__file__).parents[1] / "serve"
 STAGES_NS = {"batch": 1_000, "h2d": 2_000, "compute": 3_000_000, "d2h": 4_000}
@@ -146,28 +156,28 @@ def test_prometheus_reads_every_sample_and_every_name_has_help_type_and_a_unit()
     families = list(text_string_to_metric_families(text))
     assert len({family.name for family in families}) == len(families)
     for family in families:
-        assert family.name.startswith("headroom_")
+        assert family.name.startswith("tailrate_")
         assert family.documentation.endswith(".")
         assert family.type in ("counter", "gauge", "histogram")
         assert (family.type == "histogram") == family.name.endswith("_seconds")
         assert {sample.labels["replica"] for sample in family.samples} == {"r1", "r2"}
     found = samples(as_prometheus([report(busy())]))
-    assert found["headroom_requests_total"] == {(("outcome", "success"),): 3, (("outcome", "fail"),): 1}
-    assert found["headroom_refused_total"][(("reason", "queue_full"),)] == 1
-    assert found["headroom_ready"][()] == 1
-    assert found["headroom_waiting"][()] == 2
-    assert {f"headroom_{name}_total" for name in EVENTS} <= set(found)
+    assert found["tailrate_requests_total"] == {(("outcome", "success"),): 3, (("outcome", "fail"),): 1}
+    assert found["tailrate_refused_total"][(("reason", "queue_full"),)] == 1
+    assert found["tailrate_ready"][()] == 1
+    assert found["tailrate_waiting"][()] == 2
+    assert {f"tailrate_{name}_total" for name in EVENTS} <= set(found)
 
 
 def test_histograms_are_cumulative_and_end_with_everything() -> None:
     found = samples(as_prometheus([report(busy())]))
-    buckets = {dict(labels)["le"]: n for labels, n in found["headroom_request_seconds_bucket"].items()
+    buckets = {dict(labels)["le"]: n for labels, n in found["tailrate_request_seconds_bucket"].items()
                if dict(labels)["outcome"] == "success"}  # fmt: skip
     assert list(buckets) == list(LE)
     assert (buckets["0.0025"], buckets["0.005"], buckets["0.01"], buckets["+Inf"]) == (0, 2, 3, 3)
-    assert found["headroom_request_seconds_count"][(("outcome", "success"),)] == 3
-    assert found["headroom_request_seconds_sum"][(("outcome", "success"),)] == pytest.approx(0.013000001)
-    queue = {dict(labels)["le"]: n for labels, n in found["headroom_stage_seconds_bucket"].items()
+    assert found["tailrate_request_seconds_count"][(("outcome", "success"),)] == 3
+    assert found["tailrate_request_seconds_sum"][(("outcome", "success"),)] == pytest.approx(0.013000001)
+    queue = {dict(labels)["le"]: n for labels, n in found["tailrate_stage_seconds_bucket"].items()
              if dict(labels)["stage"] == "queue"}  # fmt: skip
     assert (queue["0.0001"], queue["0.00025"], queue["10"], queue["+Inf"]) == (2, 3, 3, 4)
     assert BOUNDS_S[-1] == 10

@@ -14,8 +14,8 @@ from test_serve_weights import small_net
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from serve import models, variants
-from serve.spec import Making
+from tailrate.serve import models, variants
+from tailrate.serve.spec import Making
 
 POISON = -7777.0
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"

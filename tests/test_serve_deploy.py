@@ -20,11 +20,13 @@ from typing import Any
 
 import pytest
 import yaml
-from test_headroom_profile import profile, traced
+from test_tailrate_profile import profile, traced
 from waiting import PATIENCE_S, until
 
-from serve import guard, ingress, models, wire
-from serve.ingress import free_port
+from tailrate.serve import models, wire
+from tailrate.serve.deploy import haproxy
+from tailrate.serve.deploy.haproxy import free_port
+from tailrate.serve.edge import auth
 
 pytestmark = pytest.mark.served
 
@@ -39,8 +41,8 @@ class Cluster:
 
     def __init__(self, home: Path) -> None:
         self.address, self.dashboard = f"127.0.0.1:{free_port()}", free_port()
-        self.environment = os.environ | ingress.ONE_MACHINE | ingress.environment(home / "h")
-        self.environment |= {"HOME": str(home), "RAY_TMPDIR": str(home), "PYTHONPATH": str(ROOT), guard.TOKEN: TOKEN}
+        self.environment = os.environ | haproxy.ONE_MACHINE | haproxy.environment(home / "h")
+        self.environment |= {"HOME": str(home), "RAY_TMPDIR": str(home), "PYTHONPATH": str(ROOT), auth.TOKEN: TOKEN}
         ports = {name: free_port() for name in ("ray-client-server-port", "metrics-export-port")}
         ports |= {"port": int(self.address.split(":")[1]), "dashboard-port": self.dashboard}
         ports |= {"dashboard-agent-listen-port": free_port(), "num-cpus": 2, "object-store-memory": 80 << 20}
@@ -140,10 +142,10 @@ def traffic(port: int, model: str) -> Iterator[list[str]]:
         sending.result()
 
 
-def test_serve_deploy_takes_what_headroom_serve_prints(cluster: Cluster, tmp_path: Path) -> None:
+def test_serve_deploy_takes_what_tailrate_serve_prints(cluster: Cluster, tmp_path: Path) -> None:
     port = free_port()
     words = ["null", "--variants", "eager", "--replicas", "2", "--config", f"--port={port}"]
-    config = cluster.run("headroom", "serve", *words)
+    config = cluster.run("tailrate", "serve", *words)
     there = f"http://127.0.0.1:{cluster.dashboard}"
 
     def deploy(text: str) -> None:
@@ -179,7 +181,7 @@ def port(cluster: Cluster) -> int:
     """Of what `serve run` made."""
     found = free_port()
     cluster.run(SERVE, "start", "--address", cluster.address, "--http-port", str(found))
-    cluster.run(SERVE, "run", "--address", cluster.address, "--non-blocking", "serve.app:build", *ARGS)
+    cluster.run(SERVE, "run", "--address", cluster.address, "--non-blocking", "tailrate.serve.deploy.app:build", *ARGS)
     cluster.wait(found, wire.READY)
     return found
 
@@ -204,7 +206,7 @@ def test_the_next_batches_are_profiled(port: int) -> None:
     assert refused.returncode == 2
     assert "token" in refused.stderr
     with traffic(port, "mlp"):
-        done = profile(*words, environment=os.environ | {guard.TOKEN: TOKEN})
+        done = profile(*words, environment=os.environ | {auth.TOKEN: TOKEN})
     assert done.returncode == 0, done.stderr
     assert "mlp/eager, the next 5 batches" in done.stdout
     assert "aten::addmm" in traced(done.stdout)

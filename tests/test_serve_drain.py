@@ -24,10 +24,10 @@ from test_serve_endpoint import INFER, Bench, in_json, run
 from test_serve_refusals import held, until
 from waiting import PATIENCE_S
 
-from serve import wire
-from serve.app import EndpointReplica
-from serve.board import Board
-from serve.ingress import free_port
+from tailrate.serve import wire
+from tailrate.serve.deploy.app import EndpointReplica
+from tailrate.serve.deploy.haproxy import free_port
+from tailrate.serve.edge.replica_board import Board
 
 X = {"x": np.zeros((1, 3), np.uint8)}
 STOPPING = {"error": "the server is stopping"}
@@ -138,7 +138,7 @@ def test_whoever_shows_the_token_may_stop_a_server_and_nobody_else(monkeypatch: 
         status, _, said = await bench.call("POST", wire.STOP)
         assert (status, "may stop this server, and it has none" in said["error"]) == (403, True)
         assert bench.gateway.board.stop_at_s is None
-        monkeypatch.setenv("HEADROOM_TOKEN", "a-secret-that-is-long-enough")
+        monkeypatch.setenv("TAILRATE_TOKEN", "a-secret-that-is-long-enough")
         for bad in ("soon", "-1", "inf"):
             status, _, said = await bench.call("POST", f"{wire.STOP}?seconds={bad}")
             assert (status, said) == (400, {"error": "seconds must be a number of at least 0"})
@@ -178,9 +178,9 @@ class Client(threading.Thread):
 
 @contextmanager
 def serving(home: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """`headroom serve null` in a process of its own."""
+    """`tailrate serve null` in a process of its own."""
     starts.need("served")
-    command = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", "--cache-dir", str(home)]
+    command = [sys.executable, "-m", "tailrate", "serve", "null", "--variants", "eager", "--cache-dir", str(home)]
     environment = os.environ | {"HOME": str(home), "TMPDIR": tempfile.mkdtemp(prefix="t", dir="/tmp")}
     with subprocess.Popen(
         [*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -214,7 +214,7 @@ def test_sigterm_under_load_drops_nobody(tmp_path: Path) -> None:
     port = free_port()
     words = ["--port", str(port), "--max-batch", "1", "--drain-s", "3", "--set", "delay_ms=500"]
     with serving(tmp_path, *words) as server:
-        assert heard(server, "ready", "Error", "headroom:").startswith("ready")
+        assert heard(server, "ready", "Error", "tailrate:").startswith("ready")
         clients = [Client(port) for _ in range(10)]
         for client in clients:
             client.start()

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve import wire
-from serve.asgi import Answer, App, Request, as_app, settled
-from serve.board import Name
-from serve.endpoint import Endpoint
-from serve.gateway import Gateway
-from serve.options import ServeOptions
+from tailrate.serve import wire
+from tailrate.serve.edge.asgi import Answer, App, Request, as_app, settled
+from tailrate.serve.edge.endpoint import Endpoint
+from tailrate.serve.edge.gateway import Gateway
+from tailrate.serve.edge.replica_board import Name
+from tailrate.serve.options import ServeOptions
 
 LIMIT = 10_000
 INFER = wire.infer_path("null", "eager")
@@ -308,7 +308,7 @@ def test_metadata_configuration_and_readiness_with_and_without_a_version() -> No
 def test_the_server_as_a_whole() -> None:
     async def work(bench: Bench) -> None:
         server = (await bench.call("GET", "/v2"))[2]
-        assert server["name"] == "headroom"
+        assert server["name"] == "tailrate"
         assert server["endpoints"] == ["null/eager"]
         assert (await bench.call("GET", wire.LIVE))[0] == 200
         while (await bench.call("GET", wire.READY))[0] != 200:
@@ -323,9 +323,9 @@ def test_the_server_as_a_whole() -> None:
         assert (await bench.call("GET", f"{wire.DEVICES}?after={devices['cursor']}"))[0] == 200
         bench.report()
         text = (await bench.call("GET", wire.METRICS))[2].decode()
-        assert 'headroom_ready{model="null",variant="eager",replica="r1"} 1\n' in text
-        assert 'headroom_requests_total{model="null",variant="eager",replica="r1",outcome="success"} 0\n' in text
-        assert f'headroom_device_util_pct{{host="{devices["host"]}",device="cpu",index="0"}} ' in text
+        assert 'tailrate_ready{model="null",variant="eager",replica="r1"} 1\n' in text
+        assert 'tailrate_requests_total{model="null",variant="eager",replica="r1",outcome="success"} 0\n' in text
+        assert f'tailrate_device_util_pct{{host="{devices["host"]}",device="cpu",index="0"}} ' in text
         assert (await bench.call("GET", wire.RAY_METRICS))[0] == 404
 
     run(work)

@@ -10,12 +10,12 @@ import pytest
 import waiting
 from waiting import PATIENCE_S
 
-from serve import regrowth
-from serve.engine import Engine, Job, Onlooker
-from serve.opening import Say
-from serve.pipeline import Ran
-from serve.spec import ServeError, Tensors
-from serve.wire import WireError
+from tailrate.serve.engine import batch_regrowth
+from tailrate.serve.engine.engine import Engine, Job, Onlooker
+from tailrate.serve.runner.cuda_pipeline import Ran
+from tailrate.serve.runner.open_runner import Say
+from tailrate.serve.spec import ServeError, Tensors
+from tailrate.serve.wire import WireError
 
 GUILTY = -1.0
 
@@ -473,7 +473,7 @@ def test_a_batch_size_that_was_too_large_is_tried_again_after_a_while(
     benches: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What took the memory may have been one request, or another process."""
-    monkeypatch.setattr(regrowth, "FIRST_S", 0.0)
+    monkeypatch.setattr(batch_regrowth, "FIRST_S", 0.0)
     bench = benches(max_batch=8)
     bench.occupy()
     bench.runner.fits = 3

@@ -15,11 +15,11 @@ import psutil
 import pytest
 from waiting import PATIENCE_S, until
 
-from serve import wire
-from serve.asgi import Request
-from serve.board import Board
-from serve.faults import Faults
-from serve.wire import WireError
+from tailrate.serve import wire
+from tailrate.serve.edge.asgi import Request
+from tailrate.serve.edge.fault_api import Faults
+from tailrate.serve.edge.replica_board import Board
+from tailrate.serve.wire import WireError
 
 EAGER = ("null", "eager")
 

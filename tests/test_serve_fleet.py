@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from serve import fleet
-from serve.fleet import Fleet
-from serve.telemetry import Sampler
-from serve.wire import SAMPLE_FIELDS, WireError
+from tailrate.serve.telemetry import all_hosts
+from tailrate.serve.telemetry.all_hosts import Fleet
+from tailrate.serve.telemetry.sampler import Sampler
+from tailrate.serve.wire import SAMPLE_FIELDS, WireError
 
 
 class Source:
@@ -39,7 +39,7 @@ class Far:
 
 class Hosts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fleet, "REFRESH_S", 0.0)
+        monkeypatch.setattr(all_hosts, "REFRESH_S", 0.0)
         self.local = Sampler([Source("cpu")], host="head")
         self.far = {"one": Far("one"), "two": Far("two")}
         self.fleet = Fleet(self.local, self._others)
@@ -86,7 +86,7 @@ def test_the_latest_sample_of_each_device_stays_until_nobody_hears_of_it(
     newer = asyncio.run(hosts.fleet.latest())
     assert len(newer) == 3
     assert min(row[0] for row in newer) > max(row[0] for row in first)
-    monkeypatch.setattr(fleet, "LATEST_S", 0.0)
+    monkeypatch.setattr(all_hosts, "LATEST_S", 0.0)
     assert asyncio.run(hosts.fleet.latest()) == []
 
 

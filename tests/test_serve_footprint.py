@@ -2,7 +2,7 @@ from pathlib import Path
 
 import torch
 
-from serve.footprint import disk_bytes, module_bytes, peak_memory
+from tailrate.serve.runner.sizes import disk_bytes, module_bytes, peak_memory
 
 
 class Allocator:

@@ -29,13 +29,15 @@ from serving import MARK, Served, assert_private_but, served, started_with
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, until
 
-import headroom
-from serve import app, cluster, guard, health, ingress, wire
-from serve.asgi import Request
-from serve.gateway import Gateway
-from serve.guard import guarded
-from serve.options import ServeOptions, as_args, check
-from serve.spec import ServeError
+from tailrate.cli.main import main
+from tailrate.serve import wire
+from tailrate.serve.deploy import app, cluster, haproxy, probe
+from tailrate.serve.edge import auth
+from tailrate.serve.edge.asgi import Request
+from tailrate.serve.edge.auth import guarded
+from tailrate.serve.edge.gateway import Gateway
+from tailrate.serve.options import ServeOptions, as_args, check
+from tailrate.serve.spec import ServeError
 
 GOOD, NEXT, WRONG = "good-0123456789abcdef", "next-0123456789abcdef", "good-0123456789abcdeF"
 NULL = ServeOptions(("null",), ("eager",), port=0)
@@ -50,7 +52,7 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (guard.TOKEN, guard.FILE):
+    for name in (auth.TOKEN, auth.FILE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -65,23 +67,23 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_tokens_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]) -> None:
-    monkeypatch.setenv(guard.TOKEN, text)
-    assert guard.tokens() == found
-    assert guard.authorization() == (bearer(found[0]) if found else {})
+    monkeypatch.setenv(auth.TOKEN, text)
+    assert auth.tokens() == found
+    assert auth.authorization() == (bearer(found[0]) if found else {})
 
 
 def test_a_file_counts_more_than_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{NEXT}\n")
-    monkeypatch.setenv(guard.TOKEN, GOOD)
-    monkeypatch.setenv(guard.FILE, str(tmp_path / "token"))
-    assert guard.tokens() == (NEXT,)
+    monkeypatch.setenv(auth.TOKEN, GOOD)
+    monkeypatch.setenv(auth.FILE, str(tmp_path / "token"))
+    assert auth.tokens() == (NEXT,)
 
 
 @pytest.mark.parametrize("text", [" ", ",", "short", f"{GOOD} short", "gööd-0123456789abcdef"])
 def test_a_token_that_was_meant_and_is_none_opens_nothing(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv(guard.TOKEN, text)
+    monkeypatch.setenv(auth.TOKEN, text)
     with pytest.raises(ServeError, match="16 characters or more") as caught:
-        guard.tokens()
+        auth.tokens()
     assert not {"short", GOOD, "gööd"} & set(re.findall(r"[\w-]+", str(caught.value)))
 
 
@@ -91,9 +93,9 @@ def test_a_file_that_is_no_good_is_one_sentence(
 ) -> None:
     if content is not None:
         (tmp_path / "token").write_bytes(content)
-    monkeypatch.setenv(guard.FILE, str(tmp_path / "token"))
+    monkeypatch.setenv(auth.FILE, str(tmp_path / "token"))
     with pytest.raises(ServeError, match=why):
-        guard.tokens()
+        auth.tokens()
 
 
 # ---- the comparison
@@ -149,11 +151,11 @@ def test_without_a_token_nothing_is_in_between() -> None:
 
 
 def test_haproxy_is_told_digests_in_a_file_that_is_ours_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert ingress.environment(None) == ingress.COMMON
-    monkeypatch.setenv(guard.TOKEN, f"{GOOD},{NEXT}")
-    found = ingress.environment(tmp_path / "h")
-    assert found.items() >= guard.CALLBACK.items()
-    assert ingress.environment(None) == ingress.COMMON | guard.CALLBACK
+    assert haproxy.environment(None) == haproxy.COMMON
+    monkeypatch.setenv(auth.TOKEN, f"{GOOD},{NEXT}")
+    found = haproxy.environment(tmp_path / "h")
+    assert found.items() >= auth.CALLBACK.items()
+    assert haproxy.environment(None) == haproxy.COMMON | auth.CALLBACK
     digests = [sha256(token.encode()).hexdigest().upper() for token in (GOOD, NEXT)]
     assert (tmp_path / "h" / "tokens").read_text().split() == digests
     assert (tmp_path / "h").stat().st_mode & 0o777 == 0o700
@@ -167,7 +169,7 @@ def test_a_folder_of_another_user_is_not_run_from(tmp_path: Path) -> None:
     (tmp_path / "h").mkdir()
     os.chown(tmp_path / "h", 10001, 10001)
     with pytest.raises(PermissionError, match="another user's"):
-        ingress.environment(tmp_path / "h")
+        haproxy.environment(tmp_path / "h")
 
 
 # ---- what is said of a server that others reach
@@ -188,8 +190,8 @@ def test_a_folder_of_another_user_is_not_run_from(tmp_path: Path) -> None:
 def test_who_listens_beyond_loopback_is_told(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], token: str, said: str | None
 ) -> None:
-    monkeypatch.setenv(guard.TOKEN, token)
-    found = guard.exposure(replace(NULL, port=8000, **change))
+    monkeypatch.setenv(auth.TOKEN, token)
+    found = auth.exposure(replace(NULL, port=8000, **change))
     assert (found is None) if said is None else (said in str(found))
 
 
@@ -202,24 +204,16 @@ def test_nobody_unknown_may_break_things_whatever_the_way_in(monkeypatch: pytest
         app.build({"model": "null", "variants": "eager", option: "true"})
 
     def configuration() -> None:
-        words = [
-            "serve",
-            "null",
-            "--variants",
-            "eager",
-            "--config",
-            "--host",
-            "0.0.0.0",
-            f"--{option.replace('_', '-')}",
-        ]
-        headroom.main(words, standalone_mode=False)
+        words = ["serve", "null", "--variants", "eager", "--config", "--host", "0.0.0.0"]
+        words.append(f"--{option.replace('_', '-')}")
+        main(words, standalone_mode=False)
 
     for way in (server, others):
         with pytest.raises(ServeError, match=f"--{option.replace('_', '-')} needs a token"):
             way()
     with pytest.raises(SystemExit, match="2"):
         configuration()
-    monkeypatch.setenv(guard.TOKEN, GOOD)
+    monkeypatch.setenv(auth.TOKEN, GOOD)
     configuration()
 
 
@@ -243,7 +237,7 @@ def test_a_page_in_a_browser_may_break_nothing() -> None:
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for 127.0.0.1, another one's key, and a key with a passphrase."""
     folder = tmp_path_factory.mktemp("pki")
-    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=headroom"
+    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=tailrate"
     for name in ("own", "other"):
         words = f"{made} -addext subjectAltName=IP:127.0.0.1 -keyout {name}.key -out {name}.pem"
         subprocess.run(words.split(), check=True, capture_output=True, cwd=folder)
@@ -276,10 +270,10 @@ def test_the_printed_configuration_has_neither_files_nor_tokens(pki: Path) -> No
     options = replace(NULL, tls_cert=str(pki / "own.pem"), tls_key=str(pki / "own.key"))
     check(options)
     assert as_args(options) == as_args(NULL)
-    words = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", "--config"]
-    environment = os.environ | {guard.TOKEN: GOOD}
+    words = [sys.executable, "-m", "tailrate", "serve", "null", "--variants", "eager", "--config"]
+    environment = os.environ | {auth.TOKEN: GOOD}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    assert "import_path: serve.app:build" in done.stdout
+    assert "import_path: tailrate.serve.deploy.app:build" in done.stdout
     assert GOOD not in done.stdout
     files = ["--tls-cert", options.tls_cert, "--tls-key", options.tls_key]
     refused = subprocess.run([*words, *files], env=environment, capture_output=True, text=True, check=False)
@@ -318,10 +312,10 @@ on_the_plain_way = pytest.mark.parametrize("server", ["plain"], indirect=True)
 def server(request: pytest.FixtureRequest, pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """With TLS and two tokens: in the environment on the fast way, in a file on the plain one, where HAProxy fails."""
     cache = tmp_path_factory.mktemp("cache")
-    environment = {guard.TOKEN: f"{GOOD},{NEXT}"}
+    environment = {auth.TOKEN: f"{GOOD},{NEXT}"}
     if request.param == "plain":
         (cache / "token").write_text(f"{GOOD}\n{NEXT}\n")
-        environment = {guard.FILE: str(cache / "token"), "PYTHONPATH": str(broken_haproxy(cache / "broken"))}
+        environment = {auth.FILE: str(cache / "token"), "PYTHONPATH": str(broken_haproxy(cache / "broken"))}
     tls = {"tls_cert": str(pki / "own.pem"), "tls_key": str(pki / "own.key")}
     options: dict[str, Any] = {"models": ["null"], "variants": ["eager"]}
     with served(cache, environment=environment, **options, **tls) as found:
@@ -375,17 +369,17 @@ def test_triton_s_client_shows_it_as_a_header(server: Served, pki: Path) -> None
 
 @pytest.mark.served
 def test_a_probe_has_all_it_needs_from_the_environment(server: Served, pki: Path, tmp_path: Path) -> None:
-    given = {"HEADROOM_SERVE_PORT": server.netloc.split(":")[1], "HEADROOM_SERVE_HOST": "0.0.0.0", guard.TOKEN: GOOD}
-    given["HEADROOM_SERVE_TLS_CERT"] = str(pki / "own.pem")
+    given = {"TAILRATE_SERVE_PORT": server.netloc.split(":")[1], "TAILRATE_SERVE_HOST": "0.0.0.0", auth.TOKEN: GOOD}
+    given["TAILRATE_SERVE_TLS_CERT"] = str(pki / "own.pem")
 
     def probed(*words: str, **change: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "serve.health", *words]
+        command = [sys.executable, "-m", "tailrate.serve.deploy.probe", *words]
         done = subprocess.run(command, env=os.environ | given | change, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
     assert probed() == probed(wire.LIVE) == (0, "")
-    assert "401" in probed(**{guard.TOKEN: WRONG})[1]
-    assert probed("/nowhere")[0] == probed(HEADROOM_SERVE_TLS_CERT="")[0] == 1
+    assert "401" in probed(**{auth.TOKEN: WRONG})[1]
+    assert probed("/nowhere")[0] == probed(TAILRATE_SERVE_TLS_CERT="")[0] == 1
     assert "404" in probed("/nowhere")[1]
 
 
@@ -393,10 +387,10 @@ def test_a_probe_has_all_it_needs_from_the_environment(server: Served, pki: Path
 def test_our_own_start_shows_its_token_to_its_own_certificate_alone(
     server: Served, pki: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(guard.TOKEN, GOOD)
-    assert health.ask(server.url, wire.READY, certificate=str(pki / "own.pem"))[0] == 200
+    monkeypatch.setenv(auth.TOKEN, GOOD)
+    assert probe.ask(server.url, wire.READY, certificate=str(pki / "own.pem"))[0] == 200
     with pytest.raises(OSError, match="another server answers"):
-        health.ask(server.url, wire.READY, certificate=str(pki / "other.pem"))
+        probe.ask(server.url, wire.READY, certificate=str(pki / "other.pem"))
 
 
 @pytest.mark.served

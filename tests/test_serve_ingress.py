@@ -19,8 +19,8 @@ import psutil
 import pytest
 from waiting import PATIENCE_S
 
-from serve import cluster, ingress
-from serve.options import ServeOptions
+from tailrate.serve.deploy import cluster, haproxy
+from tailrate.serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[1]
 CONFIG = """global
@@ -47,11 +47,11 @@ listen stats
 """
 
 
-def started(tmp_path: Path, host: str = ingress.LOOPBACK, times: int = 1) -> str:
+def started(tmp_path: Path, host: str = haproxy.LOOPBACK, times: int = 1) -> str:
     """What of this configuration HAProxy would get to see; `echo` stands in for it."""
-    environment = ingress.environment(tmp_path / "home", host)
+    environment = haproxy.environment(tmp_path / "home", host)
     program = Path(environment["RAY_SERVE_HAPROXY_BINARY_PATH"])
-    program.write_text(program.read_text().replace(str(ingress.binary()), shutil.which("echo") or "echo"))
+    program.write_text(program.read_text().replace(str(haproxy.binary()), shutil.which("echo") or "echo"))
     config = tmp_path / "haproxy.cfg"
     config.write_text(CONFIG)
     for _ in range(times):
@@ -63,9 +63,9 @@ def started(tmp_path: Path, host: str = ingress.LOOPBACK, times: int = 1) -> str
 
 
 def test_as_haproxys_program_it_may_be_all_there_is_of_us(tmp_path: Path) -> None:
-    alone = shutil.copy(ROOT / "serve" / "ingress.py", tmp_path)
+    alone = shutil.copy(ROOT / "serve" / "deploy" / "haproxy.py", tmp_path)
     done = subprocess.run([sys.executable, "-I", "-S", alone], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "usage: python -m serve.ingress FOLDER\n")
+    assert (done.returncode, done.stderr) == (2, "usage: python -m tailrate.serve.deploy.haproxy FOLDER\n")
 
 
 def test_a_port_is_given_to_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,13 +74,13 @@ def test_a_port_is_given_to_one_process_only(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("random.sample", lambda ports, count: list(ports)[first : first + 40])
     here = f"import random; random.sample = lambda ports, count: list(ports)[{first} : {first} + 40]"
     ask = "print([free_port() for _ in range(8)], flush=True)\ninput()"
-    program = f"{here}\nfrom serve.ingress import free_port\n{ask}"
+    program = f"{here}\nfrom tailrate.serve.deploy.haproxy import free_port\n{ask}"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as other:
         assert other.stdout is not None
         theirs = json.loads(other.stdout.readline())
-        mine = [ingress.free_port() for _ in range(8)]
+        mine = [haproxy.free_port() for _ in range(8)]
         assert len({*theirs, *mine}) == 16
         other.communicate("\n")
     assert other.returncode == 0
@@ -94,7 +94,7 @@ def test_haproxy_gets_no_port_but_the_one_that_was_asked_for(tmp_path: Path) -> 
     assert "local0" not in text
     assert "httplog" not in text
     assert f"errorfile 503 {tmp_path}/lost.http" in text
-    assert f"http-request set-header {ingress.TIMEOUT_HEADER}" in text
+    assert f"http-request set-header {haproxy.TIMEOUT_HEADER}" in text
 
 
 @pytest.mark.parametrize(("host", "bind"), [("0.0.0.0", "bind 0.0.0.0:8123"), ("::", "bind [::]:8123")])
@@ -107,7 +107,7 @@ def test_a_host_that_was_asked_for_is_where_it_listens(tmp_path: Path, host: str
 
 def test_a_host_that_ray_was_told_stays_and_has_the_same_rules(tmp_path: Path) -> None:
     """A cluster over several machines, whose replicas cannot be on loopback either."""
-    text = ingress.edited(CONFIG.replace("bind 127.0.0.1:8123", "bind *:8123"), ingress.LOOPBACK, tmp_path)
+    text = haproxy.edited(CONFIG.replace("bind 127.0.0.1:8123", "bind *:8123"), haproxy.LOOPBACK, tmp_path)
     assert "bind *:8123" in text
     assert text.index("bind *:8123") < text.index("set-header") < text.index("acl healthcheck")
 
@@ -134,7 +134,7 @@ def test_a_configuration_that_is_not_as_it_is_known_is_refused(tmp_path: Path, k
     assert known in CONFIG
     config = tmp_path / "haproxy.cfg"
     config.write_text(CONFIG.replace(known, other))
-    program = ingress.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"]
+    program = haproxy.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"]
     done = subprocess.run([program, "-db", "-f", config], capture_output=True, text=True)
     assert done.returncode == 1  # and HAProxy was not started
     assert f"Ray {version('ray')} writes HAProxy's configuration in another way than it is known here" in done.stderr
@@ -148,8 +148,8 @@ import sys
 from pathlib import Path
 import ray
 import ray.serve._private.haproxy as haproxy
-from serve import cluster
-from serve.options import ServeOptions
+from tailrate.serve.deploy import cluster
+from tailrate.serve.options import ServeOptions
 known, other, folder = sys.argv[1:]
 if known:
     assert known in haproxy.HAPROXY_CONFIG_TEMPLATE
@@ -157,7 +157,7 @@ if known:
 def stop(*_):
     raise SystemExit("would start")
 cluster._start_cluster = stop
-cluster._prepare_environment = lambda options, scratch, say: bool(cluster.ingress._make_private(scratch / "h") or True)
+cluster._prepare_environment = lambda options, scratch, say: bool(cluster.haproxy._make_private(scratch / "h") or True)
 cluster.start(ServeOptions(("null",), ("eager",), port=0), print)
 """
 
@@ -196,8 +196,8 @@ def test_ray_is_capped_at_what_was_tried() -> None:
 
 @pytest.mark.live
 def test_haproxy_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    program = Path(ingress.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"])
-    program.write_text(program.read_text().replace(str(ingress.binary()), shutil.which("sleep") or "sleep"))
+    program = Path(haproxy.environment(tmp_path / "home")["RAY_SERVE_HAPROXY_BINARY_PATH"])
+    program.write_text(program.read_text().replace(str(haproxy.binary()), shutil.which("sleep") or "sleep"))
     (tmp_path / "60").write_text(CONFIG)
     script = f"import subprocess; print(subprocess.Popen([{str(program)!r}, '-f', '60']).pid, flush=True); input()"
     # sleep takes neither -f nor a second word, so it gets a copy of itself that passes both over
@@ -220,23 +220,23 @@ def test_haproxy_itself_takes_the_edited_configuration(tmp_path: Path) -> None:
     text = started(tmp_path).replace("defaults\n", "defaults\n    mode http\n    timeout connect 1s\n")
     config = tmp_path / "checked.cfg"
     config.write_text(text)
-    found = subprocess.run([str(ingress.binary()), "-c", "-f", config], capture_output=True, text=True)
+    found = subprocess.run([str(haproxy.binary()), "-c", "-f", config], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
 
 
 def test_the_reply_for_a_lost_request_is_whole() -> None:
-    head, _, body = ingress.LOST_HTTP.partition(b"\r\n\r\n")
+    head, _, body = haproxy.LOST_HTTP.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"content-length: %d" % len(body) in head
     assert set(json.loads(body)) == {"error"}
 
 
 def test_each_cluster_has_files_and_ports_of_its_own(tmp_path: Path) -> None:
-    one, two = ingress.environment(tmp_path / "1"), ingress.environment(tmp_path / "2")
-    own = {key for key in one if key not in ingress.COMMON and key not in ingress.FAST} - {"RAY_SERVE_HAPROXY_NBTHREAD"}
+    one, two = haproxy.environment(tmp_path / "1"), haproxy.environment(tmp_path / "2")
+    own = {key for key in one if key not in haproxy.COMMON and key not in haproxy.FAST} - {"RAY_SERVE_HAPROXY_NBTHREAD"}
     assert len(own) == 7
     assert all(one[key] != two[key] for key in own)
-    assert ingress.environment(None) == ingress.COMMON
+    assert haproxy.environment(None) == haproxy.COMMON
 
 
 def test_a_proxy_that_takes_longer_than_ray_waits_for_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,28 +283,28 @@ def test_a_node_that_starts_too_slowly_is_ended_and_started_again(monkeypatch: p
 
 
 def test_what_stands_in_the_way_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert ingress.obstacle() is None
+    assert haproxy.obstacle() is None
     broken = tmp_path / "haproxy"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(ingress, "binary", lambda: broken)
-    assert "does not run here" in str(ingress.obstacle())
-    monkeypatch.setattr(ingress, "binary", lambda: None)
-    assert "there is no HAProxy" in str(ingress.obstacle())
+    monkeypatch.setattr(haproxy, "binary", lambda: broken)
+    assert "does not run here" in str(haproxy.obstacle())
+    monkeypatch.setattr(haproxy, "binary", lambda: None)
+    assert "there is no HAProxy" in str(haproxy.obstacle())
     monkeypatch.setattr("sys.platform", "darwin")
-    assert "Linux only" in str(ingress.obstacle())
+    assert "Linux only" in str(haproxy.obstacle())
 
 
 def test_too_few_files_for_haproxy_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that allows 1024, where it would end at once and Ray Serve with it."""
     monkeypatch.setattr(os, "geteuid", lambda: 10001)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
-    assert ingress.obstacle() == "HAProxy may open 1024 files here, and needs 12000: raise the hard limit (nofile)"
+    assert haproxy.obstacle() == "HAProxy may open 1024 files here, and needs 12000: raise the hard limit (nofile)"
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, resource.RLIM_INFINITY))
-    assert ingress.obstacle() is None
+    assert haproxy.obstacle() is None
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may raise the limit
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
-    assert ingress.obstacle() is None
+    assert haproxy.obstacle() is None
 
 
 STATISTICS = """# pxname,svname,qcur,stot,status,
@@ -319,10 +319,10 @@ http-b,BACKEND,0,5003,UP,
 
 def test_requests_that_took_the_slow_way_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_SERVE_HAPROXY_SOCKET_PATH", str(tmp_path / "a"))
-    assert ingress.slow_requests("node") is None
+    assert haproxy.slow_requests("node") is None
     (tmp_path / "node").mkdir()
     asked: list[bytes] = []
-    assert ingress.replicas_up("node") == 0
+    assert haproxy.replicas_up("node") == 0
     with socket.socket(socket.AF_UNIX) as admin:
         admin.bind(str(tmp_path / "node" / "a"))
         admin.listen()
@@ -336,16 +336,16 @@ def test_requests_that_took_the_slow_way_are_counted(tmp_path: Path, monkeypatch
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert ingress.slow_requests("node") == 3
-        assert ingress.replicas_up("node") == 1
+        assert haproxy.slow_requests("node") == 3
+        assert haproxy.replicas_up("node") == 1
         thread.join()
     assert asked == [b"show stat\n"] * 2
     monkeypatch.delenv("RAY_SERVE_HAPROXY_SOCKET_PATH")
-    assert ingress.slow_requests("node") is None
+    assert haproxy.slow_requests("node") is None
 
 
 def test_the_module_prints_what_a_shell_needs(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "serve.ingress", str(tmp_path / "with space")]
+    words = [sys.executable, "-m", "tailrate.serve.deploy.haproxy", str(tmp_path / "with space")]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     script = found.stdout + 'echo "$RAY_SERVE_ENABLE_HA_PROXY $RAY_SERVE_HAPROXY_BINARY_PATH"'
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))

@@ -1,4 +1,4 @@
-"""`headroom serve`: what listens of all processes that it started, what bad clients get there, and how it ends."""
+"""`tailrate serve`: what listens of all processes that it started, what bad clients get there, and how it ends."""
 
 import os
 import signal
@@ -21,8 +21,9 @@ from rawhttp import BROKEN, PATH, POST, X, closed, connected, crowd, good, statu
 from serving import MARK, assert_private_but, started_with
 from waiting import PATIENCE_S, until
 
-from serve import guard, wire
-from serve.ingress import LOOPBACK, free_port
+from tailrate.serve import wire
+from tailrate.serve.deploy.haproxy import LOOPBACK, free_port
+from tailrate.serve.edge import auth
 
 pytestmark = pytest.mark.served
 
@@ -38,15 +39,15 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(home: Path, host: str, way: str) -> Iterator[Running]:
-    """`headroom serve null`, which is ready.
+    """`tailrate serve null`, which is ready.
 
     It is set up by the environment alone, as an image is, and ends with 0 on SIGTERM, as of `docker stop`.
     """
     mark, port = uuid.uuid4().hex, free_port()
     asked = {"VARIANTS": "eager", "MAX_BATCH": "", "INGRESS": way, "HOST": host, "PORT": str(port)}
-    environment = os.environ | {"HOME": str(home), "PYTHONPATH": str(ROOT), MARK: mark, guard.TOKEN: "", guard.FILE: ""}
-    environment |= {f"HEADROOM_SERVE_{name}": value for name, value in asked.items()}
-    command = [sys.executable, "-m", "headroom", "serve", "null", "--set", "reply_bytes=1000"]
+    environment = os.environ | {"HOME": str(home), "PYTHONPATH": str(ROOT), MARK: mark, auth.TOKEN: "", auth.FILE: ""}
+    environment |= {f"TAILRATE_SERVE_{name}": value for name, value in asked.items()}
+    command = [sys.executable, "-m", "tailrate", "serve", "null", "--set", "reply_bytes=1000"]
     with (
         (home / "said").open("w") as said,
         subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.PIPE, stderr=said, text=True) as process,
@@ -94,17 +95,17 @@ def assert_it_listens_as_asked(server: Running, host: str, way: str) -> None:
     if way == "fast":
         assert_ray_takes_no_orders_from_other_users_of_the_machine(ours)
     said = server.said.read_text()
-    assert said.count("headroom: ") == (host != LOOPBACK)
+    assert said.count("tailrate: ") == (host != LOOPBACK)
     assert (f"whoever reaches port {server.port} can use this server" in said) is (host != LOOPBACK)
 
 
 @pytest.mark.parametrize("option", ["--allow-faults", "--profile"])
 def test_who_may_break_things_must_be_known_before_anything_starts(tmp_path: Path, option: str) -> None:
-    words = [sys.executable, "-m", "headroom", "serve", "null", "--variants", "eager", "--host", "0.0.0.0", option]
-    environment = os.environ | {"HEADROOM_SERVE_PORT": str(free_port()), guard.TOKEN: ""}
+    words = [sys.executable, "-m", "tailrate", "serve", "null", "--variants", "eager", "--host", "0.0.0.0", option]
+    environment = os.environ | {"TAILRATE_SERVE_PORT": str(free_port()), auth.TOKEN: ""}
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"headroom: {option} needs a token")
+    assert done.stderr.startswith(f"tailrate: {option} needs a token")
 
 
 CALLS = (

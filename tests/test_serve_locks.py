@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serve import cluster, locks
+from tailrate.serve import file_locks
+from tailrate.serve.deploy import cluster
 
 
 @pytest.fixture
@@ -22,12 +23,12 @@ def test_what_a_dead_server_left_is_swept_and_nothing_else(temp: Path) -> None:
     for name in ("hr2024-payroll", "hr1-dead", "hr2-link", "hr3-held", f"hr{os.getpid()}-mine"):
         (temp / name).mkdir()
         (temp / name / "work").touch()
-    code = "import sys; from pathlib import Path; from serve import locks; locks.live(Path(sys.argv[1]))"
+    code = "import pathlib, sys; from tailrate.serve import file_locks\nfile_locks.live(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, temp / "hr1-dead" / cluster.ALIVE], check=True)
     subprocess.run([sys.executable, "-c", code, temp / f"hr{os.getpid()}-mine" / cluster.ALIVE], check=True)
     (temp / "hr2-link" / cluster.ALIVE).symlink_to(temp / "hr2024-payroll" / "work")
     (temp / "hr4-away").symlink_to(temp / "hr1-dead")
-    held = locks.live(temp / "hr3-held" / cluster.ALIVE)
+    held = file_locks.live(temp / "hr3-held" / cluster.ALIVE)
     cluster._sweep()
     left = {path.name for path in temp.iterdir()}
     assert left == {"hr2024-payroll", "hr2-link", "hr3-held", "hr4-away"}
@@ -50,10 +51,10 @@ def test_a_lock_leads_to_no_other_file_and_empties_none(tmp_path: Path) -> None:
     secret, link = tmp_path / "secret", tmp_path / "x.lock"
     secret.write_text("keep")
     link.symlink_to(secret)
-    with pytest.raises(OSError, match="symbolic"), locks.locked(link):
+    with pytest.raises(OSError, match="symbolic"), file_locks.locked(link):
         pass
     assert secret.read_text() == "keep"
-    with locks.locked(secret):  # it is no matter what is in it
+    with file_locks.locked(secret):  # it is no matter what is in it
         assert secret.read_text() == "keep"
 
 
@@ -66,9 +67,9 @@ def test_one_at_a_time_and_the_other_says_that_it_waits(tmp_path: Path) -> None:
         said.append("waiting")
         os.close(first)
 
-    with locks.locked(tmp_path / "x.lock", waits):
-        assert locks.grip(tmp_path / "x.lock") is None
+    with file_locks.locked(tmp_path / "x.lock", waits):
+        assert file_locks.grip(tmp_path / "x.lock") is None
     assert said == ["waiting"]
-    held = locks.grip(tmp_path / "x.lock")
+    held = file_locks.grip(tmp_path / "x.lock")
     assert held is not None
     os.close(held)

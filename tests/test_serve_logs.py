@@ -15,7 +15,8 @@ from serving import served
 from test_serve_own_models import MODEL
 from waiting import PATIENCE_S, until
 
-from serve import logs, wire
+from tailrate.serve import wire
+from tailrate.serve.deploy import logs
 
 WHO = {"endpoint": "m/eager", "replica": "abc"}
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from serve import models, variants
-from serve.image import DEVIATION, MEAN
-from serve.models.bert import tokenizer
-from serve.models.stable_diffusion import UNET
-from serve.spec import ServeError
-from serve.vocabulary import sentences, train
-from serve.wire import Array, WireError
+from tailrate.serve import models, variants
+from tailrate.serve.models._bert_vocabulary import sentences, train
+from tailrate.serve.models._image import DEVIATION, MEAN
+from tailrate.serve.models.bert import tokenizer
+from tailrate.serve.models.stable_diffusion import UNET
+from tailrate.serve.spec import ServeError
+from tailrate.serve.wire import Array, WireError
 
 SMALL = {"layers": "1", "hidden": "64", "sequence": "16"}
 
@@ -52,9 +52,9 @@ def test_unknown_names_are_answered_with_the_known_and_the_closest() -> None:
 def test_null_and_all_checks_need_no_torch() -> None:
     program = (
         "import sys; sys.modules |= dict.fromkeys(['torch', 'ray', 'transformers', 'tokenizers'])\n"
-        "from serve import models, variants\n"
-        "from serve.options import ServeOptions, check\n"
-        "from serve.opening import open_runner\n"
+        "from tailrate.serve import models, variants\n"
+        "from tailrate.serve.options import ServeOptions, check\n"
+        "from tailrate.serve.runner.open_runner import open_runner\n"
         "options = ServeOptions(('null',), ('eager',))\n"
         "with open_runner(models.load('null'), variants.load('eager'), options, print) as runner:\n"
         "    print(runner.begin([], 2, ['y']).outputs)\n"

@@ -18,7 +18,8 @@ from test_serve_faults import post
 from test_serve_own_models import MODEL
 from waiting import PATIENCE_S, until
 
-from serve import guard, wire
+from tailrate.serve import wire
+from tailrate.serve.edge import auth
 
 pytestmark = pytest.mark.served
 
@@ -26,20 +27,20 @@ ROOT = Path(__file__).parents[1]
 TOKEN = "nobody-else-knows-it"
 PROGRAM = """
 import sys
-from serve.ingress import COMMON, ONE_MACHINE
+from tailrate.serve.deploy.haproxy import COMMON, ONE_MACHINE
 import os
 patience = {name: value for name, value in COMMON.items() if "TIMEOUT" in name}  # else Ray kills what is slow to start
 os.environ.update(ONE_MACHINE | patience)
 import ray
 from ray.cluster_utils import Cluster
 from ray import serve
-from serve.app import build
+from tailrate.serve.deploy.app import build
 
 port, models, before, after = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 small = {"num_cpus": 1, "object_store_memory": 80 << 20}
 cluster = Cluster(initialize_head=True, head_node_args={**small, "_system_config": {"health_check_period_ms": 500,
     "health_check_failure_threshold": 3}})
-ray.init(address=cluster.address, namespace="headroom", log_to_driver=False)
+ray.init(address=cluster.address, namespace="tailrate", log_to_driver=False)
 early = [cluster.add_node(**small) for _ in range(before)]
 cluster.wait_for_nodes()
 serve.start(http_options={"host": "127.0.0.1", "port": port})
@@ -78,7 +79,7 @@ def running(log, models="null", before=0, after=2):
     with tempfile.TemporaryDirectory(prefix="hn") as scratch:
         Path(scratch, "ray").mkdir()  # Ray notes its address there, and fails where no Ray has made it before
         environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_TMPDIR": scratch}
-        environment[guard.TOKEN] = TOKEN  # in a cluster of others nobody breaks things without
+        environment[auth.TOKEN] = TOKEN  # in a cluster of others nobody breaks things without
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(port), models, str(before), str(after)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=ROOT,

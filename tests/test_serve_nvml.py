@@ -41,7 +41,7 @@ def run(library, code, **environment):
 
 READ = """
 import json, os, time
-from serve.nvml import NvmlSource
+from tailrate.serve.telemetry.nvml import NvmlSource
 os.environ.setdefault("STANDIN_T0", str(time.time()))  # how long a start takes is nobody's matter
 source = NvmlSource({own})
 reads = []
@@ -98,20 +98,21 @@ def test_a_gpu_that_falls_off_the_bus_is_an_event_and_looked_for_again(library):
 
 
 def test_only_what_is_below_the_server_is_its_own(library):
-    code = "import json, os; from serve.kin import is_kin as own\n"
+    code = "import json, os; from tailrate.serve.telemetry.own_processes import is_kin as own\n"
     code += "print(json.dumps([own(os.getpid()), own(1), own(2**22 + 1)]))"
     assert run(library, code) == [True, False, False]
 
 
 def test_without_a_driver_there_are_no_gpus_and_no_complaint(tmp_path):
-    code = "import json; from serve.telemetry import sources; print(json.dumps([s.name for s in sources()]))"
+    code = "import json; from tailrate.serve.telemetry.sampler import sources\n"
+    code += "print(json.dumps([source.name for source in sources()]))"
     assert run({"LD_LIBRARY_PATH": str(tmp_path)}, code)[0] == "host"
 
 
 def test_the_sampler_says_what_is_lacking_once(library):
     code = """
 import json
-from serve.telemetry import Sampler, sources
+from tailrate.serve.telemetry.sampler import Sampler, sources
 sampler = Sampler(sources(), host="h")
 for _ in range(3):
     sampler.sample()

@@ -9,8 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from serve import models
-from serve.spec import ModelSpec
+from tailrate.serve import models
+from tailrate.serve.spec import ModelSpec
 
 pytestmark = pytest.mark.compiles
 

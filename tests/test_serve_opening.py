@@ -19,9 +19,10 @@ from test_serve_compiler import a_compiler_as_it_was  # noqa: F401  # a fixture 
 from test_serve_runner import check_several_lengths, in_a_thread, opened, options, run
 from test_serve_weights import small_net
 
-from serve import variants, weights
-from serve.artefacts import Artefacts
-from serve.spec import Making, ServeError, Variant
+from tailrate.serve import variants
+from tailrate.serve.models import _weights
+from tailrate.serve.runner.compile_cache import Artefacts
+from tailrate.serve.spec import Making, ServeError, Variant
 
 pytestmark = pytest.mark.compiles
 ROOT = Path(__file__).parents[1]
@@ -77,7 +78,7 @@ def test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none(tmp_path: Path, mon
         variant = replace(variants.load("eager"), build=build, modes=lambda module, device: modes)
         return in_a_thread(lambda: opened(small_net(), variant, options(tmp_path), said)).parameters()
 
-    monkeypatch.setattr("serve.opening.cudagraph_skips", lambda: skips[0])
+    monkeypatch.setattr("tailrate.serve.runner.open_runner.cudagraph_skips", lambda: skips[0])
     said = list[str]()
     assert started("reduce-overhead", "default")["compile_mode"] == "default"
     assert any("torch skipped CUDA graphs 3 times" in line for line in said)
@@ -100,7 +101,7 @@ def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
         return call
 
     variant = replace(variants.load("eager"), build=build, keeps=True)
-    digest = weights.load(small_net(), "random", 0, tmp_path)[1].digest
+    digest = _weights.load(small_net(), "random", 0, tmp_path)[1].digest
     artefacts = Artefacts.of(small_net(), "eager", digest, "cpu", 2, tmp_path)
     with artefacts.used(print):
         (artefacts.folder / "stale").touch()
@@ -118,7 +119,7 @@ import json, sys
 sys.path[:0] = ["tests"]
 from test_serve_runner import opened
 from test_serve_weights import small_net
-from serve.options import ServeOptions
+from tailrate.serve.options import ServeOptions
 how = ServeOptions(("small_net",), device="cpu", threads=2, buckets=(2,))
 said = opened(small_net(), "compiled-default", how).parameters()
 print(json.dumps([said["start"], said["weights_digest"]]))
@@ -128,7 +129,7 @@ print(json.dumps([said["start"], said["weights_digest"]]))
 def assert_warm_in_a_pod(baked: Path, cache: Path, digest: str) -> None:
     """Another process, as with a volume over the cache: by its environment alone, and `baked` stays as it was."""
     before = state(baked)
-    environment = os.environ | {"HEADROOM_CACHE": str(cache), "HEADROOM_BAKED": str(baked)}
+    environment = os.environ | {"TAILRATE_CACHE": str(cache), "TAILRATE_BAKED": str(baked)}
     words = [sys.executable, "-c", START]
     done = subprocess.run(words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == ["warm", digest]
@@ -224,7 +225,7 @@ def test_every_variant_gives_what_the_module_gives_and_is_not_made_again(
     assert (parameters["recompiles"], parameters["graph_breaks"]) == (0, 0)
     assert all(isinstance(value, str | int | float | bool | None) for value in parameters.values())
     assert "warming bucket 2 of 2 (4 rows)" in said
-    module, weights_said = weights.load(spec, "random", 0, tmp_path)
+    module, weights_said = _weights.load(spec, "random", 0, tmp_path)
     assert parameters["weights_digest"] == weights_said.digest
     for rows, outputs in zip(batches, found, strict=True):
         assert outputs.dtype == np.float32

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from serve.options import ServeOptions, check, from_args
-from serve.spec import ServeError
+from tailrate.serve.options import ServeOptions, check, from_args
+from tailrate.serve.spec import ServeError
 
 NULL = ServeOptions(("null",), ("eager",), port=0)
 
@@ -62,16 +62,16 @@ def test_a_setting_goes_to_the_models_that_know_it() -> None:
 
 
 def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HEADROOM_CACHE", str(tmp_path / "env"))
+    monkeypatch.setenv("TAILRATE_CACHE", str(tmp_path / "env"))
     assert NULL.cache_folder == tmp_path / "env"
     assert replace(NULL, cache_dir=str(tmp_path / "given")).cache_folder == tmp_path / "given"
-    monkeypatch.delenv("HEADROOM_CACHE")
+    monkeypatch.delenv("TAILRATE_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert NULL.cache_folder == tmp_path / ".cache" / "headroom"
+    assert NULL.cache_folder == tmp_path / ".cache" / "tailrate"
     assert replace(NULL, cache_dir="x").baked_folder is None
-    monkeypatch.setenv("HEADROOM_BAKED", "")
+    monkeypatch.setenv("TAILRATE_BAKED", "")
     assert NULL.baked_folder is None
-    monkeypatch.setenv("HEADROOM_BAKED", str(tmp_path))
+    monkeypatch.setenv("TAILRATE_BAKED", str(tmp_path))
     assert NULL.baked_folder == tmp_path
 
 

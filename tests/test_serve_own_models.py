@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from serve import code, models
-from serve.options import ServeOptions, as_args, check, from_args, named
-from serve.spec import ServeError
+from tailrate.serve import models
+from tailrate.serve.models import _code_digest
+from tailrate.serve.options import ServeOptions, as_args, check, from_args, named
+from tailrate.serve.spec import ServeError
 
 MODEL = """
 \"\"\"Doubles.\"\"\"
 import numpy as np
 from own_helper import FACTOR
-from serve import wire
-from serve.spec import ModelSpec
-from serve.wire import TensorSpec
+from tailrate.serve import wire
+from tailrate.serve.spec import ModelSpec
+from tailrate.serve.wire import TensorSpec
 
 INPUTS = (TensorSpec("x", "FP32", (-1, 3)),)
 
@@ -114,11 +115,11 @@ def test_the_code_of_a_model_is_that_of_its_helpers_too(tmp_path: Path, imports:
     file = tmp_path / "model.py"
     file.write_text(f"import os, torch\n{imports}\n")
     (tmp_path / helper).write_text("x = 1")
-    before = code.digest(file)
+    before = _code_digest.digest(file)
     (tmp_path / "unasked.py").write_text("x = 22")
-    assert code.digest(file) == before
+    assert _code_digest.digest(file) == before
     (tmp_path / helper).write_text("x = 22")
-    assert code.digest(file) != before
+    assert _code_digest.digest(file) != before
 
 
 def test_helpers_of_a_package_are_found_from_anywhere_in_it(tmp_path: Path) -> None:
@@ -130,18 +131,18 @@ def test_helpers_of_a_package_are_found_from_anywhere_in_it(tmp_path: Path) -> N
     (own / "layers.py").write_text("import other")  # beside the package, and no part of it
     (own / "blocks.py").touch()
     (own / "models" / "net.py").write_text("from ..layers import x\nfrom own.blocks import y\nfrom .... import z")
-    seen = [code.digest(own / "models" / "net.py")]
+    seen = [_code_digest.digest(own / "models" / "net.py")]
     for path in (own / "layers.py", own / "blocks.py", own / "__init__.py"):
         path.write_text(path.read_text() + "\n# changed\n")
-        seen.append(code.digest(own / "models" / "net.py"))
+        seen.append(_code_digest.digest(own / "models" / "net.py"))
     assert len(set(seen)) == 4
     (tmp_path / "other.py").write_text("x = 22")
-    assert code.digest(own / "models" / "net.py") == seen[-1]
+    assert _code_digest.digest(own / "models" / "net.py") == seen[-1]
 
 
 def test_a_file_that_is_no_python_has_a_digest_too(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def (:")
-    assert len(code.digest(tmp_path / "model.py")) == 16
+    assert len(_code_digest.digest(tmp_path / "model.py")) == 16
 
 
 @pytest.mark.parametrize(

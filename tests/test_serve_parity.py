@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from serve.parity import TOLERANCE, Parity, compare, worst
+from tailrate.serve.runner.parity import TOLERANCE, Parity, compare, worst
 
 
 def outputs(seed: int = 0) -> list[torch.Tensor]:

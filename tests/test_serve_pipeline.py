@@ -8,11 +8,11 @@ import pytest
 import torch
 from streams import Current
 
-from serve.pipeline import DEPTH, Ran
-from serve.runner import TorchRunner
-from serve.spec import ModelSpec
-from serve.staging import Bucket, buckets
-from serve.wire import TensorSpec
+from tailrate.serve.runner.buckets import Bucket, buckets
+from tailrate.serve.runner.cuda_pipeline import DEPTH, Ran
+from tailrate.serve.runner.runner import TorchRunner
+from tailrate.serve.spec import ModelSpec
+from tailrate.serve.wire import TensorSpec
 
 
 class Event:

@@ -12,11 +12,11 @@ import torch
 from test_serve_runner import in_a_thread, options
 from test_serve_weights import small_net
 
-from serve import models, variants
-from serve.opening import Opening
-from serve.parity import TOLERANCE
-from serve.precision import NO_TF32, TF32
-from serve.spec import Making, ModelSpec, Variant
+from tailrate.serve import models, variants
+from tailrate.serve.runner.open_runner import Opening
+from tailrate.serve.runner.parity import TOLERANCE
+from tailrate.serve.spec import Making, ModelSpec, Variant
+from tailrate.serve.variants._precision import NO_TF32, TF32
 
 pytestmark = pytest.mark.compiles
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from serve import cache
-from serve.asgi import Answer, Request
-from serve.profiling import Profiler
-from serve.wire import WireError
+from tailrate.serve.edge.asgi import Answer, Request
+from tailrate.serve.engine.profiling import Profiler
+from tailrate.serve.runner import cache_folders
+from tailrate.serve.wire import WireError
 
 
 def asked(**body: Any) -> Request:
@@ -64,7 +64,7 @@ def test_the_next_batches_become_a_trace_and_a_table(tmp_path: Path) -> None:
     own = [row["self_cpu_ms"] for row in found["table"]]
     assert own == sorted(own, reverse=True)
     assert len(own) <= 20
-    assert cache.NAMES["profiles"].fullmatch(Path(found["trace"]).name)
+    assert cache_folders.NAMES["profiles"].fullmatch(Path(found["trace"]).name)
     trace = json.loads(gzip.decompress(Path(found["trace"]).read_bytes()))
     assert sum(event.get("name") == "aten::mm" for event in trace["traceEvents"]) == 3
 

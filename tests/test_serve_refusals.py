@@ -14,10 +14,11 @@ import pytest
 from test_serve_endpoint import INFER, LIMIT, Bench, call, in_json, run
 from waiting import PATIENCE_S
 
-from serve import asgi, wire
-from serve.counters import REFUSED
-from serve.models import load
-from serve.wire import WireError
+from tailrate.serve import wire
+from tailrate.serve.edge import asgi
+from tailrate.serve.models import load
+from tailrate.serve.telemetry.statistics import REFUSED
+from tailrate.serve.wire import WireError
 
 X = {"x": np.zeros((2, 3), np.uint8)}
 BODY = in_json(X)

@@ -1,6 +1,6 @@
 """When a batch size is tried again, in virtual time."""
 
-from serve.regrowth import FIRST_S, LONGEST_S, Regrowth
+from tailrate.serve.engine.batch_regrowth import FIRST_S, LONGEST_S, Regrowth
 
 
 def test_a_size_comes_back_when_the_largest_that_is_left_has_fitted_for_a_while() -> None:

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from serve.replay import ReplaySource
-from serve.spec import ServeError
-from serve.telemetry import Sampler
-from serve.wire import SAMPLE_FIELDS
+from tailrate.serve.spec import ServeError
+from tailrate.serve.telemetry.replay import ReplaySource
+from tailrate.serve.telemetry.sampler import Sampler
+from tailrate.serve.wire import SAMPLE_FIELDS
 
 TRACE = """time_ns,host,device,index,util_pct,mem_util_pct,mem_bytes,power_w,throttle_bits
 1000000000,gpu-host,GPU-a,0,50.0,,1073741824,200.5,4

@@ -15,13 +15,15 @@ from test_serve_runner import in_a_thread, opened, options
 from test_serve_weights import small_net
 from waiting import PATIENCE_S, until
 
-from serve import regrowth, variants, weights
-from serve.engine import Engine
-from serve.job import Job
-from serve.opening import open_runner
-from serve.runner import TorchRunner
-from serve.spec import ModelSpec
-from serve.staging import smallest
+from tailrate.serve import variants
+from tailrate.serve.engine import batch_regrowth
+from tailrate.serve.engine.engine import Engine
+from tailrate.serve.engine.job import Job
+from tailrate.serve.models import _weights
+from tailrate.serve.runner.buckets import smallest
+from tailrate.serve.runner.open_runner import open_runner
+from tailrate.serve.runner.runner import TorchRunner
+from tailrate.serve.spec import ModelSpec
 
 ROWS = 8
 
@@ -126,12 +128,12 @@ class Served:
 
 def test_others_take_memory_and_give_it_back(tmp_path: Path, row_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever fits alone gets an answer, the right one; and in the end all is as it was."""
-    monkeypatch.setattr(regrowth, "FIRST_S", 0.0)
+    monkeypatch.setattr(batch_regrowth, "FIRST_S", 0.0)
     room, random = Room(room_for(ROWS, row_bytes)), Random(3)
     served = Served(room, tmp_path)
     runner = served.engine.runner
     assert runner is not None
-    module, _ = weights.load(small_net(), "random", 0, tmp_path)
+    module, _ = _weights.load(small_net(), "random", 0, tmp_path)
 
     def check(job: Job, fit: int) -> None:
         if job.error is not None:

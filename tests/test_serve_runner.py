@@ -10,14 +10,15 @@ import pytest
 import torch
 from test_serve_weights import small_net
 
-from serve import variants, weights
-from serve.opening import Opening
-from serve.options import ServeOptions
-from serve.pipeline import Ran
-from serve.runner import NullRunner, TorchRunner, nvml_name, out_of_memory
-from serve.spec import Making, ModelSpec, ServeError, Tensors, Variant
-from serve.staging import Bucket, buckets
-from serve.wire import TensorSpec
+from tailrate.serve import variants
+from tailrate.serve.models import _weights
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.runner.buckets import Bucket, buckets
+from tailrate.serve.runner.cuda_pipeline import Ran
+from tailrate.serve.runner.open_runner import Opening
+from tailrate.serve.runner.runner import NullRunner, TorchRunner, nvml_name, out_of_memory
+from tailrate.serve.spec import Making, ModelSpec, ServeError, Tensors, Variant
+from tailrate.serve.wire import TensorSpec
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ def test_a_padded_batch_of_several_requests_gives_what_the_module_gives(tmp_path
         return ran.outputs, runner.parameters()
 
     outputs, parameters = in_a_thread(work)
-    module, said_of = weights.load(spec, "random", 0, tmp_path)
+    module, said_of = _weights.load(spec, "random", 0, tmp_path)
     expected = module(torch.from_numpy(np.concatenate(images))).numpy()
     np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-5)
     assert parameters["weights_digest"] == said_of.digest

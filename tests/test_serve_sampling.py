@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from serve import sampling
-from serve.job import Job
-from serve.parity import Parity
-from serve.sampling import QUIET_S, Samples
-from serve.wire import Array
+from tailrate.serve.engine import live_parity
+from tailrate.serve.engine.job import Job
+from tailrate.serve.engine.live_parity import QUIET_S, Samples
+from tailrate.serve.runner.parity import Parity
+from tailrate.serve.wire import Array
 
 
 def doubled(inputs: Sequence[Array]) -> list[torch.Tensor]:
@@ -121,7 +121,7 @@ def test_later_batches_do_not_reach_into_what_is_kept() -> None:
 
 @pytest.mark.parametrize("sizes", [[1] * 6000, [3, 7, 64, 1] * 80])
 def test_the_share_is_kept_and_the_seed_decides_which(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MOST_KEPT", 10**6)
+    monkeypatch.setattr(live_parity, "MOST_KEPT", 10**6)
 
     def kept(seed: int) -> list[float]:
         bench, number = Bench(0.05, seed), 0
@@ -137,7 +137,7 @@ def test_the_share_is_kept_and_the_seed_decides_which(sizes: list[int], monkeypa
 
 
 def test_which_are_kept_does_not_depend_on_how_they_were_batched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MOST_KEPT", 10**6)
+    monkeypatch.setattr(live_parity, "MOST_KEPT", 10**6)
 
     def kept(size: int) -> list[float]:
         bench = Bench(0.03, 7)
@@ -164,11 +164,11 @@ def test_no_share_keeps_nothing() -> None:
 
 def test_what_is_kept_is_bounded_by_number_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
-    bench.samples.batch([bench.answered(1)] * (sampling.MOST_KEPT + 5))
-    assert bench.samples.facts()["sampled_waiting"] == sampling.MOST_KEPT
+    bench.samples.batch([bench.answered(1)] * (live_parity.MOST_KEPT + 5))
+    assert bench.samples.facts()["sampled_waiting"] == live_parity.MOST_KEPT
     assert bench.samples.facts()["sampled_left_out"] == 5
     bench.rest()
-    monkeypatch.setattr(sampling, "MOST_BYTES", 20)  # 4 in, 4 out each
+    monkeypatch.setattr(live_parity, "MOST_BYTES", 20)  # 4 in, 4 out each
     bench.samples.batch([bench.answered(1)] * 5)
     assert bench.samples.facts()["sampled_waiting"] == 2
     bench.rest()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from serve.staging import Bucket, Buffers, buckets, cut, sizes, smallest
+from tailrate.serve.runner.buckets import Bucket, Buffers, buckets, cut, sizes, smallest
 
 
 def test_sizes_are_powers_of_two_and_the_largest_batch() -> None:

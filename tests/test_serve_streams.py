@@ -10,8 +10,8 @@ import torch
 from streams import POISON, Cuda, Graph
 from test_serve_pipeline import SPEC
 
-from serve.runner import TorchRunner
-from serve.staging import buckets
+from tailrate.serve.runner.buckets import buckets
+from tailrate.serve.runner.runner import TorchRunner
 
 SEEDS = range(60)
 

@@ -13,8 +13,9 @@ import pytest
 from test_serve_endpoint import INFER, Bench, call, run
 from waiting import PATIENCE_S
 
-from serve import regrowth, wire
-from serve.pipeline import Ran
+from tailrate.serve import wire
+from tailrate.serve.engine import batch_regrowth
+from tailrate.serve.runner.cuda_pipeline import Ran
 
 GUILTY = 255
 MEANING = {"the model failed": "failed", "the queue is full": "queue_full", "the deadline": "deadline"}
@@ -98,7 +99,7 @@ class Crowd:
 def test_of_very_many_none_is_lost_doubled_or_wrong_and_each_is_counted(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regrowth, "FIRST_S", 0.02)  # batches shrink and grow all the time
+    monkeypatch.setattr(batch_regrowth, "FIRST_S", 0.02)  # batches shrink and grow all the time
 
     async def work(bench: Bench) -> None:
         echo, crowd = Echo(bench, seed=1), Crowd(bench, seed=2)

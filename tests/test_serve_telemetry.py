@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from serve import kin
-from serve.host import HostSource
-from serve.telemetry import Sampler, sources
-from serve.wire import SAMPLE_FIELDS, WireError
+from tailrate.serve.telemetry import own_processes
+from tailrate.serve.telemetry.host import HostSource
+from tailrate.serve.telemetry.sampler import Sampler, sources
+from tailrate.serve.wire import SAMPLE_FIELDS, WireError
 
 
 class FakeSource:
@@ -144,12 +144,12 @@ def test_the_server_s_own_memory_is_that_of_its_processes(tmp_path: Path) -> Non
     process(above, "haproxy", "90 7 2", "")
     process(os.getppid(), "bash", "900 50 1", f"{os.getpid()} {above + 1} ", "")
     process(above + 1, "other", "900 50 10", "")
-    assert kin.kin(tmp_path) == [os.getpid(), above]
-    assert kin.own_bytes(tmp_path) == 65 * os.sysconf("SC_PAGE_SIZE")
+    assert own_processes.kin(tmp_path) == [os.getpid(), above]
+    assert own_processes.own_bytes(tmp_path) == 65 * os.sysconf("SC_PAGE_SIZE")
     (tmp_path / f"{os.getppid()}/comm").write_text("raylet\n")
-    assert set(kin.kin(tmp_path)) == {os.getppid(), os.getpid(), above, above + 1}
-    assert kin.own_bytes(tmp_path) == 154 * os.sysconf("SC_PAGE_SIZE")
-    assert kin.own_bytes(tmp_path / "nothing") is None
+    assert set(own_processes.kin(tmp_path)) == {os.getppid(), os.getpid(), above, above + 1}
+    assert own_processes.own_bytes(tmp_path) == 154 * os.sysconf("SC_PAGE_SIZE")
+    assert own_processes.own_bytes(tmp_path / "nothing") is None
 
 
 def test_host_power_is_the_difference_of_rapls_counter_even_where_it_starts_over(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from test_serve_endpoint import call
 from test_serve_weights import small_net
 from waiting import PATIENCE_S, until
 
-from serve import variants, wire
-from serve.asgi import Request, as_app
-from serve.endpoint import Endpoint
-from serve.engine import Engine
-from serve.job import Job
-from serve.opening import open_runner
-from serve.options import ServeOptions
-from serve.spec import Making, Variant
-from serve.watch import Watch
+from tailrate.serve import variants, wire
+from tailrate.serve.edge.asgi import Request, as_app
+from tailrate.serve.edge.endpoint import Endpoint
+from tailrate.serve.engine.engine import Engine
+from tailrate.serve.engine.job import Job
+from tailrate.serve.engine.observers import Watch
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.runner.open_runner import open_runner
+from tailrate.serve.spec import Making, Variant
 
 pytestmark = pytest.mark.compiles
 
@@ -207,7 +207,7 @@ def wrong_in_the_dark(making: Making) -> Callable[..., Any]:
 def test_responses_are_compared_with_eager_afterwards(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.sampling.QUIET_S", 0.01)
+    monkeypatch.setattr("tailrate.serve.engine.live_parity.QUIET_S", 0.01)
     moody = bench(dataclasses.replace(variants.load("eager"), build=wrong_in_the_dark), parity_share=1.0)
     moody.infer(BRIGHT)
     until(lambda: moody.watch.facts()["sampled_responses"] == 1, PATIENCE_S, 0.002)
@@ -223,7 +223,7 @@ def test_responses_are_compared_with_eager_afterwards(
 def test_in_traffic_nothing_is_compared_and_the_engine_sleeps_meanwhile(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.sampling.QUIET_S", 3600.0)
+    monkeypatch.setattr("tailrate.serve.engine.live_parity.QUIET_S", 3600.0)
     moody = bench(parity_share=1.0)
     asked: list[float | None] = []
     idle = moody.watch.samples.idle

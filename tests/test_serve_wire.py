@@ -5,8 +5,8 @@ import zlib
 import numpy as np
 import pytest
 
-from serve import wire
-from serve.wire import EndpointInfo, TensorSpec, WireError
+from tailrate.serve import wire
+from tailrate.serve.wire import EndpointInfo, TensorSpec, WireError
 
 TENSORS = {
     "BOOL": np.array([[True, False]]),

@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from serve import endpoint, models, wire
-from serve.asgi import Request
-from serve.spec import ModelSpec
-from serve.wire import Array, EndpointInfo, WireError
+from tailrate.serve import models, wire
+from tailrate.serve.edge import endpoint
+from tailrate.serve.edge.asgi import Request
+from tailrate.serve.spec import ModelSpec
+from tailrate.serve.wire import Array, EndpointInfo, WireError
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Ray Serve's own batch queue and autoscaling policy in virtual time, as oracles for `analysis.simulate`.
+"""Ray Serve's own batch queue and autoscaling policy in virtual time, as oracles for `planning.simulator.simulate`.
 
 The code is Ray's, unchanged: only the clock, the selector of the event loop and the metrics are replaced. It runs in a
 process of its own (`asked`), since importing Ray reads the environment and starts threads.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.records import DEVICE_COLUMNS, DEVICES, REQUEST_COLUMNS, REQUESTS, Manifest, Slo, sealed_path
+from tailrate.analysis.records import DEVICE_COLUMNS, DEVICES, REQUEST_COLUMNS, REQUESTS, Manifest, Slo, sealed_path
 
 START_NS = 1_790_000_000_000_000_000
 HOUR_S = 3600.0

@@ -18,31 +18,35 @@ from typing import Any
 import gevent
 import numpy as np
 
-from analysis.records import taken
-from loadtest.engine import foretold, opening, plan, provenance, selfcheck, testimony
-from loadtest.engine.arrivals import Pattern
-from loadtest.engine.board import Board
-from loadtest.engine.client import OK, Client, discover, error_sentence
-from loadtest.engine.clock import Offset
-from loadtest.engine.crew import Companion, Crew
-from loadtest.engine.devices import Collector
-from loadtest.engine.dispatch import LEAD_S, Dispatch
-from loadtest.engine.driver import Order, Payloads
-from loadtest.engine.folder import RunFolder
-from loadtest.engine.guided import ask_about
-from loadtest.engine.hardship import LoadSide
-from loadtest.engine.injection import Faults
-from loadtest.engine.live import Live
-from loadtest.engine.plan import LoadStep
-from loadtest.engine.scenario import CLOSED, Scenario, ScenarioError
-from loadtest.engine.search import Knee, Outcome
-from loadtest.engine.soak import Soak
-from serve import wire
+from tailrate.analysis.records import taken
+from tailrate.loadtest.engine.clock import Offset
+from tailrate.loadtest.engine.endpoint import server_facts
+from tailrate.loadtest.engine.endpoint.client import OK, Client, discover, error_sentence
+from tailrate.loadtest.engine.faults.inject import Faults
+from tailrate.loadtest.engine.faults.load_side import LoadSide
+from tailrate.loadtest.engine.live.board import Board
+from tailrate.loadtest.engine.live.step_stats import Live
+from tailrate.loadtest.engine.record import manifest, provenance
+from tailrate.loadtest.engine.record.device_collector import Collector
+from tailrate.loadtest.engine.record.run_folder import RunFolder
+from tailrate.loadtest.engine.scenario import answerable
+from tailrate.loadtest.engine.scenario import steps as plan_steps
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
+from tailrate.loadtest.engine.scenario.knee_guide import ask_about
+from tailrate.loadtest.engine.scenario.knee_search import Knee, Outcome
+from tailrate.loadtest.engine.scenario.scenario import CLOSED, Scenario, ScenarioError
+from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.soak.chapters import Soak
+from tailrate.loadtest.engine.workers import selfcheck
+from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
+from tailrate.loadtest.engine.workers.driver import Order, Payloads
+from tailrate.loadtest.engine.workers.protocol import Companion, Crew
+from tailrate.serve import wire
 
 ANNOUNCE_S = 10.0
 """A soak says how many rows there are so often only: two lines each second would be 30 MB a day."""
 
-say = logging.getLogger("headroom")
+say = logging.getLogger("tailrate")
 
 
 class Conductor:
@@ -110,14 +114,14 @@ class Conductor:
         of: int | None = None
         if self.scenario.mode == "knee":
             ask = partial(ask_about, self.folder, slo=self.scenario.searched_slo) if self.scenario.guided else None
-            blocks = plan.searched(self.scenario, names, knees, ask)
+            blocks = plan_steps.searched(self.scenario, names, knees, ask)
         elif self.scenario.mode != "soak":
-            planned = plan.blocks(self.scenario, names)
-            blocks, of = plan.fixed(self.scenario, names), sum(map(len, planned))
+            planned = plan_steps.blocks(self.scenario, names)
+            blocks, of = plan_steps.fixed(self.scenario, names), sum(map(len, planned))
             if self.scenario.mode != "offline":  # which ends with its requests
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
-        for sentence in foretold.sentences(self.scenario, len(names)):
+        for sentence in answerable.sentences(self.scenario, len(names)):
             say.info("%s", sentence)
         for sentence in provenance.lacks():
             say.warning("this machine has %s", sentence)
@@ -152,7 +156,7 @@ class Conductor:
                 if self._soak:
                     self._soak.note_gap(self._now())
                 self._be_idle()
-                testimony.after(self._client, self._manifest)
+                server_facts.after(self._client, self._manifest)
             self._close("aborted" if self._ending else "complete")
 
     def _faults(self, block_s: list[float] | None) -> Faults:
@@ -376,10 +380,10 @@ class Conductor:
         served = [(info, self._path(info)) for info in self._endpoints]
         if self.scenario.resume:
             paths = {path for _, path in served}
-            self.scenario, self._manifest = opening.resumed(self.folder, self.scenario, paths, self._now())
+            self.scenario, self._manifest = manifest.resumed(self.folder, self.scenario, paths, self._now())
         else:
             name, url, priority = self.folder.name, self._client.url, self._crew.priority()
-            self._manifest = opening.fresh(
+            self._manifest = manifest.fresh(
                 name, self.scenario, served, server, url, priority, self._now(), self._command
             )
             self._manifest.scenario |= {"planned_steps": of} if of else {}
@@ -392,7 +396,7 @@ class Conductor:
             self._soak = Soak(self.scenario, self._client, self._files, self._now, self.end_early, crew)
             self._companions.append(self._soak)
         if any("events_before" not in entry for entry in self._manifest.endpoints):
-            testimony.before(self._client, self._manifest, server)
+            server_facts.before(self._client, self._manifest, server)
         self._files.write()
         self._opened = True
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
@@ -429,7 +433,7 @@ class Conductor:
         self._manifest.write(self.folder)
         self._client.close()
         self.board.close(status, now)
-        say.info("run %s: %s; read it with: headroom report %s", self.folder.name, status, self.folder)
+        say.info("run %s: %s; read it with: tailrate report %s", self.folder.name, status, self.folder)
 
     def _event(self, kind: str, **what: Any) -> None:
         self._files.event(kind, **what)

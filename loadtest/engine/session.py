@@ -1,14 +1,14 @@
-"""Where headroom meets Locust: options, start, stop, and messages between master and workers.
+"""Where tailrate meets Locust: options, start, stop, and messages between master and workers.
 
 The only or the master process holds a `Conductor`; each load process holds a `Driver` inside its one user. In a
 single process they call each other; in a distributed run they send Locust messages:
 
-    worker → master   headroom_ready   this process has its payloads
-    master → worker   headroom_order   steps and a share of them    (driver.Order)
-    worker → master   headroom_prepared: ready for it; master → worker headroom_start: when, or that it is off
-    worker → master   headroom_rows    record batches; headroom_clock, headroom_done, headroom_process (its memory)
-    master → worker   headroom_halt    stop sending, write down what is under way; headroom_cut: wait for it
-    both ways         headroom_ping    whose clock stands where
+    worker → master   tailrate_ready   this process has its payloads
+    master → worker   tailrate_order   steps and a share of them    (driver.Order)
+    worker → master   tailrate_prepared: ready for it; master → worker tailrate_start: when, or that it is off
+    worker → master   tailrate_rows    record batches; tailrate_clock, tailrate_done, tailrate_process (its memory)
+    master → worker   tailrate_halt    stop sending, write down what is under way; tailrate_cut: wait for it
+    both ways         tailrate_ping    whose clock stands where
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ from gevent.queue import Queue
 from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
-from analysis.records import run_folder
-from loadtest.engine import access, gate, selfcheck, web
-from loadtest.engine.board import Board
-from loadtest.engine.client import Client
-from loadtest.engine.clock import Base, Offset
-from loadtest.engine.conductor import Conductor, spawn
-from loadtest.engine.driver import Driver, Order
-from loadtest.engine.footprint import PERIOD_S, Footprint
-from loadtest.engine.priority import precedence
-from loadtest.engine.provenance import command_line
-from loadtest.engine.recorder import pack, unpack
-from loadtest.engine.scenario import Scenario, ScenarioError, add_options, from_options
-from loadtest.engine.screen import Screen
+from tailrate.analysis.records import run_folder
+from tailrate.loadtest.engine.clock import Base, Offset
+from tailrate.loadtest.engine.conductor import Conductor, spawn
+from tailrate.loadtest.engine.endpoint import credentials
+from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.live import same_origin, web
+from tailrate.loadtest.engine.live.board import Board
+from tailrate.loadtest.engine.live.screen import Screen
+from tailrate.loadtest.engine.record.provenance import command_line
+from tailrate.loadtest.engine.record.segments import pack, unpack
+from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError, add_options, from_options
+from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, Footprint
+from tailrate.loadtest.engine.workers import selfcheck
+from tailrate.loadtest.engine.workers.cpu_priority import precedence
+from tailrate.loadtest.engine.workers.driver import Driver, Order
 
 if TYPE_CHECKING:
-    from loadtest.engine.user import EndpointUser
+    from tailrate.loadtest.engine.user import EndpointUser
 
-say = logging.getLogger("headroom")
+say = logging.getLogger("tailrate")
 
 READY_S = 60.0
 SILENT_S = 10
@@ -66,7 +68,7 @@ class Session:
 
     def __init__(self, environment: Any) -> None:
         self.environment = environment
-        self.access = access.read(environment.parsed_options)
+        self.access = credentials.read(environment.parsed_options)
         self.home = _host(environment)
         """The endpoint that was named when this process began: a token is for no other."""
         self.orders: Queue[Order] = Queue()
@@ -98,27 +100,27 @@ class Session:
     def give(self, member: str, order: Order) -> None:
         self.ready[member] = order.index
         if self.distributed:
-            self.environment.runner.send_message("headroom_order", order.as_message(), member)
+            self.environment.runner.send_message("tailrate_order", order.as_message(), member)
         else:
             self.orders.put(order)
 
     def start(self, member: str, start_ns: int | None) -> None:
         if self.distributed:
-            self.environment.runner.send_message("headroom_start", {"start_ns": start_ns}, member)
+            self.environment.runner.send_message("tailrate_start", {"start_ns": start_ns}, member)
         else:
             self.starts.put(start_ns)
 
     def halt(self) -> None:
         if self.distributed:
             for member in self.members():
-                self.environment.runner.send_message("headroom_halt", None, member)
+                self.environment.runner.send_message("tailrate_halt", None, member)
         elif self.driver is not None:
             self.driver.halt()
 
     def cut(self) -> None:
         if self.distributed:
             for member in self.members():
-                self.environment.runner.send_message("headroom_cut", None, member)
+                self.environment.runner.send_message("tailrate_cut", None, member)
         elif self.driver is not None:
             self.driver.cut()
 
@@ -129,7 +131,7 @@ class Session:
             return dict.fromkeys(members, base)
         self.offsets = {member: Offset() for member in members}
         for member in PINGS * list(members):
-            self.environment.runner.send_message("headroom_ping", {"t1": time.monotonic_ns()}, member)
+            self.environment.runner.send_message("tailrate_ping", {"t1": time.monotonic_ns()}, member)
             gevent.sleep(max(LEAST_PING_S, PING_S / len(members)))
         deadline = time.monotonic() + 1
         while not all(offset.least() for offset in self.offsets.values()) and time.monotonic() < deadline:
@@ -139,7 +141,7 @@ class Session:
 
     def kill(self, member: str) -> bool:
         if self.distributed:
-            self.environment.runner.send_message("headroom_kill", None, member)
+            self.environment.runner.send_message("tailrate_kill", None, member)
         return self.distributed
 
     def priority(self) -> str:
@@ -185,7 +187,7 @@ class Session:
             return
         if kind == "rows":
             content = {"packed": pack(content["batch"])}
-        runner.send_message(f"headroom_{kind}", content)
+        runner.send_message(f"tailrate_{kind}", content)
 
 
 _session: Session | None = None
@@ -211,7 +213,7 @@ def attach(user_class: type[EndpointUser]) -> None:
 
 def fail(sentence: str) -> None:
     """Bad input: one sentence, exit code 2, before any load."""
-    print(f"headroom: {sentence}", file=sys.stderr)
+    print(f"tailrate: {sentence}", file=sys.stderr)
     sys.stderr.flush()
     # of `--processes`: Locust takes those that still look for their master for ended, and they look for five minutes
     for process in psutil.Process().children():
@@ -275,7 +277,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
     assert _scenario_class is not None
     add_options(parser, _scenario_class)
     # Locust's own defaults are all interfaces
-    parser.set_defaults(web_host=gate.LOOPBACK, master_bind_host=gate.LOOPBACK)
+    parser.set_defaults(web_host=same_origin.LOOPBACK, master_bind_host=same_origin.LOOPBACK)
 
 
 def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> None:
@@ -283,19 +285,19 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     try:
         _session = Session(environment)
         if web_ui is not None:
-            gate.attach(web_ui)
+            same_origin.attach(web_ui)
     except ScenarioError as problem:
         fail(str(problem))
     if isinstance(runner, WorkerRunner):
-        runner.register_message("headroom_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
-        runner.register_message("headroom_start", lambda msg, **_: _here().starts.put(msg.data["start_ns"]))
-        runner.register_message("headroom_halt", lambda **_: _halt(), concurrent=True)
+        runner.register_message("tailrate_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
+        runner.register_message("tailrate_start", lambda msg, **_: _here().starts.put(msg.data["start_ns"]))
+        runner.register_message("tailrate_halt", lambda **_: _halt(), concurrent=True)
         # a planned fault: as if the kernel had done it
-        runner.register_message("headroom_kill", lambda **_: os.kill(os.getpid(), signal.SIGKILL), concurrent=True)
-        runner.register_message("headroom_cut", lambda **_: _here().cut())
+        runner.register_message("tailrate_kill", lambda **_: os.kill(os.getpid(), signal.SIGKILL), concurrent=True)
+        runner.register_message("tailrate_cut", lambda **_: _here().cut())
         runner.register_message(
-            "headroom_ping",
-            lambda msg, **_: runner.send_message("headroom_ping", msg.data | {"t2": time.monotonic_ns()}),
+            "tailrate_ping",
+            lambda msg, **_: runner.send_message("tailrate_ping", msg.data | {"t2": time.monotonic_ns()}),
         )
         # Ctrl-C reaches every process of a terminal: say what became of everything before Locust says goodbye
         environment.events.quitting.add_listener(lambda **_: _halt())
@@ -303,14 +305,14 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
         return
     if isinstance(runner, MasterRunner):
         runners.HEARTBEAT_LIVENESS = SILENT_S
-        if not gate.on_loopback(runner.master_bind_host):
+        if not same_origin.on_loopback(runner.master_bind_host):
             say.warning("whoever reaches port %s can be a worker: Locust asks for no password", runner.master_bind_port)
         for kind in ("ready", "prepared", "clock", "check", "done", "process"):
             runner.register_message(
-                f"headroom_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
+                f"tailrate_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
             )
-        runner.register_message("headroom_rows", _on_packed_rows)
-        runner.register_message("headroom_ping", _on_pong)
+        runner.register_message("tailrate_rows", _on_packed_rows)
+        runner.register_message("tailrate_ping", _on_pong)
     environment.shape_class = OneUserPerProcess()  # type: ignore[no-untyped-call]
     environment.shape_class.runner = runner
     options = environment.parsed_options
@@ -400,7 +402,7 @@ def _prepare(session: Session) -> None:
     scenario = _scenario(environment)
     host = _host(environment)
     if not host:
-        raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (headroom serve starts one)")
+        raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (tailrate serve starts one)")
     if session.access.token and host != session.home:
         raise ScenarioError("a token goes to the --host that Locust is started with, and to no other")
     client = Client(host, scenario.timeout_s, session.access)
@@ -420,7 +422,7 @@ def _host(environment: Any) -> str:
     host = str(environment.host or (_scenario_class and _scenario_class.host) or "")
     try:
         if host:
-            access.address(host)
+            credentials.address(host)
     except ScenarioError:
         environment.host = None
         raise

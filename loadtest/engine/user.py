@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from locust import User, task
 
-from loadtest.engine import session
-from loadtest.engine.client import Answer
-from loadtest.engine.driver import Payloads
-from serve.wire import Array, encode_infer
+from tailrate.loadtest.engine import session
+from tailrate.loadtest.engine.endpoint.client import Answer
+from tailrate.loadtest.engine.workers.driver import Payloads
+from tailrate.serve.wire import Array, encode_infer
 
 POOL_BYTES = 64 << 20
 

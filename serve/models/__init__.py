@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from serve import code
-from serve.spec import ModelSpec, ServeError, unknown
+from tailrate.serve.models import _code_digest
+from tailrate.serve.spec import ModelSpec, ServeError, unknown
 
 
 def names() -> list[str]:
@@ -35,7 +35,7 @@ def settings(name: str) -> dict[str, Any]:
 
 def what(name: str) -> str:
     """The first line of its file's docstring."""
-    return (import_module(f"serve.models.{name}").__doc__ or "").strip().partition("\n")[0]
+    return (import_module(f"tailrate.serve.models.{name}").__doc__ or "").strip().partition("\n")[0]
 
 
 def load(name: str, given: Mapping[str, str] | None = None, weights: str = "random") -> ModelSpec:
@@ -64,7 +64,7 @@ def load(name: str, given: Mapping[str, str] | None = None, weights: str = "rand
     if not isinstance(found, ModelSpec):
         raise ServeError(f"{name} must return a ModelSpec, not {type(found).__name__}")
     file = inspect.getsourcefile(function)
-    return replace(found, code=code.digest(Path(file)) if file else "")
+    return replace(found, code=_code_digest.digest(Path(file)) if file else "")
 
 
 def located(reference: str) -> str:
@@ -77,7 +77,7 @@ def _function(name: str) -> Callable[..., Any]:
     if ":" not in name:
         if name not in names():
             raise unknown("model", name, names())
-        ours: Callable[..., Any] = import_module(f"serve.models.{name}").spec
+        ours: Callable[..., Any] = import_module(f"tailrate.serve.models.{name}").spec
         return ours
     where, _, function = name.rpartition(":")
     try:
@@ -97,7 +97,7 @@ def _file(path: Path) -> ModuleType:
         raise FileNotFoundError("there is no such file")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    described = spec_from_file_location(f"headroom_model_{path.stem}", path)
+    described = spec_from_file_location(f"tailrate_model_{path.stem}", path)
     assert described is not None
     assert described.loader is not None
     module = module_from_spec(described)

@@ -2,7 +2,7 @@
 
 Every request is padded to `sequence` tokens, so that one compiled shape per bucket serves them all; with several
 `sequences` (32,128,512) each batch is as long as the shortest of them that holds its longest request.
-Random weights go with a WordPiece vocabulary that this project trained itself (`serve/vocabulary.py`);
+Random weights go with a WordPiece vocabulary that this project trained itself (`serve/models/_bert_vocabulary.py`);
 pretrained ones, from the hub or a folder, bring their own tokenizer. Ids are checked against the
 model's vocabulary here, because one id too large would take down its whole batch on the device.
 """
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serve import wire
-from serve.spec import ModelSpec, ServeError, Tensors
-from serve.wire import Array, TensorSpec, WireError
+from tailrate.serve import wire
+from tailrate.serve.spec import ModelSpec, ServeError, Tensors
+from tailrate.serve.wire import Array, TensorSpec, WireError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -206,6 +206,6 @@ def wordpiece(words: Sequence[str]) -> tokenizers.Tokenizer:
 
 
 def _bert_class() -> Any:
-    from serve.models._bert_module import Bert  # with transformers, so not before it is needed
+    from tailrate.serve.models._bert_module import Bert  # with transformers, so not before it is needed
 
     return Bert

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from serve.image import image_model
-from serve.spec import ModelSpec
+from tailrate.serve.models._image import image_model
+from tailrate.serve.spec import ModelSpec
 
 if TYPE_CHECKING:
     import torch

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from serve import wire
-from serve.spec import ModelSpec, ServeError, Tensors
-from serve.wire import Array, TensorSpec
+from tailrate.serve import wire
+from tailrate.serve.spec import ModelSpec, ServeError, Tensors
+from tailrate.serve.wire import Array, TensorSpec
 
 if TYPE_CHECKING:
     import torch

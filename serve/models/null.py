@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from serve import wire
-from serve.spec import ModelSpec, ServeError, Tensors
-from serve.wire import Array, TensorSpec
+from tailrate.serve import wire
+from tailrate.serve.spec import ModelSpec, ServeError, Tensors
+from tailrate.serve.wire import Array, TensorSpec
 
 
 def spec(*, delay_ms: float = 0.0, reply_bytes: int = 16) -> ModelSpec:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serve import wire
-from serve.runner import as_tuple
-from serve.spec import ModelSpec, ServeError, Tensors
-from serve.wire import Array, TensorSpec, WireError
+from tailrate.serve import wire
+from tailrate.serve.runner.runner import as_tuple
+from tailrate.serve.spec import ModelSpec, ServeError, Tensors
+from tailrate.serve.wire import Array, TensorSpec, WireError
 
 if TYPE_CHECKING:
     import torch

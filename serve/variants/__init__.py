@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from serve.precision import TF32
-from serve.spec import ModelSpec, ServeError, Variant, unknown
+from tailrate.serve.spec import ModelSpec, ServeError, Variant, unknown
+from tailrate.serve.variants._precision import TF32
 
 
 def names() -> list[str]:
@@ -26,7 +26,7 @@ def load(name: str) -> Variant:
     execution = max((known for known in names() if name == known or name.startswith(known + "-")), key=len, default="")
     if not execution:
         raise unknown("variant", name, names())
-    found: Variant = import_module(f"serve.variants.{execution.replace('-', '_')}").VARIANT
+    found: Variant = import_module(f"tailrate.serve.variants.{execution.replace('-', '_')}").VARIANT
     precision = name.removeprefix(execution).removeprefix("-")
     if not precision:
         return replace(found, precision=found.precisions[0])
@@ -40,7 +40,7 @@ def missing(variant: Variant) -> str | None:
     absent = [package for package in variant.packages if find_spec(package) is None]
     if not absent:
         return None
-    return f"{variant.name} needs {', '.join(absent)}: pip install 'headroom[{variant.extra}]'"
+    return f"{variant.name} needs {', '.join(absent)}: pip install 'tailrate[{variant.extra}]'"
 
 
 def refusal(variant: Variant, spec: ModelSpec, device: str) -> str | None:

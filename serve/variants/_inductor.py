@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from serve.precision import FLOATS
-from serve.spec import Making, Variant
-from serve.variants._shapes import Inputs, per_bucket
+from tailrate.serve.spec import Making, Variant
+from tailrate.serve.variants._precision import FLOATS
+from tailrate.serve.variants._shapes import Inputs, per_bucket
 
 FREEZING = "+freezing"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from serve.spec import Making
+from tailrate.serve.spec import Making
 
 if TYPE_CHECKING:
     import torch

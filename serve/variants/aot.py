@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from serve.precision import FLOATS, convolves
-from serve.spec import Making, Variant
-from serve.variants._shapes import Inputs, capturing, per_bucket
+from tailrate.serve.spec import Making, Variant
+from tailrate.serve.variants._precision import FLOATS, convolves
+from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 
 def build(making: Making) -> Callable[..., Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from serve.precision import FLOATS, convolves
-from serve.spec import Variant
-from serve.variants._inductor import FREEZING, build
+from tailrate.serve.spec import Variant
+from tailrate.serve.variants._inductor import FREEZING, build
+from tailrate.serve.variants._precision import FLOATS, convolves
 
 if TYPE_CHECKING:
     import torch

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from serve.variants._inductor import in_mode
+from tailrate.serve.variants._inductor import in_mode
 
 VARIANT = in_mode("max-autotune", "torch.compile, kernels and CUDA graphs tuned by measuring")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from serve.variants._inductor import in_mode
+from tailrate.serve.variants._inductor import in_mode
 
 VARIANT = in_mode("reduce-overhead", "torch.compile with CUDA graphs", devices=("cuda",))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from serve.precision import FLOATS
-from serve.spec import Making, Variant
-from serve.variants._shapes import Inputs, per_bucket
+from tailrate.serve.spec import Making, Variant
+from tailrate.serve.variants._precision import FLOATS
+from tailrate.serve.variants._shapes import Inputs, per_bucket
 
 if TYPE_CHECKING:
     import torch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from serve.precision import FLOATS
-from serve.spec import Variant
+from tailrate.serve.spec import Variant
+from tailrate.serve.variants._precision import FLOATS
 
 VARIANT = Variant(
     name="eager",

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from serve.spec import Making, Variant
+from tailrate.serve.spec import Making, Variant
 
 
 def build(making: Making) -> Callable[..., Any]:

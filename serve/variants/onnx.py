@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from serve.runner import as_tuple
-from serve.spec import Making, Variant
-from serve.variants._shapes import Inputs, capturing, per_bucket
+from tailrate.serve.runner.runner import as_tuple
+from tailrate.serve.spec import Making, Variant
+from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from serve.spec import Making, ModelSpec, Variant
+from tailrate.serve.spec import Making, ModelSpec, Variant
 
 
 def build(making: Making) -> Callable[..., Any]:

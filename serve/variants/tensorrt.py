@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from serve.spec import Making, Variant
+from tailrate.serve.spec import Making, Variant
 
 
 def build(making: Making) -> Callable[..., Any]:

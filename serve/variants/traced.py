@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from serve.spec import Making, Variant
-from serve.variants._shapes import Inputs, capturing, per_bucket
+from tailrate.serve.spec import Making, Variant
+from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 
 def build(making: Making) -> Callable[..., Any]:

@@ -39,13 +39,13 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line, over, shown, spreads  # noqa: E402
 
-from serve.engine import Engine, Job  # noqa: E402
-from serve.opening import open_runner  # noqa: E402
-from serve.options import ServeOptions  # noqa: E402
-from serve.pipeline import Ran  # noqa: E402
-from serve.runner import NullRunner, Runner  # noqa: E402
-from serve.spec import Tensors  # noqa: E402
-from serve.variants import load as load_variant  # noqa: E402
+from tailrate.serve.engine.engine import Engine, Job  # noqa: E402
+from tailrate.serve.options import ServeOptions  # noqa: E402
+from tailrate.serve.runner.cuda_pipeline import Ran  # noqa: E402
+from tailrate.serve.runner.open_runner import open_runner  # noqa: E402
+from tailrate.serve.runner.runner import NullRunner, Runner  # noqa: E402
+from tailrate.serve.spec import Tensors  # noqa: E402
+from tailrate.serve.variants import load as load_variant  # noqa: E402
 
 WAIT_S = 0.01
 """Ray Serve's default, how long a batch waits to be filled."""
@@ -80,7 +80,7 @@ class Model:
 
 
 class Ours:
-    """As `serve.endpoint` does it."""
+    """As `tailrate.serve.edge.endpoint` does it."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -4,7 +4,7 @@
 
 Clients of the standard library send results, chunks, malformed and too large bodies, unknown models and deadlines to a
 live `null`, and some leave. Beside each other for each reason: the clients' count, `/v2/models/stats`, `/metrics`. Then
-`headroom run` drives the same server, and its rows and stages (of the answers' headers) are compared with what the
+`tailrate run` drives the same server, and its rows and stages (of the answers' headers) are compared with what the
 server counted meanwhile. Prints two tables, then one JSON line; ends with 1 where anything differs.
 """
 
@@ -32,9 +32,9 @@ if __name__ == "__main__":
 
 from serving import served  # noqa: E402
 
-import analysis  # noqa: E402
-from analysis.records import is_success  # noqa: E402
-from serve import wire  # noqa: E402
+from tailrate import analysis  # noqa: E402
+from tailrate.analysis.records import is_success  # noqa: E402
+from tailrate.serve import wire  # noqa: E402
 
 LIMIT = 20_000
 OPTIONS: dict[str, Any] = {
@@ -109,9 +109,9 @@ def by_statistics(netloc: str) -> Counter[str]:
 def by_prometheus(netloc: str) -> Counter[str]:
     text = get(netloc, wire.METRICS).decode()
     found: Counter[str] = Counter()
-    for reason, n in re.findall(r'^headroom_(?:edge_)?refused_total\{.*reason="(\w+)"\} (\d+)', text, re.M):
+    for reason, n in re.findall(r'^tailrate_(?:edge_)?refused_total\{.*reason="(\w+)"\} (\d+)', text, re.M):
         found[reason] += int(n)
-    for n in re.findall(r'^headroom_requests_total\{.*outcome="success"\} (\d+)', text, re.M):
+    for n in re.findall(r'^tailrate_requests_total\{.*outcome="success"\} (\d+)', text, re.M):
         found["ok"] += int(n)
     return +found
 
@@ -126,7 +126,7 @@ def run(netloc: str, folder: Path, seconds: int) -> dict[str, tuple[float, float
     before = spans()
     words = ["run", "null", "--host", f"http://{netloc}", "--rates", "100", "--step-seconds", str(seconds)]
     words += ["--variants", "eager", "--run-dir", str(folder), "--run-id", "counted"]
-    said = subprocess.run([sys.executable, "-m", "headroom", *words], cwd=ROOT, capture_output=True, text=True)
+    said = subprocess.run([sys.executable, "-m", "tailrate", *words], cwd=ROOT, capture_output=True, text=True)
     assert (folder / "counted").is_dir(), said.stdout[-2000:] + said.stderr[-2000:]
     after = spans()
     rows = analysis.load(folder / "counted").requests()

@@ -31,9 +31,9 @@ if __name__ == "__main__":
 
 from bench._rounds import in_turns, last_line, shown, spreads  # noqa: E402
 
-from serve.engine import Engine, Job  # noqa: E402
-from serve.models import null  # noqa: E402
-from serve.runner import NullRunner  # noqa: E402
+from tailrate.serve.engine.engine import Engine, Job  # noqa: E402
+from tailrate.serve.models import null  # noqa: E402
+from tailrate.serve.runner.runner import NullRunner  # noqa: E402
 
 WORK_NS = 40_000
 WANTED = frozenset({"y"})

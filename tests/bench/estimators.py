@@ -32,7 +32,7 @@ if __name__ == "__main__":
 from bench._rounds import last_line  # noqa: E402
 from bench.intervals import SIZES, systems, truth, window  # noqa: E402
 
-from analysis.sketch import (  # noqa: E402
+from tailrate.analysis.stats.interval import (  # noqa: E402
     SLICES,
     Floats,
     _allowed,

@@ -48,7 +48,7 @@ from bench._rounds import last_line, shown, spread  # noqa: E402
 from misshapen import MODELS, SETTINGS, SOURCES, Bad  # noqa: E402
 from serving import served  # noqa: E402
 
-from serve import wire  # noqa: E402
+from tailrate.serve import wire  # noqa: E402
 
 HANG_S = 10.0
 LEAVE_S = 0.5

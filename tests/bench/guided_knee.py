@@ -2,7 +2,7 @@
 
 Endpoints in virtual time (`tests/batched.py`), whose knee is known: M/D/1, a batching replica, and one with a batch
 wait whose times vary more. Each search is run with many seeds; what is compared is the middle of its interval. Both get
-the same length of a probe. The guide is `analysis.guide` on the rows of the probes, as a run folder would have them.
+the same length of a probe. The guide is `planning.knee_guess` on the rows of the probes, as a run folder has them.
 
 Prints a table (seconds of load: the median of the seeds, the lowest and the highest; root mean square error of the
 rate; how often the truth lies in the interval), then one JSON line. With `--live` both searches also drive a live
@@ -67,13 +67,13 @@ CASES = (
 
 @cache
 def unit() -> Any:
-    from analysis.guide import unit_arrivals
+    from tailrate.analysis.planning.knee_guess import unit_arrivals
 
     return unit_arrivals({"arrivals": "poisson"})
 
 
 def true_knee(one: Case) -> float:
-    from analysis.simulate import Fleet, Routing, Rule, Service, knee
+    from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, knee
 
     server = one.server
     sizes = np.arange(server.max_batch + 1)
@@ -97,8 +97,8 @@ class Probes:
         self.seen: list[Any] = []
 
     def probe(self, rate: float, seconds: float) -> Any:
-        from analysis.batches import of_rows
-        from loadtest.engine.search import Outcome
+        from tailrate.analysis.planning.model.observed_batches import of_rows
+        from tailrate.loadtest.engine.scenario.knee_search import Outcome
 
         number = 1000 * self.seed + len(self.seen)
         arrivals_s = poisson(rate, seconds, number)
@@ -115,18 +115,18 @@ class Probes:
         return Outcome(rate, len(missed), int(missed.sum()), float(spread), overloaded, seconds=seconds)
 
     def ask(self) -> Any:
-        from analysis import guide
-        from loadtest.engine.guided import Guess
+        from tailrate.analysis.planning import knee_guess
+        from tailrate.loadtest.engine.scenario.knee_guide import Guess
 
         server = self.one.server
         said = {"max_batch": server.max_batch, "max_wait_ms": 1e3 * server.wait_s}
-        found = guide.guess("m/a", self.seen, said, self.one.limit_ms / 1e3, 99.0, unit())
+        found = knee_guess.guess("m/a", self.seen, said, self.one.limit_ms / 1e3, 99.0, unit())
         return Guess(**{name: getattr(found, name) for name in Guess.__slots__})
 
 
 def search(one: Case, seed: int, guided: bool) -> dict[str, Any]:
-    from loadtest.engine.guided import Guide
-    from loadtest.engine.search import WIDTH, Objective, Search
+    from tailrate.loadtest.engine.scenario.knee_guide import Guide
+    from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Objective, Search
 
     probes = Probes(one, seed)
     guide = Guide(probes.ask, WIDTH) if guided else None
@@ -164,7 +164,7 @@ def live(name: str) -> dict[str, Any]:
     """The same on an endpoint whose knee nobody knows: the two intervals should meet."""
     from serving import served
 
-    import analysis
+    from tailrate import analysis
 
     with tempfile.TemporaryDirectory() as scratch:
         more = {"settings": {"delay_ms": "20"}, "max_batch": 8, "parity_share": 0}

@@ -1,9 +1,9 @@
 """What a history costs: seconds and bytes of the file beside the runs, beside other places to keep it.
 
 Synthetic runs of two endpoints at six rates each, in one environment. `folders` reads run.json and report.json of each
-run, as the gallery does; the others hold the same lines: `jsonl` is what headroom keeps, `sqlite` a table of names and
+run, as the gallery does; the others hold the same lines: `jsonl` is what tailrate keeps, `sqlite` a table of names and
 JSON, `parquet` one file that is written anew for every run, `duckdb` (where it is installed) the same as SQLite. `add`
-is one more run for what is there; `read` ends with every run as an `Entry`. `shown` is `headroom history` as a process.
+is one more run for what is there; `read` ends with every run as an `Entry`. `shown` is `tailrate history` as a process.
 
     python tests/bench/history.py [--runs 1000,10000] [--rounds 3]
 
@@ -35,8 +35,8 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line, shown, spread  # noqa: E402
 
-from analysis import history  # noqa: E402
-from analysis.entry import Entry  # noqa: E402
+from tailrate.analysis.history import log  # noqa: E402
+from tailrate.analysis.history.run_summary import Entry  # noqa: E402
 
 STEPS = [(endpoint, rate) for rate in (100, 200, 300, 400, 500, 600) for endpoint in ("bert/eager", "bert/compiled")]
 START_NS = 1_790_000_000 * 10**9
@@ -58,12 +58,12 @@ def make(folder: Path, number: int, report: dict[str, Any], manifest: dict[str, 
 def template(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     import folders
 
-    import analysis
-    from analysis import summary
+    from tailrate import analysis
+    from tailrate.analysis.exports import report_json
 
     loads = [folders.Load(endpoint, rate, folders.lognormal(10)) for endpoint, rate in STEPS]
     folders.make_run(folder, loads, slo=["p99<50ms"], poisson=True, devices=[folders.Waveform()])
-    report = summary.write(analysis.load(folder))
+    report = report_json.write(analysis.load(folder))
     manifest = json.loads((folder / "run.json").read_text())
     manifest["versions"] = {"torch": "2.11.0", "cuda": "13.0", "driver": "580.1", "git": "0123456789ab", "ray": "2.55"}
     manifest["hosts"] = [{"role": "load", "host": "laptop", "cpus": 8, "os": "Linux"}]
@@ -91,16 +91,16 @@ class Store:
 @contextmanager
 def stores(folder: Path, entries: list[Entry]) -> Iterator[dict[str, Store]]:
     """All of them, empty."""
-    lines = [json.dumps(history._line(entry)) for entry in entries]
+    lines = [json.dumps(log._line(entry)) for entry in entries]
     keys = [entry.name for entry in entries]
     more = replace(entries[-1], name="more")
-    line = json.dumps(history._line(more))
+    line = json.dumps(log._line(more))
     beside = folder / "beside"
     beside.mkdir()
     found = {
         "jsonl": Store(
-            beside / history.FILE, lambda: history.add(beside, entries), lambda: history.read(beside),
-            lambda: history.add(beside, [more]),
+            beside / log.FILE, lambda: log.add(beside, entries), lambda: log.read(beside),
+            lambda: log.add(beside, [more]),
         )
     }  # fmt: skip
 
@@ -112,7 +112,7 @@ def stores(folder: Path, entries: list[Entry]) -> Iterator[dict[str, Store]]:
 
         def read() -> list[Entry]:
             rows = connection.execute("select line from runs").fetchall()
-            return [history._entry(json.loads(line)) for (line,) in rows]
+            return [log._entry(json.loads(line)) for (line,) in rows]
 
         def add() -> None:
             connection.execute("insert into runs values (?, ?)", (more.name, line))
@@ -132,7 +132,7 @@ def stores(folder: Path, entries: list[Entry]) -> Iterator[dict[str, Store]]:
 
     found["parquet"] = Store(
         parquet, whole,
-        lambda: [history._entry(json.loads(line)) for line in pq.read_table(parquet)["line"].to_pylist()], more_in_it,
+        lambda: [log._entry(json.loads(line)) for line in pq.read_table(parquet)["line"].to_pylist()], more_in_it,
     )  # fmt: skip
     with closing(sqlite3.connect(folder / "history.sqlite")) as light:
         found["sqlite"] = table(folder / "history.sqlite", light)
@@ -147,15 +147,15 @@ def stores(folder: Path, entries: list[Entry]) -> Iterator[dict[str, Store]]:
 
 def one_round(runs: Path, entries: list[Entry]) -> dict[str, dict[str, float]]:
     """Seconds of each store; its bytes before one more run was added."""
-    found: dict[str, dict[str, float]] = {"folders": {"read_s": timed(lambda: history.read(runs))}}
+    found: dict[str, dict[str, float]] = {"folders": {"read_s": timed(lambda: log.read(runs))}}
     with tempfile.TemporaryDirectory(dir=runs.parent) as folder, stores(Path(folder), entries) as all_of_them:
         for name, store in all_of_them.items():
             found[name] = {"write_s": timed(store.write), "bytes": store.path.stat().st_size}
             found[name] |= {"read_s": timed(store.read), "add_s": timed(store.add)}
-    history.add(runs, entries)
-    command = [sys.executable, "-m", "headroom", "history", str(runs)]
+    log.add(runs, entries)
+    command = [sys.executable, "-m", "tailrate", "history", str(runs)]
     shown_s = timed(lambda: subprocess.run(command, cwd=ROOT, check=True, capture_output=True))
-    (runs / history.FILE).unlink()  # or the next round's folders would not be read
+    (runs / log.FILE).unlink()  # or the next round's folders would not be read
     return found | {"shown": {"read_s": shown_s}}
 
 
@@ -176,7 +176,7 @@ def main() -> None:
             runs.mkdir()
             for number in range(count):
                 make(runs / f"run-{number:05d}", number, report, manifest)
-            entries = list(history.read(runs).entries)
+            entries = list(log.read(runs).entries)
             found = [one_round(runs, entries) for _ in range(asked.rounds)]
             size = sum(path.stat().st_size for path in runs.glob("*/*.json"))
         for store, figures in found[0].items():

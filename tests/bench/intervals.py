@@ -1,4 +1,4 @@
-"""How often the intervals of analysis/sketch.py hold the truth, and how often two equal systems are called different.
+"""How often the intervals of `stats.interval` hold the truth, and how often two equal systems are called different.
 
 Latencies are drawn from systems whose true percentiles are known, by formula or from one very long simulation: values
 independent of each other, an autoregressive series, pauses at random and at regular times, a slow wander, and queues at
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-from analysis.sketch import (  # noqa: E402
+from tailrate.analysis.stats.interval import (  # noqa: E402
     SLICES,
     Doubt,
     Floats,
@@ -48,9 +48,9 @@ from analysis.sketch import (  # noqa: E402
     quantile,
     ratio,
 )
-from loadtest.engine import plan  # noqa: E402
-from loadtest.engine.arrivals import Pattern  # noqa: E402
-from loadtest.engine.scenario import Scenario  # noqa: E402
+from tailrate.loadtest.engine.scenario import steps  # noqa: E402
+from tailrate.loadtest.engine.scenario.arrivals import Pattern  # noqa: E402
+from tailrate.loadtest.engine.scenario.scenario import Scenario  # noqa: E402
 
 SIZES = (1_000, 2_000, 6_000, 18_000, 100_000)
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
@@ -347,7 +347,7 @@ def together(seeds: int) -> list[dict[str, float | str]]:
             scenario = Scenario(
                 "two", "m", (), mode="mixed", rates=(rate,), pattern=Pattern("poisson"), step_seconds=30, seed=seed
             )
-            (block,) = plan.blocks(scenario, ["m/a", "m/b"])
+            (block,) = steps.blocks(scenario, ["m/a", "m/b"])
             came = [step.offsets(scenario.pattern) / 1e9 for step in block]
             at = np.concatenate(came)
             order = np.argsort(at, kind="stable")

@@ -33,9 +33,9 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-import analysis  # noqa: E402
-from analysis.records import MANIFEST, Manifest  # noqa: E402
-from analysis.verdict import flaws  # noqa: E402
+from tailrate import analysis  # noqa: E402
+from tailrate.analysis.records import MANIFEST, Manifest  # noqa: E402
+from tailrate.analysis.verdicts.verdict import flaws  # noqa: E402
 
 DISK = "16m"
 """Holds a run of these seconds, and nothing else."""
@@ -72,7 +72,7 @@ def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]
 
     words = ["--host", url, "--rates", f"{rate:g}", "--total-seconds", "6", "--chapter-seconds", "1.5"]
     words += ["--settle-seconds", "0.2", "--idle-seconds", "0", "--self-check", "off", "--run-dir", str(runs)]
-    soak = [sys.executable, "-m", "headroom", "soak"]
+    soak = [sys.executable, "-m", "tailrate", "soak"]
     quiet = {"cwd": ROOT, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([*soak, "null", *words, "--run-id", "it"], **quiet)
     folder, ballast = runs / "it", runs / "ballast"

@@ -58,10 +58,10 @@ def search(seed: int, probe_s: float) -> dict[str, Any]:
         began = time.monotonic()
         subprocess.run([*words, "--run-dir", scratch, "--run-id", "it"], check=True, cwd=ROOT, capture_output=True)
         took = time.monotonic() - began
-        import analysis
+        from tailrate import analysis
 
         run = analysis.load(Path(scratch) / "it")
-        from analysis.capacity import capacities
+        from tailrate.analysis.steps.capacity import capacities
 
         (found,) = capacities(run)
         rates = [step["rate"] for step in run.manifest.scenario["steps"]]

@@ -35,13 +35,13 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-from analysis.records import REQUEST_COLUMNS, Slo  # noqa: E402
-from loadtest.engine import plan  # noqa: E402
-from loadtest.engine.arrivals import Pattern  # noqa: E402
-from loadtest.engine.live import Live  # noqa: E402
-from loadtest.engine.recorder import schema_of  # noqa: E402
-from loadtest.engine.scenario import Scenario  # noqa: E402
-from loadtest.engine.search import Knee, Outcome  # noqa: E402
+from tailrate.analysis.records import REQUEST_COLUMNS, Slo  # noqa: E402
+from tailrate.loadtest.engine.live.step_stats import Live  # noqa: E402
+from tailrate.loadtest.engine.record.segments import schema_of  # noqa: E402
+from tailrate.loadtest.engine.scenario import steps as plan_steps  # noqa: E402
+from tailrate.loadtest.engine.scenario.arrivals import Pattern  # noqa: E402
+from tailrate.loadtest.engine.scenario.knee_search import Knee, Outcome  # noqa: E402
+from tailrate.loadtest.engine.scenario.scenario import Scenario  # noqa: E402
 
 Floats = npt.NDArray[np.float64]
 START_NS = 10**18
@@ -104,7 +104,7 @@ def rows(at_s: Floats, done_s: Floats) -> Any:
     return pa.record_batch([columns[name].cast(SCHEMA.field(name).type) for name in REQUEST_COLUMNS], schema=SCHEMA)
 
 
-def probed(system: System, step: plan.LoadStep, scenario: Scenario) -> Outcome:
+def probed(system: System, step: plan_steps.LoadStep, scenario: Scenario) -> Outcome:
     """One step as the conductor drives it: looked at every second, and cut when its queue grows without bound."""
     assert scenario.objective is not None
     at_s = step.offsets(scenario.pattern) / 1e9
@@ -135,7 +135,7 @@ def search(system: System, first: float, settle_s: float, seed: int) -> tuple[Kn
     )  # fmt: skip
     found: dict[str, Knee] = {}
     seen: list[Outcome] = []
-    steps = plan.searched(scenario, ["m/a"], found)
+    steps = plan_steps.searched(scenario, ["m/a"], found)
     told: Any = None
     while True:
         try:

@@ -113,7 +113,7 @@ def main() -> None:
             found = tool(url, options.rate, options.seconds, next(seeds))
         return {f"p{percent}_ms": found[percent] for percent in PERCENTS}
 
-    tools = {"headroom": ours, "loadgen": loadgen}
+    tools = {"tailrate": ours, "loadgen": loadgen}
     found = in_turns(options.rounds, {name: partial(driven_by, tool, count(1)) for name, tool in tools.items()})
     print(f"{'tool':<10} " + " ".join(f"{f'P{percent} ms':>21}" for percent in PERCENTS))
     rows = []

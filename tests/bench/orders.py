@@ -30,8 +30,8 @@ if __name__ == "__main__":
 from bench._rounds import last_line  # noqa: E402
 from bench.schedule_kept import server  # noqa: E402
 
-import analysis  # noqa: E402
-from serve.ingress import free_port  # noqa: E402
+from tailrate import analysis  # noqa: E402
+from tailrate.serve.deploy.haproxy import free_port  # noqa: E402
 
 Late = dict[str, float]
 

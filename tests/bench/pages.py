@@ -1,6 +1,6 @@
 """The page of a run of any length: how long it takes to make, how large it is, how fast it opens and zooms.
 
-Sealed folders of an hour at eight GPUs, twenty rates and two variants. `report` is `headroom report --no-page` as a
+Sealed folders of an hour at eight GPUs, twenty rates and two variants. `report` is `tailrate report --no-page` as a
 process of its own, `with page` the same with report.html and report.md, in turns. `opened` is
 from the start of the navigation to the second frame after everything was loaded, `zoom` from a zoom of the time line to
 the frame that shows it, both in headless chromium without a GPU. Each time is the median of the rounds, with the lowest
@@ -38,7 +38,7 @@ def made(folder: Path, page: str) -> tuple[float, float]:
     """Seconds and peak memory in MB of one process."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "headroom", "report", str(folder), page], cwd=ROOT, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "tailrate", "report", str(folder), page], cwd=ROOT, stdout=subprocess.DEVNULL
     )
     peak = 0
     status = Path(f"/proc/{process.pid}/status")
@@ -74,7 +74,7 @@ def main() -> None:
     import wide
     from chromium import CHROMIUM, chromium
 
-    scratch = Path(tempfile.mkdtemp(prefix="headroom-bench-"))
+    scratch = Path(tempfile.mkdtemp(prefix="tailrate-bench-"))
     found: list[dict[str, Any]] = []
     try:
         print(f"   requests {'report s':>19} {'with page s':>19}  peak MB  page kB {'opened ms':>19} {'zoom ms':>15}")

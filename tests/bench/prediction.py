@@ -64,7 +64,7 @@ def serving(model: str, cache: Path, replicas: int = 1) -> Any:
 
 
 def drive(url: str, model: str, folder: Path, *words: str) -> Any:
-    import analysis
+    from tailrate import analysis
 
     command = [sys.executable, "-m", "locust", "-f", f"loadtest/{model}.py", "--headless", "--only-summary"]
     command += ["--host", url, "--variants", "eager", "--idle-seconds", "0", *words]
@@ -92,7 +92,7 @@ def most_rps(url: str, model: str, folder: Path) -> float:
 
 def limit_of(model: Any) -> tuple[float, float]:
     """The objective in ms, and the rate at which the model has it."""
-    from analysis.simulate import knee
+    from tailrate.analysis.planning.simulator.simulate import knee
 
     limit_ms = LIMITS[model.endpoint] * model.lone_ms
     return limit_ms, knee_of(model.fleet(1), limit_ms, knee)
@@ -105,8 +105,8 @@ def knee_of(fleet: Any, limit_ms: float, knee: Any) -> float:
 
 def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = None) -> list[dict[str, Any]]:
     """Each rate of the run, or of these steps, beside what the model says of its arrivals."""
-    from analysis.calibrate import observed
-    from analysis.validate import by_rate, predict
+    from tailrate.analysis.planning.model.cross_validation import by_rate, predict
+    from tailrate.analysis.planning.model.fit import observed
 
     rows = []
     for same in by_rate(observed([run], endpoint, steps)):
@@ -132,7 +132,7 @@ def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = 
 
 
 def one_endpoint(name: str, rounds: int, cache: Path, scratch: Path, seed: int) -> tuple[list[dict[str, Any]], Any]:
-    from analysis.calibrate import calibrate
+    from tailrate.analysis.planning.model.fit import calibrate
 
     endpoint = f"{name}/eager"
     with serving(name, cache) as server:
@@ -160,7 +160,7 @@ def one_endpoint(name: str, rounds: int, cache: Path, scratch: Path, seed: int) 
 
 
 def two_replicas(model: Any, rounds: int, cache: Path, scratch: Path, seed: int) -> list[dict[str, Any]]:
-    from analysis.simulate import knee
+    from tailrate.analysis.planning.simulator.simulate import knee
 
     limit_ms, _ = limit_of(model)
     planned = knee_of(model.fleet(2), limit_ms, knee)

@@ -28,7 +28,7 @@ if __name__ == "__main__":
 from bench._rounds import last_line  # noqa: E402
 from test_analysis_expectation import calls, noisy, run_of  # noqa: E402
 
-from analysis.expectation import WORSE  # noqa: E402
+from tailrate.analysis.history.regression import WORSE  # noqa: E402
 
 RISE, NEXT = 1.15, 5
 

@@ -7,9 +7,9 @@ its cluster with ours, is visited first, before the others are up: three idle cl
 takes more of the CPU, a sixth of its rate. LitServe takes JSON alone, so it gets a text of the same size.
 
     stock        Ray Serve as it comes: Python proxy, a deployment with `__call__`
-    ours, plain  headroom's null model behind that proxy (`--ingress plain`)
+    ours, plain  tailrate's null model behind that proxy (`--ingress plain`)
     no-op        a bare ASGI application behind HAProxy, in the same cluster as ours
-    ours         headroom's null model as `headroom serve null` serves it
+    ours         tailrate's null model as `tailrate serve null` serves it
     uvicorn, fastapi, litserve: alone, one worker
 
 Prints a table of requests/s and of P50/P99 in ms (medians over rounds, the lowest and the highest), then one JSON line.
@@ -139,8 +139,8 @@ def stock(port: int) -> None:
 
 
 def ours(port: int, ingress: str = "fast") -> None:
-    from serve.cluster import start
-    from serve.options import ServeOptions
+    from tailrate.serve.deploy.cluster import start
+    from tailrate.serve.options import ServeOptions
 
     with tempfile.TemporaryDirectory() as cache:
         server = start(ServeOptions(("null",), ("eager",), port=port, cache_dir=cache, ingress=ingress), print)
@@ -266,7 +266,7 @@ def main() -> None:
 
 def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, int, int], list[dict[str, float]]]:
     """All of them up at once, visited in turn for each body and number of connections."""
-    from serve.ingress import free_port
+    from tailrate.serve.deploy.haproxy import free_port
 
     found: dict[tuple[str, int, int], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:

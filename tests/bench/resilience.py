@@ -1,7 +1,7 @@
 """What goes wrong when things go wrong: a replica killed under load, a replica replaced, and three times too much load.
 
 A null model with a fixed time per batch, so that capacity is known: `max_batch` rows each `delay_ms`. The load is
-headroom's own, open loop, and every arrival has its row. Three scenes:
+tailrate's own, open loop, and every arrival has its row. Three scenes:
 
     killed      two replicas at half capacity; one gets SIGKILL. Only what was in flight on it may fail.
     replaced    two replicas at half capacity; both make room for a new version, in turn. Nothing may fail.
@@ -51,8 +51,9 @@ CAPACITY = MAX_BATCH * 1e3 / DELAY_MS
 def server(port: int, replicas: int, cache: str) -> None:
     from dataclasses import replace
 
-    from serve import app, cluster, wire
-    from serve.options import ServeOptions
+    from tailrate.serve import wire
+    from tailrate.serve.deploy import app, cluster
+    from tailrate.serve.options import ServeOptions
 
     settings = {"delay_ms": str(DELAY_MS)}
     # with one replica the queue is short, so that it refuses; of two, the one that is left has to carry all its
@@ -99,7 +100,7 @@ class Server:
 
 @contextmanager
 def serving(replicas: int, scratch: Path) -> Iterator[Server]:
-    from serve.ingress import free_port
+    from tailrate.serve.deploy.haproxy import free_port
 
     port = free_port()
     words = [sys.executable, __file__, "--server", str(port), str(replicas), str(scratch)]
@@ -153,7 +154,7 @@ def started_ns(folder: Path, step: int = 0) -> int:
 
 
 def rows_of(folder: Path) -> pd.DataFrame:
-    import analysis
+    from tailrate import analysis
 
     if not folder.exists():
         raise SystemExit(f"there was no load:\n{(folder.parent / 'locust.err').read_text()[-2000:]}")

@@ -42,7 +42,7 @@ if __name__ == "__main__":
 from bench._rounds import last_line  # noqa: E402
 
 HERE = Path(__file__).parent
-MARK = "HEADROOM_BENCH"
+MARK = "TAILRATE_BENCH"
 """In the environment of a benchmark and of all that it starts: whose they are."""
 SIGNALS, PATIENCE_S = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL), (30.0, 10.0, 5.0)
 """What one is ended with, and how long it may take after each."""

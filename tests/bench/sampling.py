@@ -36,7 +36,7 @@ PERIODS_MS = {"none": 60_000, "10 Hz": 100, "20 Hz": 50}
 SHOWN = (("cpu_pct", ".2f", 18), ("rps", ".0f", 22), ("ratio", ".3f", 21))
 ALONE = """
 import sys, time
-from serve.telemetry import Sampler, sources
+from tailrate.serve.telemetry.sampler import Sampler, sources
 sampler = Sampler(sources(), int(sys.argv[1]))
 sampler.start()
 time.sleep(1)

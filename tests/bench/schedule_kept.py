@@ -49,8 +49,8 @@ FLAT_OUT_S = 9
 BARE = """
 import sys, time, json
 import gevent
-from loadtest.engine.alarm import Alarm
-from loadtest.engine.arrivals import Pattern
+from tailrate.loadtest.engine.workers.timer import Alarm
+from tailrate.loadtest.engine.scenario.arrivals import Pattern
 rate, seconds, timer, arrivals = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
 alarm, late = Alarm(), []
 start = time.monotonic_ns() + 100_000_000
@@ -92,7 +92,7 @@ async def null(scope: Any, receive: Any, send: Any) -> None:
 
 @contextmanager
 def server() -> Iterator[str]:
-    from serve.ingress import free_port
+    from tailrate.serve.deploy.haproxy import free_port
 
     port = free_port()
     words = [sys.executable, "-m", "uvicorn", "bench.schedule_kept:null", "--app-dir", "tests", "--port", str(port)]
@@ -117,7 +117,7 @@ def bare(rate: float, seconds: float, timer: str, arrivals: str) -> np.ndarray:
 
 
 def driven(rate: float, seconds: float, arrivals: str, url: str, folder: Path) -> Any:
-    import analysis
+    from tailrate import analysis
 
     words = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary", "--host", url]
     words += ["--rates", str(rate), "--step-seconds", str(seconds), "--settle-seconds", "0", "--idle-seconds", "0"]
@@ -155,7 +155,7 @@ def flat_out(url: str, scratch: Path) -> float:
 def once(rate: float, arrivals: str, seconds: float, url: str, runs: Iterator[Path]) -> dict[str, Any]:
     """Figures of one round: of us, and of the bare loops; and what our gaps look like."""
     rows = driven(rate, seconds, arrivals, url, next(runs)).requests()
-    found = {"headroom": figures(rows["late_ms"].to_numpy(), float(rows["ok"].mean()))}
+    found = {"tailrate": figures(rows["late_ms"].to_numpy(), float(rows["ok"].mean()))}
     for timer in ("alarm", "gevent"):
         found[f"bare {timer}"] = figures(bare(rate, seconds, timer, arrivals), 1.0)
     return {"figures": found, "note": regular(rows, rate, arrivals)}

@@ -32,9 +32,9 @@ from bench._rounds import last_line, over, shown, spread  # noqa: E402
 
 def start(model: str, variant: str, cache: str) -> None:
     """In the process that is measured."""
-    from serve import models, variants
-    from serve.opening import open_runner
-    from serve.options import ServeOptions
+    from tailrate.serve import models, variants
+    from tailrate.serve.options import ServeOptions
+    from tailrate.serve.runner.open_runner import open_runner
 
     found: list[dict[str, Any]] = []
 

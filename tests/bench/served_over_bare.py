@@ -50,7 +50,7 @@ LEAST = 6
 SETTINGS = {"bert": {"sequence": "32"}}
 SETTLE_S = 1.0
 AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""The environment of a replica (see `serve.app`)."""
+"""The environment of a replica (see `tailrate.serve.deploy.app`)."""
 
 
 def options_for(model: str, variants: tuple[str, ...], cache: str) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def options_for(model: str, variants: tuple[str, ...], cache: str) -> dict[str, 
 
 def bare(given: dict[str, Any], variant: str) -> None:
     """Answers each line of seconds with rows/s and rows per second of CPU."""
-    from serve import variants
-    from serve.opening import open_runner
-    from serve.options import ServeOptions
+    from tailrate.serve import variants
+    from tailrate.serve.options import ServeOptions
+    from tailrate.serve.runner.open_runner import open_runner
 
     how = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     options = ServeOptions(**how)
@@ -175,7 +175,7 @@ class Load:
         cpu = sum(self._replica.cpu_times()[:2])
         await asyncio.gather(*(self._client(start) for _ in range(connections)))
         cpu = sum(self._replica.cpu_times()[:2]) - cpu
-        from serve import wire
+        from tailrate.serve import wire
 
         stages = [wire.parse_timing(text) for text in self._timing]
         means = {stage: statistics.mean(found[stage] for found in stages) for stage in wire.STAGES}
@@ -220,8 +220,8 @@ def rate_of(done_s: Sequence[float], batch: int) -> float:
 
 
 def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
-    from serve import wire
-    from serve.options import ServeOptions
+    from tailrate.serve import wire
+    from tailrate.serve.options import ServeOptions
 
     load_core, model_core = sorted(os.sched_getaffinity(0))[:2]
     variants = tuple(options.variants.split(","))

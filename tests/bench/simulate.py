@@ -30,10 +30,10 @@ if __name__ == "__main__":
 
 from bench._rounds import in_turns, last_line, over, shown, spread  # noqa: E402
 
-from analysis.queueing import mdc_latency_s, mmc_latency_s  # noqa: E402
-from analysis.records import Slo  # noqa: E402
-from analysis.simulate import Fleet, Routing, Rule, Service, knee, simulate  # noqa: E402
-from analysis.sizing import Objective, Sizing, Traffic  # noqa: E402
+from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic  # noqa: E402
+from tailrate.analysis.planning.simulator.queueing_theory import mdc_latency_s, mmc_latency_s  # noqa: E402
+from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, knee, simulate  # noqa: E402
+from tailrate.analysis.records import Slo  # noqa: E402
 
 MOST = 32
 SERVICE = Service.steady(0.010 + 0.0003 * np.arange(MOST + 1))

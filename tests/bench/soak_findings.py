@@ -26,8 +26,8 @@ if __name__ == "__main__":
 import soaks  # noqa: E402
 from bench._rounds import last_line  # noqa: E402
 
-import analysis  # noqa: E402
-from analysis.soak import soak  # noqa: E402
+from tailrate import analysis  # noqa: E402
+from tailrate.analysis.soak.soak_verdict import soak  # noqa: E402
 
 HOUR_NS = 3600 * 10**9
 CARRIES = (0.5, 0.7, 0.9)

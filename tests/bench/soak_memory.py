@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-from loadtest.engine.null import ANSWER, Null  # noqa: E402
+from tailrate.loadtest.engine.workers.null_server import ANSWER, Null  # noqa: E402
 
 WORDS = {
     b"/v2 ": {"name": "null", "version": "1"},
@@ -65,13 +65,13 @@ async def serve() -> None:
 
 
 def measure(rate: float, seconds: float, chapter_s: float, processes: int) -> dict[str, Any]:
-    from analysis.records import Manifest, read_events
+    from tailrate.analysis.records import Manifest, read_events
 
     server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     url = f"http://127.0.0.1:{int(server.stdout.readline())}"
     with tempfile.TemporaryDirectory() as runs:
-        command = [sys.executable, "-m", "headroom", "soak", "null", "--host", url, "--rates", f"{rate:g}"]
+        command = [sys.executable, "-m", "tailrate", "soak", "null", "--host", url, "--rates", f"{rate:g}"]
         command += ["--total-seconds", f"{seconds:g}", "--chapter-seconds", f"{chapter_s:g}", "--self-check", "off"]
         command += ["--settle-seconds", "1", "--run-dir", runs, "--run-id", "it", "--processes", str(processes)]
         try:

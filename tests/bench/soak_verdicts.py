@@ -2,7 +2,7 @@
 
     python tests/bench/soak_verdicts.py [--soaks 10] [--clean 100] [--jobs 2] [--only leak]
 
-Whole folders, written, read and judged by objective and limits together, as `headroom report` does: at four requests a
+Whole folders, written, read and judged by objective and limits together, as `tailrate report` does: at four requests a
 second, P99 remembers itself from minute to minute (autoregressive, 0.7). What is wrong begins at a random time and has
 a random size, two to six times what the limits allow. Right is a fail of each but a gap, of which nothing more can be
 said than that nobody measured then. Counts what each kind is called, then prints one JSON line.
@@ -31,9 +31,9 @@ import soaks  # noqa: E402
 from bench._rounds import last_line  # noqa: E402
 from folders import START_NS, rewrite  # noqa: E402
 
-import analysis  # noqa: E402
-from analysis.records import Manifest, append_event  # noqa: E402
-from analysis.summary import report_of  # noqa: E402
+from tailrate import analysis  # noqa: E402
+from tailrate.analysis.exports.report_json import report_of  # noqa: E402
+from tailrate.analysis.records import Manifest, append_event  # noqa: E402
 
 HOURS = 8.0
 SLO = ("p99<500ms", "errors<1%")

@@ -1,6 +1,6 @@
-"""`headroom report` over ten million requests on eight GPUs, beside hand-written queries for a part of its figures.
+"""`tailrate report` over ten million requests on eight GPUs, beside hand-written queries for a part of its figures.
 
-Each row of the table is a process of its own: `headroom report --no-page` on a sealed folder; DuckDB and Polars with
+Each row of the table is a process of its own: `tailrate report --no-page` on a sealed folder; DuckDB and Polars with
 the same join (each request and the sample of its device) and the same summary (counts, five percentiles of latency, two
 more, means of stages and of what the devices did, by step and endpoint); and Arrow that only decodes the columns that
 the report reads, on all cores and on one. They take turns, round by round; each figure is the median of the rounds
@@ -31,15 +31,20 @@ if __name__ == "__main__":
 
 from bench._rounds import in_turns, last_line, over, shown, spread  # noqa: E402
 
-OURS = "headroom report --no-page"
+OURS = "tailrate report --no-page"
 
 REPORT = """
 import sys, time
 from pathlib import Path
-import analysis.kernel, analysis.order, analysis.steps, analysis.store, analysis.summary, headroom, rich.table
+import rich.table
+from tailrate.analysis.counting import loop, order_statistics
+from tailrate.analysis.exports import report_json
+from tailrate.analysis.run import run
+from tailrate.analysis.steps import measure
+from tailrate.cli.reporting import make_report
 from scipy import special
 began = time.perf_counter()
-code = headroom.make_report(Path(sys.argv[1]), page=False)
+code = make_report(Path(sys.argv[1]), page=False)
 print(time.perf_counter() - began)
 """
 
@@ -140,7 +145,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     asked = parser().parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="headroom-bench-"))
+    scratch = Path(tempfile.mkdtemp(prefix="tailrate-bench-"))
     folder = asked.keep or scratch / "run"
     try:
         if not folder.exists():
@@ -148,7 +153,7 @@ def main() -> None:
             # in a process of its own: the peak of one that is started here is at least what this one has
             apart("import sys, wide; from pathlib import Path; wide.write(Path(sys.argv[1]), *map(int, sys.argv[2:]))",
                   str(folder), str(int(asked.rows)), str(asked.rates))  # fmt: skip
-        names = apart("from analysis.passes import COLUMNS; print(','.join(COLUMNS))")
+        names = apart("from tailrate.analysis.counting.one_pass import COLUMNS; print(','.join(COLUMNS))")
         scripts = {
             OURS: [REPORT],
             "decoding alone, all cores": [DECODE, names, "all"],

@@ -71,7 +71,7 @@ def hey(url: str, connections: int, seconds: float) -> Figures:
 
 
 def driven(url: str, folder: Path, *words: str) -> Any:
-    import analysis
+    from tailrate import analysis
 
     command = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary", "--host", url]
     command += ["--variants", "exact", "--idle-seconds", "0", "--settle-seconds", "0"]
@@ -95,13 +95,13 @@ def truth(url: str) -> np.ndarray:
 def exactly(options: argparse.Namespace) -> list[dict[str, Any]]:
     from exact import exact
 
-    tools = {"headroom": ours, "wrk": wrk, "hey": hey}
-    present = {name: tool for name, tool in tools.items() if name == "headroom" or shutil.which(name)}
+    tools = {"tailrate": ours, "wrk": wrk, "hey": hey}
+    present = {name: tool for name, tool in tools.items() if name == "tailrate" or shutil.which(name)}
     with exact(kind="fixed", ms=20) as url:
 
         def beyond(name: str) -> Figures:
             before = len(truth(url))
-            figures = present[name](url if name == "headroom" else url + PATH, options.connections, options.seconds)
+            figures = present[name](url if name == "tailrate" else url + PATH, options.connections, options.seconds)
             own = truth(url)[before:]
             real = {"p50": np.quantile(own, 0.5), "p99": np.quantile(own, 0.99, method="higher")}
             return figures | {f"{key}_beyond": figures[key] - float(real[key]) for key in real}
@@ -124,7 +124,7 @@ def stalled(rounds: int) -> dict[str, Any]:
 
     stall = {"stall_at": 9.0, "stall_for": 2.0}
 
-    def headroom() -> Figures:
+    def tailrate() -> Figures:
         with exact(kind="fixed", ms=5, **stall) as url, tempfile.TemporaryDirectory() as scratch:
             words = ["--rates", "100", "--arrivals", "constant", "--step-seconds", "20", "--max-in-flight", "1000"]
             row = driven(url, Path(scratch) / "it", *words).measured[0].summary
@@ -140,17 +140,17 @@ def stalled(rounds: int) -> dict[str, Any]:
             line = (Path(scratch) / "out_stats.csv").read_text().splitlines()
             return {"p99": float(line[-1].split(",")[line[0].split(",").index("99%")])}
 
-    found = in_turns(rounds, {"headroom": headroom, "fast": fast})
+    found = in_turns(rounds, {"tailrate": tailrate, "fast": fast})
     wanted = implied(stall)
     said = {
         "implied_ms": wanted,
-        "headroom_ms": spread(run["p99"] for run in found["headroom"]),
+        "tailrate_ms": spread(run["p99"] for run in found["tailrate"]),
         "fasthttpuser_ms": spread(run["p99"] for run in found["fast"]),
-        "server_p99_ms": spread(run["server_p99"] for run in found["headroom"]),
-        "ours_over_implied": over((run["p99"] for run in found["headroom"]), [wanted] * rounds),
+        "server_p99_ms": spread(run["server_p99"] for run in found["tailrate"]),
+        "ours_over_implied": over((run["p99"] for run in found["tailrate"]), [wanted] * rounds),
     }
-    ours_ms, fast_ms = (shown(said[f"{name}_ms"], ".0f") for name in ("headroom", "fasthttpuser"))
-    print(f"P99 of a stall by the schedule {wanted:.0f} ms, headroom {ours_ms} ms, FastHttpUser {fast_ms} ms")
+    ours_ms, fast_ms = (shown(said[f"{name}_ms"], ".0f") for name in ("tailrate", "fasthttpuser"))
+    print(f"P99 of a stall by the schedule {wanted:.0f} ms, tailrate {ours_ms} ms, FastHttpUser {fast_ms} ms")
     return said
 
 

@@ -42,10 +42,10 @@ MOST_CALLS, LEAST_CALLS = 60, 3
 
 
 def cell(model: str, variant: str, batches: list[int], cache: str, spent_s: float) -> dict[str, Any]:
-    from serve import models, variants
-    from serve.opening import opened
-    from serve.options import ServeOptions
-    from serve.spec import ServeError
+    from tailrate.serve import models, variants
+    from tailrate.serve.options import ServeOptions
+    from tailrate.serve.runner.open_runner import opened
+    from tailrate.serve.spec import ServeError
 
     options = ServeOptions(
         (model,), (variant,), device="cpu", cache_dir=cache, buckets=tuple(batches), parity_share=0.1
@@ -168,7 +168,7 @@ def main() -> None:
     options = parser().parse_args()
     if options.cell:
         in_engine_thread(options.cell)
-    from serve import variants
+    from tailrate.serve import variants
 
     executions = variants.names()
     names = (

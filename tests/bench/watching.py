@@ -34,11 +34,11 @@ def cases(requests: int) -> dict[str, Callable[[], Any]]:
     import numpy as np
     import torch
 
-    from serve.compiler import Compiler
-    from serve.counters import Counters
-    from serve.job import Job
-    from serve.profiling import Profiler
-    from serve.sampling import Samples
+    from tailrate.serve.engine.job import Job
+    from tailrate.serve.engine.live_parity import Samples
+    from tailrate.serve.engine.profiling import Profiler
+    from tailrate.serve.runner.compile_watch import Compiler
+    from tailrate.serve.telemetry.statistics import Counters
 
     counters, compiler, profiler = Counters(), Compiler(), Profiler(None, "")
     torch.compile(lambda x: x + 1, dynamic=False, backend="eager")(torch.ones(1))

@@ -1,0 +1,27 @@
+"""A row of `report.json` with its infinities back.
+
+JSON has no infinity, so null stands for a percentile that failures made infinite as well as for one that is unknown;
+here they are told apart again, once for the page, the other forms and the gallery.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tailrate.analysis.records import LEAST_FOR_P999
+
+
+def restored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A percentile that is null although there were arrivals was infinite."""
+    infinite = [key for key, value in row.items() if value is None and row["n"] and re.fullmatch(r"p\d+_ms", key)]
+    if row["n"] < LEAST_FOR_P999 and "p999_ms" in infinite:
+        infinite.remove("p999_ms")
+    # where no time of sending is known, service is unknown and not infinite
+    if row["service_p99_ms"] is None and row["errors"] and row["late_p99_ms"] is not None:
+        infinite.append("service_p99_ms")
+    if row["p99_low_ms"] is not None and row["p99_high_ms"] is None:
+        infinite.append("p99_high_ms")
+    return {**row, **dict.fromkeys(infinite, math.inf)}

@@ -1,0 +1,1 @@
+"""The one judge: what the arrivals of a window say to an objective. Load and report both ask here."""

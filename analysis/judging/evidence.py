@@ -1,0 +1,50 @@
+"""What the arrivals of a window say to an objective: for each term a count and how much it is worth, for the judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+
+from tailrate.analysis.judging.judge import Count, Term, terms
+from tailrate.analysis.records import Slo
+from tailrate.analysis.stats.interval import LEAST_BEYOND, Sketch, effective_size, worth
+from tailrate.analysis.text.words import significant
+
+SHOWN_AT = (50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 100.0)
+"""Percentiles at which dependence is looked for; the last stands for the highest with enough arrivals beyond."""
+
+Burst = Callable[[], float]
+"""The mean number of failures in a row."""
+
+
+def counts(slo: Slo, sketch: Sketch, seconds: float, burst: Burst) -> tuple[Count, ...]:
+    """The sketch has an edge at each latency of the objective."""
+    shown = cache(partial(_shown, sketch))  # the same for each term that needs it
+    return tuple(_count(term, sketch, seconds, burst, shown) for term in terms(slo))
+
+
+def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Callable[[], tuple[float, float]]) -> Count:
+    """Dependence is that of those beyond, where there are enough to see it.
+
+    Where there are not, it is the least that any share of slow arrivals shows: what hardly ever happens is no more
+    dependent than what happens more often. Of few failures, which latencies say nothing of, it is how many came in a
+    row.
+    """
+    n, beyond = sketch.n, sketch.beyond(term.limit_ms).astype(float)
+    over = int(beyond.sum())
+    if over >= LEAST_BEYOND:
+        return Count(n, over, n / worth(sketch.counts.sum(axis=1), beyond), seconds)
+    if math.isinf(term.limit_ms):
+        in_a_row = burst() if over else 1.0
+        return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")
+    size, percent = shown()
+    by = f"as those above P{percent:g} came" if percent < 100 else f"as the {LEAST_BEYOND} slowest came"
+    return Count(n, over, n / size, seconds, by)
+
+
+def _shown(sketch: Sketch) -> tuple[float, float]:
+    """The most that its arrivals are worth at any of the percentiles, and at which."""
+    sizes = {percent: effective_size(sketch, percent) or 1.0 for percent in SHOWN_AT}
+    percent = max(sizes, key=lambda one: sizes[one])
+    return sizes[percent], percent

@@ -1,0 +1,1 @@
+"""Safe HTML and SVG: markup that escapes, whole pages that fetch nothing, tables and figures."""

@@ -1,0 +1,100 @@
+"""Whether each endpoint is still its model, and how it started: one row of what its server says, before and after.
+
+The names are those of `GET /v2/models/M/versions/V`; figures that stand in a mapping (`parity: {cosine}`) count as
+`parity_cosine`. A column that no server tells is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrate.analysis.pages.html.table import Cell
+from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.text import words
+
+
+def _word(value: Any) -> str:
+    return {True: "yes ✓", False: "no ✕"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _error(value: Any) -> str:
+    """Of any size, where three digits without an exponent would be many zeros."""
+    number = words.finite(value)
+    return "∞" if number is None else f"{number:.2g}"
+
+
+def _likeness(value: Any) -> str:
+    """Cut and never rounded up: only what is 1 shows as 1."""
+    number = words.finite(value)
+    return words.ABSENT if number is None else "1" if number >= 1 - 1e-9 else f"{int(number * 1e6) / 1e6:.6f}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    key: str
+    head: str
+    show: Callable[[Any], str] = words.significant
+
+
+_WORDS = (
+    _Column("parity_ok", "same as eager fp32", _word),
+    _Column("precision", "precision", str),
+    _Column("compile_mode", "compile mode", str),
+    _Column("start", "start", str),
+)
+_NUMBERS = (
+    _Column("parity_relative_error", "relative error", _error),
+    _Column("parity_cosine", "cosine", _likeness),
+    _Column("parity_top1_agreement", "same top 1", _likeness),
+    _Column("sampled_failures", "answers that differed", words.count),
+    _Column("sampled_responses", "of compared", words.count),
+    _Column("load_s", "loading, s"),
+    _Column("compile_s", "compiling, s"),
+    _Column("warmup_s", "warm-up, s"),
+    _Column("graph_breaks", "graph breaks", words.count),
+    _Column("recompiles", "recompiles", words.count),
+    _Column("first_hits", "first hits", words.count),
+    _Column("fallbacks", "fallbacks", words.count),
+    _Column("peak_memory_bytes", "peak memory", words.size),
+    _Column("reserved_memory_bytes", "reserved memory", words.size),
+    _Column("artefact_bytes", "kept artefacts", words.size),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sameness:
+    heads: list[str]
+    rows: list[list[Cell]]
+    """One per endpoint; none where the servers tell none of it."""
+    numbers_from: int
+    """The first column that is no word."""
+
+
+def sameness(view: View) -> Sameness:
+    said = {
+        f"{entry.get('model')}/{entry.get('variant')}": (
+            _flat(entry.get("parameters")),
+            _flat(entry.get("parameters_after")),
+        )
+        for entry in view.run.manifest.endpoints
+    }
+    keys = {key for both in said.values() for known in both for key in known}
+    shown = [column for column in (*_WORDS, *_NUMBERS) if column.key in keys]
+    rows = [[Cell(name, name), *(_cell(column, *both) for column in shown)] for name, both in said.items()]
+    heads = ["endpoint", *(column.head for column in shown)]
+    return Sameness(heads, rows if shown else [], 1 + sum(column in _WORDS for column in shown))
+
+
+def _flat(said: Any) -> dict[str, Any]:
+    found = words.flat(said) if isinstance(said, Mapping) else {}
+    return {key.replace(" ", "_"): value for key, value in found.items() if value not in (None, "")}
+
+
+def _cell(column: _Column, before: Mapping[str, Any], after: Mapping[str, Any]) -> Cell:
+    """What it was all along, or `0 → 3` where it changed in the run."""
+    first, last = (column.show(said[column.key]) if column.key in said else "" for said in (before, after))
+    shown = " → ".join(dict.fromkeys(text for text in (first, last) if text)) or words.ABSENT
+    value = after.get(column.key, before.get(column.key))
+    return Cell(shown, float(value) if isinstance(value, int | float) else value)

@@ -1,0 +1,61 @@
+"""`report.html`: one self-contained page from a run's report, from the conclusion downwards.
+
+What the sections hold is `sections`' business, looks and behaviour are the CSS and JavaScript files beside this one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tailrate.analysis.pages.html.document import THEME, document, parts
+from tailrate.analysis.pages.html.markup import Child, Html, tag
+from tailrate.analysis.pages.report.sections import SECTIONS
+from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.text import words
+
+
+def html(view: View) -> str:
+    """The whole page."""
+    shown = [(id_, title, body) for id_, title, make in SECTIONS if (body := make(view)) is not None]
+    whole = (
+        tag("a", "Skip to the figures", href="#main", class_="skip"),
+        _masthead(view),
+        tag(
+            "div",
+            tag("nav", tag("ul", (tag("li", tag("a", t, href=f"#{i}")) for i, t, _ in shown)), aria_label="Sections"),
+            tag("main", (_section(*one) for one in shown), id="main"),
+            class_="columns",
+        ),
+        tag("footer", tag("p", "Written by tailrate report from ", tag("code", view.run.manifest.id), ".")),
+    )
+    title = f"{view.run.manifest.scenario.get('name') or view.run.manifest.id} · tailrate"
+    return document(title, whole, style=parts("css"), script=parts("js"))
+
+
+def _section(id_: str, title: str, body: Child) -> Html:
+    return tag("section", tag("h2", title, id=f"{id_}-title"), body, id=id_, aria_labelledby=f"{id_}-title")
+
+
+def _masthead(view: View) -> Html:
+    manifest, report = view.run.manifest, view.report
+    word = words.VERDICTS.get(report["verdict"], str(report["verdict"]))
+    # the first sentence is what is read out, so it is the large one
+    first, *rest = re.split(r"(?<=\.)\s+(?=[A-Z])", str(report["conclusion"]), maxsplit=1)
+    mark = {"pass": "✓", "fail": "✕", "measured": "•"}.get(report["verdict"], "?")
+    return tag(
+        "header",
+        tag(
+            "div",
+            tag("h1", f"Load test of {manifest.scenario.get('name') or manifest.id}"),
+            THEME,
+            class_="top",
+        ),
+        tag("p", view.unfinished, class_="stopped") if view.unfinished else None,
+        tag("p", tag("strong", first), (" ", rest) if rest else None, class_="conclusion"),
+        tag(
+            "div",
+            tag("p", tag("span", mark, aria_hidden="true"), f" {word}", class_=f"verdict {report['verdict']}"),
+            tag("ul", (tag("li", reason) for reason in report["reasons"])) if report["reasons"] else None,
+            class_="judged",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The question of a plan, the fleet that answers it, and the words and files in which the answer is given."""

@@ -1,0 +1,48 @@
+"""Closed segments of a run that is still going, made into Parquet files one by one: a tenth of their size.
+
+    python -m tailrate.analysis.run.compact FOLDER 12        segments of both tables whose number is below 12
+
+A program of its own, since writing Parquet in a load process would stall it: it runs with the least priority on one
+core and ends when it is done. A segment is removed when its Parquet file is on the disk and holds every row of it;
+killed or out of space in between, it leaves what was there, and the next call does the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrate.analysis.records import part_path, segment_number, segments
+from tailrate.analysis.run.tables import COLUMNS, VanishedError, segment
+
+LEAST = 19
+
+
+def compact(folder: Path, until: int = 1 << 30) -> None:
+    for table in COLUMNS:
+        for path in segments(folder, table):
+            if segment_number(path) < until:
+                with suppress(FileNotFoundError, VanishedError):  # another program was faster
+                    move(path, table)
+
+
+def move(path: Path, table: str) -> None:
+    """One segment's rows into its Parquet file; whoever reads the folder finds them once, at any instant."""
+    stored = segment(path, table)
+    target = part_path(path)
+    stored.write(target)
+    if (there := pq.read_metadata(target).num_rows) != len(stored):
+        raise OSError(f"{target} holds {there} of {len(stored)} rows")
+    path.unlink()
+
+
+if __name__ == "__main__":
+    os.nice(LEAST)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    compact(Path(sys.argv[1]), int(sys.argv[2]))

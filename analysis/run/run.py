@@ -1,0 +1,349 @@
+"""Run folders on disk: `load` reads one, sealed or not; `seal` turns its segments into Parquet.
+
+`load` never writes, so a run that is still going or lies on a read-only disk can be looked at, and reads no more than
+the manifest and how many rows there are. `seal` is crash-safe: each Parquet file is put in place by one rename, and
+only then are the segments that it holds removed; so whatever happens, each row is there exactly once.
+Where rows lie and what their columns are is known to `tables`; what the figures mean, to the modules behind `Run`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrate.analysis.records import (
+    DEVICES,
+    KINDS,
+    REQUESTS,
+    RESERVE,
+    Manifest,
+    RunError,
+    append_event,
+    is_success,
+    kind_of,
+    part_path,
+    read_events,
+    sealed_path,
+)
+from tailrate.analysis.run.compact import compact
+from tailrate.analysis.run.tables import COLUMNS, FULL, Stored, VanishedError, alive, find
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailrate.analysis.counting.counts import Key, Tallies
+    from tailrate.analysis.counting.order_statistics import Order
+    from tailrate.analysis.run.device_tracks import Track
+    from tailrate.analysis.steps.fault_effects import Struck
+    from tailrate.analysis.steps.measure import MeasuredStep
+
+Made = TypeVar("Made")
+
+_QUIET_S = 30.0
+_DERIVED = {
+    "ok": ("status", "error", "done_ns"),
+    "late_ms": ("sent_ns", "intended_ns"),
+    "service_ms": ("done_ns", "sent_ns"),
+    "latency_ms": ("done_ns", "intended_ns"),
+}
+"""Columns of `Run.requests` that are worked out, and what from."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. What it holds is read when first asked for; the rows of requests, each time that they are asked for.
+
+    `steps` has one row per step and endpoint, in the columns of `steps.csv`; `devices` the samples as recorded.
+    """
+
+    folder: Path
+    manifest: Manifest
+    events: list[dict[str, Any]]
+    tables: dict[str, Stored] = field(repr=False)
+
+    def requests(self, step: int | Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """One row per arrival: of all steps or of these, with all columns or these.
+
+        The recorded columns (times that may be missing as nullable `Int64`, texts as categoricals) and four more: `ok`
+        (answered 2xx without an error), `late_ms` (sent − intended), `service_ms` (done − sent) and `latency_ms`
+        (done − intended), NaN where either end is missing. A run of many millions is best asked for what is needed.
+        """
+        return self._reading(REQUESTS, lambda stored: self._requests(stored, step, columns))
+
+    def _requests(
+        self, stored: Stored, step: int | Sequence[int] | None, columns: Sequence[str] | None
+    ) -> pd.DataFrame:
+        asked = (*stored.names, *_DERIVED) if columns is None else tuple(columns)
+        if unknown := [name for name in asked if name not in stored.names and name not in _DERIVED]:
+            raise KeyError(f"requests have no column '{unknown[0]}'; there are {', '.join((*stored.names, *_DERIVED))}")
+        needed = [name for name in asked if name not in _DERIVED]
+        needed += [name for made in asked for name in _DERIVED.get(made, ()) if name not in needed]
+        if step is None:
+            rows = stored.whole(list(dict.fromkeys(needed)))
+        else:
+            wanted = pa.array([step] if isinstance(step, int) else list(step), type=pa.int32())
+            columns = list(dict.fromkeys(["step", *needed]))
+            parts = (stored.read(part, columns) for part in stored.parts)
+            rows = pa.concat_tables(
+                [stored.nothing(columns), *(part.filter(pc.is_in(part["step"], wanted)) for part in parts)],
+                promote_options="default",
+            )
+        frame = _frame(rows, REQUESTS)
+        for made in asked:
+            if made == "ok":
+                frame["ok"] = _succeeded(frame)
+            elif made in _DERIVED:
+                end, start = (frame[name] for name in _DERIVED[made])
+                # subtracted as integers: nanoseconds since 1970 do not fit into a float
+                frame[made] = (end - start).to_numpy(dtype="float64", na_value=float("nan")) / 1e6
+        return frame[list(asked)]
+
+    def joined(self, step: int | Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """`requests` with the state of each request's own device at its time, and `sample_ns`, that sample's time."""
+        from tailrate.analysis.run.join import join
+
+        needed = None if columns is None else [*dict.fromkeys([*columns, "sent_ns", "done_ns", "device"])]
+        found = join(self.requests(step, needed), self.devices, self.tracks)
+        return found if columns is None else found.drop(columns=[name for name in needed or () if name not in columns])
+
+    @cached_property
+    def devices(self) -> pd.DataFrame:
+        return self._reading(DEVICES, lambda stored: _frame(stored.whole(), DEVICES))
+
+    @cached_property
+    def tracks(self) -> dict[str, Track]:
+        """Each device's samples on the load generator's clock, by device."""
+        from tailrate.analysis.run.device_tracks import tracks
+
+        samples = self._reading(DEVICES, lambda stored: stored.whole())
+        return tracks(samples, self.manifest.clock, self.manifest.started_ns)
+
+    @cached_property
+    def _gathered(self) -> tuple[Tallies, dict[Key, Order]]:
+        from tailrate.analysis.counting.order_statistics import gather
+
+        return self._reading(REQUESTS, lambda _: gather(self))
+
+    def _reading(self, table: str, read: Callable[[Stored], Made]) -> Made:
+        """What is read of a table; another program may seal it meanwhile, and then its rows lie elsewhere."""
+        try:
+            return read(self.tables[table])
+        except VanishedError:
+            self.tables[table] = find(self.folder, table)
+            return read(self.tables[table])
+
+    @property
+    def tallies(self) -> Tallies:
+        """Everything that is known of the requests without holding them."""
+        return self._gathered[0]
+
+    @property
+    def orders(self) -> dict[Key, Order]:
+        """The percentiles of each step and endpoint."""
+        return self._gathered[1]
+
+    @cached_property
+    def measured(self) -> list[MeasuredStep]:
+        """The steps with what belongs to them beyond their row: window, rate asked for, answers per objective."""
+        from tailrate.analysis.steps.measure import measure
+
+        return measure(self)
+
+    @cached_property
+    def struck(self) -> list[Struck]:
+        """The faults that were injected on purpose, with the time that each takes out of what is judged."""
+        from tailrate.analysis.steps.fault_effects import struck
+
+        return struck(self)
+
+    @cached_property
+    def calm(self) -> list[MeasuredStep]:
+        """The steps, those with such a fault judged by the rest of their time."""
+        from tailrate.analysis.verdicts.without_faults import calm
+
+        return calm(self)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        from tailrate.analysis.steps.measure import frame
+
+        return frame([step.summary for step in self.measured])
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Rows per table that `events.jsonl` announced and the folder does not hold, though nobody deleted them."""
+        return {table: _missing(self.events, table, stored) for table, stored in self.tables.items()}
+
+    @property
+    def retired(self) -> int:
+        """Rows of requests that were deleted as older than the run was to keep; `minute` events tell of them."""
+        return sum(_retired(self.events, self.tables[REQUESTS]).values())
+
+    @cached_property
+    def ended_ns(self) -> int | None:
+        """When sending stopped, if that was before the plan's end; None for a complete run."""
+        if self.manifest.status == "complete":
+            return None
+        since = max((life["start_ns"] for life in self.manifest.extra.get("resumed") or ()), default=0)
+        stops = [event["time_ns"] for event in self.events if event["event"] == "aborted" and "time_ns" in event]
+        stops = [stop for stop in stops if stop > since]
+        return min([*stops, self.manifest.finished_ns]) if self.manifest.finished_ns else _last_ns(self.tables, stops)
+
+
+def load(folder: str | Path) -> Run:
+    """The run in this folder; nothing is written.
+
+    A run whose writer is gone without having said so was killed, and is read as aborted.
+    """
+    folder = Path(folder)
+    manifest = Manifest.read(folder)
+    events = list(read_events(folder))
+    tables = {table: find(folder, table) for table in COLUMNS}
+    if manifest.status == "running" and writer(folder, manifest) is None:
+        _close_killed(manifest, events, tables)
+    return Run(folder, manifest, events, tables)
+
+
+def seal(folder: str | Path) -> Manifest:
+    """Turns the segments into Parquet and, for a killed run, sets `run.json` to aborted; may be repeated."""
+    folder = Path(folder)
+    manifest = Manifest.read(folder)
+    if manifest.status == "running" and (who := writer(folder, manifest)):
+        raise RunError(f"{folder} is still being written by {who}; report on it when that has ended")
+    events = list(read_events(folder))
+    ended = manifest.status == "running"
+    if ended:
+        _close_killed(manifest, events, {table: find(folder, table) for table in COLUMNS})
+    if manifest.scenario.get("mode") == "soak" and manifest.status != "complete":
+        compact(folder)  # it may go on and delete its oldest chapters: each keeps files of its own
+    else:
+        for table in COLUMNS:
+            _seal(folder, table)
+    (folder / RESERVE).unlink(missing_ok=True)
+    if ended:
+        manifest.write(folder)
+    return manifest
+
+
+def _seal(folder: Path, table: str) -> None:
+    for _ in range(10):
+        stored = find(folder, table)
+        try:
+            if stored.unsealed or not sealed_path(folder, table).exists():
+                stored.write(sealed_path(folder, table))
+        except VanishedError:  # another program was faster
+            continue
+        for name in stored.held:
+            (folder / name).unlink(missing_ok=True)
+            part_path(folder / name).unlink(missing_ok=True)
+        return
+    raise RunError(f"{folder}: another program keeps sealing {table}")
+
+
+def next_segment(run: Run) -> int:
+    """A number that no segment of the run ever had, sealed ones included."""
+    names = [name for table in COLUMNS for name in (*run.tables[table].held, *_announced(run.events, table))]
+    return 1 + max((int(found[1]) for name in names if (found := re.search(r"-(\d+)\.", name))), default=-1)
+
+
+def settle_missing(run: Run) -> None:
+    """Says in `events.jsonl` how many rows a crash of the machine has left of those that were announced."""
+    for table, stored in run.tables.items():
+        for name, rows in _announced(run.events, table).items():
+            if rows > (there := stored.held.get(name, 0)):
+                append_event(run.folder, "rows", table=table, file=name, rows=there)
+
+
+def _frame(rows: Any, table: str) -> pd.DataFrame:
+    import pandas as pd
+
+    nullable = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    frame: pd.DataFrame = rows.unify_dictionaries().to_pandas(types_mapper=nullable.get)
+    return frame.astype({name: "int64" for name in FULL[table] if name in frame})
+
+
+def _succeeded(frame: pd.DataFrame) -> Any:
+    # a foreign source may write an empty text on success
+    clean = frame["error"].isna() | frame["error"].isin([""])
+    good = [str(status) for status in frame["status"].cat.categories if is_success(str(status))]
+    return (clean & frame["status"].isin(good) & frame["done_ns"].notna()).to_numpy(dtype=bool)
+
+
+# ---- runs that did not end by themselves
+
+
+def writer(folder: Path, manifest: Manifest) -> str | None:
+    """Who is still writing the folder, in words, or None."""
+    pid, host = manifest.extra.get("pid"), manifest.extra.get("host")
+    if pid is None:
+        return None
+    if host in (None, socket.gethostname()):
+        return f"process {pid}" if alive(int(pid)) else None
+    # another host's processes cannot be seen, but a live run writes every second
+    newest = max((path.stat().st_mtime for path in folder.iterdir() if path.is_file()), default=0.0)
+    return f"process {pid} on {host}" if time.time() - newest < _QUIET_S else None
+
+
+def _close_killed(manifest: Manifest, events: Sequence[Mapping[str, Any]], tables: Mapping[str, Stored]) -> None:
+    """What the writer would have put into the manifest, from what is there."""
+    manifest.status = "aborted"
+    for key in ("pid", "host"):
+        manifest.extra.pop(key, None)
+    manifest.finished_ns = _last_ns(tables, [event["time_ns"] for event in events if "time_ns" in event]) or 0
+    stored = tables[REQUESTS]
+    totals = dict.fromkeys(KINDS, 0) | {"lost": _missing(events, REQUESTS, stored)}
+    for part in stored.parts:
+        for pair in pc.value_counts(stored.read(part, ["status"])["status"].cast(pa.string())).to_pylist():
+            totals[kind_of(pair["values"] or "")] += pair["counts"]
+    for kind, count in _retired(events, stored).items():
+        totals[kind] += count
+    manifest.totals = {"scheduled": sum(totals.values())} | totals
+
+
+def _last_ns(tables: Mapping[str, Stored], others: Sequence[int]) -> int | None:
+    stored = tables[REQUESTS]
+    names = ("intended_ns", "sent_ns", "done_ns")
+    ends = [
+        pc.max(rows[name]).as_py() for part in stored.parts for rows in [stored.read(part, names)] for name in names
+    ]
+    return max((int(end) for end in [*ends, *(() if len(stored) else others)] if end is not None), default=None)
+
+
+def _missing(events: Sequence[Mapping[str, Any]], table: str, stored: Stored) -> int:
+    announced = _announced(events, table)
+    if not stored.labelled:
+        return max(0, sum(announced.values()) - len(stored))
+    return sum(max(0, rows - stored.held.get(name, 0)) for name, rows in announced.items())
+
+
+def _announced(events: Sequence[Mapping[str, Any]], table: str) -> dict[str, int]:
+    """Rows by the segment that holds them, those deleted on purpose aside."""
+    announced: dict[str, int] = {}
+    for event in events:
+        if event["event"] == "rows" and event.get("table") == table:
+            # the last word counts: a run that goes on says how many a kill has left
+            announced[str(event.get("file"))] = int(event.get("rows", 0))
+        elif event["event"] == "retired" and table == REQUESTS:
+            for name in event.get("files") or ():
+                announced.pop(name, None)
+    return announced
+
+
+def _retired(events: Sequence[Mapping[str, Any]], stored: Stored) -> Counter[str]:
+    """What became of the arrivals whose rows were deleted on purpose."""
+    said = {tuple(event["files"]): event["totals"] for event in events if event["event"] == "retired"}
+    found: Counter[str] = Counter()
+    for files, totals in said.items():
+        if not set(files) & stored.held.keys():  # else a kill came between the word and the deed
+            found.update({kind: count for kind, count in totals.items() if kind != "scheduled"})
+    return found

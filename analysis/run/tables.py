@@ -1,0 +1,339 @@
+"""The two tables of a run folder, in parts that are read one at a time and only as far as columns are asked for.
+
+A part is one row group of a Parquet file (the sealed one, or that of one segment of a long run) or some batches of an
+Arrow segment that is not sealed yet, so a table of any size is worked through in the memory of a few parts. Owns the
+contract's columns and types (what a foreign source lacks is empty), and the sealing: a Parquet file names the segments,
+with their rows, that it holds, so that rows which are in two files for a moment count once.
+Knows nothing of what the figures mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrate.analysis.records import (
+    DEVICE_COLUMNS,
+    DEVICES,
+    REQUEST_COLUMNS,
+    REQUESTS,
+    RunError,
+    parts,
+    sealed_path,
+    segments,
+)
+
+COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
+NEEDED = {REQUESTS: ("step", "intended_ns", "done_ns", "status"), DEVICES: ("time_ns", "device")}
+"""What even a foreign source must have; every other column may be missing."""
+FULL = {REQUESTS: ("step", "intended_ns"), DEVICES: ("time_ns",)}
+"""Columns without empty values: ordinary integers in the frames."""
+
+PART_ROWS = 1 << 18
+
+_HELD = b"tailrate.segments"
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+
+
+class VanishedError(RunError):
+    """A segment is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that lie together in one file: a row group, or whole batches of a segment."""
+
+    path: Path
+    rows: int
+    group: int = -1
+    """Number of the row group; −1 in a segment."""
+    batches: tuple[int, int] = (0, 0)
+    """First and last + 1 in the segment."""
+    skip: int = 0
+    """Its first rows that another Parquet file holds already."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """One table, wherever its rows lie."""
+
+    table: str
+    parts: tuple[Part, ...]
+    extra: tuple[str, ...]
+    """Columns beyond the contract's."""
+    held: dict[str, int]
+    """Rows by the segment that they came from."""
+    unsealed: int
+    """Rows that are not in the Parquet file yet."""
+    labelled: bool
+    """The rows came by named segments, so that each one's count can be checked."""
+    metadata: dict[Path, Any] = field(default_factory=dict)
+    """Of each Parquet file, read once."""
+
+    def __len__(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*COLUMNS[self.table], *self.extra)
+
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> Any:
+        """These columns of a part, texts as dictionaries; for any thread."""
+        asked = self.names if columns is None else tuple(columns)
+        if part.group < 0:
+            try:
+                found = pa.Table.from_batches(*_batches(part))
+            except FileNotFoundError:
+                raise VanishedError(f"{part.path} was sealed meanwhile: read the folder again") from None
+            return conform(found.slice(part.skip), self.table, part.path, asked)
+        metadata = self.metadata[part.path]
+        there = [name for name in metadata.schema.names if name in asked]
+        texts = [name for name in there if COLUMNS[self.table].get(name) == "string"]
+        with _reading(part.path):
+            source = pq.ParquetFile(part.path, metadata=metadata, read_dictionary=texts)
+            found = source.read_row_group(part.group, columns=there, use_threads=False).slice(part.skip)
+        if not there:  # a row group read without columns forgets how many rows it has
+            return conform(pa.table({"": pa.nulls(part.rows)}), self.table, part.path, asked)
+        return conform(found, self.table, part.path, asked)
+
+    def span(self, part: Part, column: str) -> tuple[float, float]:
+        """Between what a column of numbers lies in a part, as far as its file says."""
+        if part.group >= 0 and column in (names := self.metadata[part.path].schema.names):
+            found = self.metadata[part.path].row_group(part.group).column(names.index(column)).statistics
+            if found is not None and found.has_min_max:
+                return found.min, found.max
+        return -math.inf, math.inf
+
+    def whole(self, columns: Sequence[str] | None = None) -> Any:
+        """These columns of all rows."""
+        found = [self.read(part, columns) for part in self.parts]
+        return pa.concat_tables(found, promote_options="default") if found else self.nothing(columns)
+
+    def nothing(self, columns: Sequence[str] | None = None) -> Any:
+        return conform(pa.table({}), self.table, Path(), self.names if columns is None else columns)
+
+    def write(self, path: Path) -> None:
+        """All rows into a Parquet file that appears at once, in row groups of full size."""
+        for left in path.parent.glob(f"{self.table}*.parquet.*.part"):
+            if not alive(int(left.name.split(".")[-2])):
+                left.unlink(missing_ok=True)
+        scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            self._write(scratch)
+        except OSError:  # on a full disk half a file would stay in the way
+            scratch.unlink(missing_ok=True)
+            raise
+        scratch.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name must be on the disk before the segments go
+        finally:
+            os.close(folder)
+
+    def _write(self, path: Path) -> None:
+        schema = self._schema().with_metadata({_HELD: json.dumps(self.held)})
+        with path.open("wb") as out:
+            with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+                held = [self.nothing().cast(schema)]
+                for part in self.parts:
+                    held.append(self.read(part).cast(schema))
+                    while sum(map(len, held)) >= PART_ROWS:
+                        whole = pa.concat_tables(held)
+                        writer.write_table(whole.slice(0, PART_ROWS).combine_chunks(), row_group_size=PART_ROWS)
+                        held = [whole.slice(PART_ROWS)]
+                writer.write_table(pa.concat_tables(held))
+            out.flush()
+            os.fsync(out.fileno())
+
+    def _schema(self) -> Any:
+        kinds = {name: pa.type_for_alias(kind) for name, kind in COLUMNS[self.table].items()}
+        for part in self.parts:  # a column that another source added has its type where it is first seen
+            for column in self.read(part, self.extra).schema if self.extra else ():
+                kinds.setdefault(column.name, column.type)
+        return pa.schema(list(kinds.items()))
+
+
+def find(folder: Path, table: str) -> Stored:
+    """Where the rows of a table lie; reads no more than how many they are."""
+    # Segments first, then their own Parquet files, then the sealed one: whatever moves rows on in between then shows
+    # them twice, which their counts sort out, and never hides any. A file that vanished was moved on: look again.
+    sealed = sealed_path(folder, table)
+    for _ in range(10):
+        try:
+            streams = {path: _sizes(path) for path in segments(folder, table)}
+            single = {path: _metadata(path) for path in parts(folder, table)}
+            metadata = ({sealed: _metadata(sealed)} if sealed.exists() else {}) | single
+            break
+        except (FileNotFoundError, VanishedError):
+            continue
+    else:
+        raise RunError(f"{folder}: another program keeps removing segments of {table}")
+    pieces: list[Part] = []
+    held: dict[str, int] = {}
+    names: list[str] = []
+    labelled, unsealed = True, 0
+    for path, found in metadata.items():
+        told = found.metadata or {}
+        holds = json.loads(told.get(_HELD, b"{}"))
+        known = sum(held.get(name, 0) for name in holds)  # of a part in the sealed file
+        fresh = list(_groups(path, found, known))
+        pieces += fresh
+        unsealed += 0 if path == sealed else sum(part.rows for part in fresh)
+        labelled &= _HELD in told
+        held |= {name: max(rows, held.get(name, 0)) for name, rows in holds.items()}
+        columns = found.schema.to_arrow_schema().names
+        names += columns
+        _check(columns, table, path, found.num_rows)
+    for path, (columns, sizes) in streams.items():
+        known = held.get(path.name, 0)
+        fresh = list(_pieces(path, sizes, known))
+        pieces += fresh
+        unsealed += sum(part.rows for part in fresh)
+        held[path.name] = max(known, sum(sizes))
+        names += columns
+        _check(columns, table, path, sum(sizes))
+    extra = tuple(name for name in dict.fromkeys(names) if name not in COLUMNS[table])
+    return Stored(table, tuple(part for part in pieces if part.rows), extra, held, unsealed, labelled, metadata)
+
+
+def segment(path: Path, table: str) -> Stored:
+    """The rows of one segment alone."""
+    names, sizes = _sizes(path)
+    extra = tuple(name for name in names if name not in COLUMNS[table])
+    return Stored(table, tuple(_pieces(path, sizes, 0)), extra, {path.name: sum(sizes)}, sum(sizes), True)
+
+
+def _metadata(path: Path) -> Any:
+    with _reading(path):
+        return pq.read_metadata(path)
+
+
+def _check(names: Sequence[str], table: str, path: Path, rows: int) -> None:
+    if rows and (absent := [name for name in NEEDED[table] if name not in names]):
+        raise RunError(f"{path} has no column '{absent[0]}'")
+
+
+def _groups(path: Path, metadata: Any, known: int) -> Iterator[Part]:
+    """The row groups of a Parquet file beyond the known rows."""
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if known < rows:
+            yield Part(path, rows - known, group, skip=known)
+        known = max(0, known - rows)
+
+
+def _pieces(path: Path, sizes: Sequence[int], known: int) -> Iterator[Part]:
+    """The batches of a segment beyond the known rows, gathered into parts."""
+    first, rows, skip = 0, 0, 0
+    for number, size in enumerate(sizes):
+        if known >= size and not rows:  # wholly sealed already
+            known, first = known - size, number + 1
+            continue
+        if not rows:
+            first, skip = number, known
+            size, known = size - known, 0
+        rows += size
+        if rows >= PART_ROWS:
+            yield Part(path, rows, batches=(first, number + 1), skip=skip)
+            first, rows, skip = number + 1, 0, 0
+    if rows:
+        yield Part(path, rows, batches=(first, len(sizes)), skip=skip)
+
+
+def _sizes(path: Path) -> tuple[list[str], list[int]]:
+    """The columns of a segment, and the rows of each whole batch, up to where a kill cut it."""
+    sizes = []
+    names: list[str] = []
+    with pa.OSFile(str(path)) as source:
+        try:
+            with pa.ipc.open_stream(source) as reader:
+                names = reader.schema.names
+                for batch in reader:
+                    batch.validate()
+                    sizes.append(len(batch))
+        except (pa.ArrowException, OSError, EOFError):
+            pass  # what `events.jsonl` announced beyond this is reported as missing
+    return names, sizes
+
+
+def _batches(part: Part) -> tuple[list[Any], Any]:
+    """The batches of a part; those before it are passed over without being decoded."""
+    first, end = part.batches
+    with pa.OSFile(str(part.path)) as source:
+        reader = pa.ipc.MessageReader.open_stream(source)
+        schema = pa.ipc.read_schema(reader.read_next_message())
+        messages = (reader.read_next_message() for _ in range(end))
+        return [pa.ipc.read_record_batch(message, schema) for message in islice(messages, first, None)], schema
+
+
+def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
+    """The columns asked for, in the contract's types with texts as dictionaries, missing ones empty."""
+    found = set(rows.column_names)
+    columns = {}
+    for name in asked:
+        kind = COLUMNS[table].get(name)
+        if kind is None:
+            columns[name] = rows[name] if name in found else pa.nulls(len(rows))
+            continue
+        want = pa.type_for_alias(kind)
+        if name not in found:
+            columns[name] = pa.nulls(len(rows), _TEXTS if kind == "string" else want)
+            continue
+        have = rows[name]
+        try:
+            if not _fits(have.type, want):
+                raise pa.ArrowInvalid("another kind of type")
+            if kind != "string":
+                columns[name] = have.cast(want)
+            elif have.type != _TEXTS:
+                texts = have.cast(want)
+                columns[name] = texts.dictionary_encode() if len(texts) else texts.cast(_TEXTS)
+            else:
+                columns[name] = have
+        except pa.ArrowException:
+            raise RunError(f"{path}: column '{name}' is {have.type}, which is not {want}") from None
+        if name in FULL[table] and have.null_count:
+            raise RunError(f"{path}: column '{name}' has {have.null_count} empty values")
+    return pa.table(columns)
+
+
+def _fits(have: Any, want: Any) -> bool:
+    kinds = pa.types
+    if kinds.is_dictionary(have):
+        have = have.value_type
+    if kinds.is_null(have):
+        return True
+    if kinds.is_string(want):
+        return bool(kinds.is_string(have) or kinds.is_large_string(have) or kinds.is_integer(have))
+    return bool(kinds.is_integer(have) or kinds.is_floating(have))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What Arrow cannot read becomes one sentence that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise VanishedError(f"{path} was sealed meanwhile: read the folder again") from None
+    except (pa.ArrowException, OSError) as problem:
+        raise RunError(f"{path} cannot be read: {str(problem).strip().splitlines()[0]}") from None
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

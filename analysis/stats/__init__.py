@@ -1,0 +1,1 @@
+"""Mathematics that knows nothing of load tests: intervals, trends, change points, level shifts."""

@@ -1,0 +1,226 @@
+"""The verdict on a run: can its numbers be trusted, and do they keep the objectives? Pass, fail, or cannot say.
+
+Whether a rate keeps an objective is said by the `judge`; here is what keeps a step's figures from being trusted, and
+how the answers at all rates of all endpoints make one verdict:
+
+- The run cannot say (`inconclusive`) when it did not end by itself, its ledger is broken, or what was served is not
+  what it claims to be (`testimony`).
+- Rates that rise (`ramp`, `knee`; `mixed` and `ab` with several rates) go past the knee on purpose: pass takes a rate
+  that every endpoint sustains, fail one that misses at its lowest rate, or below the rate that was asked for.
+- In all other modes each rate must keep the objective, and one that misses it is a fail.
+- What was due in the time of a fault that was injected on purpose is left out of all that (`calm`), and told; that time
+  is bounded, and a fault after which users are not served as before by then is a fail (`struck`).
+- Without an objective nothing can be missed: `measured`, where the figures can be trusted and each endpoint succeeded.
+
+A step is not trusted where the load generator stood in the way: sent late, dropped arrivals although the endpoint kept
+up, had no CPU left, or recorded nothing. An overloaded endpoint is no reason for distrust: it misses every latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tailrate.analysis.judging import judge as judging
+from tailrate.analysis.judging.judge import Answer, AtRate, Window
+from tailrate.analysis.records import LOST, Slo
+from tailrate.analysis.run.device_tracks import idle_moved
+from tailrate.analysis.steps import fault_windows, server_claims
+from tailrate.analysis.text.words import load, significant
+from tailrate.analysis.verdicts import retired_minutes
+
+if TYPE_CHECKING:
+    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.steps.measure import MeasuredStep
+
+PASS, FAIL, INCONCLUSIVE, MEASURED = "pass", "fail", "inconclusive", "measured"
+EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3, MEASURED: 0}
+
+NONE_SET = "no objective was set, so none could be missed"
+
+NEAR_ITS_MOST = 0.7
+"""Of what a closed loop reaches at a null server: from here on the generator's own time shows in the figures."""
+CHANCE = 1.1
+"""By which random arrivals may exceed the rate that a check was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    verdict: str
+    """pass, fail, inconclusive or measured"""
+    reasons: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+# ---- one step
+
+
+def beyond(check: Any, offered_rps: float, closed: bool) -> list[str]:
+    """Whether a step asked for more than the load generator could do at a null server, by the run's `self_check`."""
+    safe = check.get("safe_rps") if isinstance(check, Mapping) else None
+    if safe is None or bool(check.get("closed")) != closed:
+        return []
+    if closed and offered_rps > NEAR_ITS_MOST * safe:
+        return [f"the load generator reaches no more than {safe:.4g}/s by itself, as its self-check showed"]
+    if not closed and offered_rps > CHANCE * safe:
+        return [f"the self-check kept its schedule to {safe:.4g}/s only, and this step asked for {offered_rps:.4g}/s"]
+    return []
+
+
+# ---- the whole run
+
+
+def is_rising(run: Run) -> bool:
+    """Whether rates rise to find out what the endpoint can take, so that high ones may miss the objective."""
+    mode = run.manifest.scenario.get("mode", "ramp")
+    rates = {(step["endpoint"], step["rate"]) for step in run.manifest.scenario["steps"]}
+    several = len(rates) > len({endpoint for endpoint, _ in rates})
+    return mode in ("ramp", "knee") or (mode in ("mixed", "ab") and several)
+
+
+def judge(run: Run) -> Verdict:
+    notes = [*fault_windows.sentences(run), *warnings(run)]
+    if broken := flaws(run):
+        return Verdict(INCONCLUSIVE, (*broken, *notes))
+    answers = [*(_objectives(run) if run.manifest.slos else _trust(run)), *fault_windows.answers(run)]
+    kept = judging.all_of(answer.kept for answer in answers)
+    if not run.calm and run.measured and kept is not False:
+        return Verdict(INCONCLUSIVE, ("planned faults left no time in which the objective could be judged", *notes))
+    verdict = {True: PASS if run.manifest.slos else MEASURED, False: FAIL, None: INCONCLUSIVE}[kept]
+    reasons = [answer.sentence for answer in answers if answer.kept is kept and answer.sentence]
+    if not run.manifest.slos and kept is not False:
+        reasons.insert(0, NONE_SET)
+    return Verdict(verdict, (*reasons, *notes))
+
+
+def by_endpoint(steps: Iterable[MeasuredStep]) -> dict[str, list[MeasuredStep]]:
+    found: dict[str, list[MeasuredStep]] = {}
+    for step in steps:
+        found.setdefault(step.summary.endpoint, []).append(step)
+    return found
+
+
+def at_rates(
+    steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequence[Window] = (), *, rounds: bool = True
+) -> list[AtRate]:
+    """What an endpoint's steps say to the objective of this number: those of one rate, or concurrency, together.
+
+    `gone`: of a soak, what is left of its first chapters; it has one rate, and whether its hours were steady is asked
+    of all of them together (`soak`), not of each chapter.
+    """
+    levels: dict[tuple[float, int], list[MeasuredStep]] = {}
+    for step in steps:
+        levels.setdefault((0.0 if step.concurrency else step.rate, step.concurrency), []).append(step)
+    return [
+        AtRate(
+            rate,
+            judging.answers(slo, [*gone, *(_windows(at, number, steady=not rounds))], rounds=rounds),
+            load(rate, concurrency),
+        )
+        for (rate, concurrency), at in sorted(levels.items(), key=lambda level: level[0])
+    ]
+
+
+def _windows(steps: Iterable[MeasuredStep], number: int, *, steady: bool) -> Iterator[Window]:
+    """`steady`: as if each were."""
+    for step in steps:
+        window = step.windows[number]
+        yield replace(window, unsteady="", flatters=None) if steady else window
+
+
+def _objectives(run: Run) -> Iterable[Answer]:
+    """What each endpoint's rates say to each objective."""
+    rising, soaking = is_rising(run), run.manifest.scenario.get("mode") == "soak"
+    knees = {str(event.get("endpoint")): event for event in run.events if event["event"] == "knee"}
+    for endpoint, steps in by_endpoint(run.calm).items():
+        if not any(step.summary.ok for step in steps) and any(step.summary.n for step in steps):
+            yield Answer(False, f"not one request to {endpoint} succeeded")
+            continue
+        why = knees.get(endpoint, {}).get("reason")
+        gone = retired_minutes.minutes(run, endpoint)
+        for number, slo in enumerate(run.manifest.slos):
+            ends = [at_rates(steps, number, slo, end, rounds=not soaking) for end in retired_minutes.windows(gone, slo)]
+            found = _surely(*(judging.of_rates(slo, rates, rising) for rates in ends))
+            searched = f"; the search for the knee did not come to its end: {why}" if why else ""
+            yield Answer(found.kept, f"{endpoint}: {found.sentence}{searched}", found.against)
+
+
+def _surely(best: Answer, worst: Answer) -> Answer:
+    """Of the answers with the fewest and the most misses that minutes without rows can have had."""
+    if best.kept is worst.kept:
+        return worst
+    return best if best.kept is False else Answer(None, worst.sentence, worst.against)
+
+
+def _trust(run: Run) -> Iterable[Answer]:
+    """Whether the figures of each endpoint can be trusted; where rates rise, those of one step."""
+    for endpoint, steps in by_endpoint(run.calm).items():
+        if not any(step.summary.ok for step in steps):
+            yield Answer(None, f"not one request to {endpoint} succeeded")
+            continue
+        doubted = [step for step in steps if not step.summary.trusted]
+        if doubted and (len(doubted) == len(steps) or not is_rising(run)):
+            step = doubted[0]
+            where = f"step {step.summary.index}, {endpoint} at {step.asked}"
+            yield Answer(None, f"{where}, cannot be trusted: {step.summary.reasons[0]}")
+        else:
+            yield Answer(True, "")
+
+
+def flaws(run: Run) -> list[str]:
+    """What keeps the run as a whole from saying anything for certain."""
+    manifest, rows = run.manifest, run.tallies
+    known = [step["index"] for step in manifest.scenario["steps"]]
+    found = []
+    if manifest.status == "running":
+        found.append("the run is still going on")
+    elif manifest.status != "complete":
+        planned = manifest.scenario.get("planned_steps", len(known))
+        ended = run.ended_ns or 0
+        whole = sum(1 for step in manifest.scenario["steps"] if step["end_ns"] <= ended)
+        found.append(f"the run was aborted after {whole} of {planned} steps")
+    if not rows.rows:
+        found.append("the run holds no arrivals")
+    if lost := run.missing["requests"]:
+        found.append(f"{lost} recorded rows of requests are missing from the folder")
+    scheduled = manifest.totals.get("scheduled")
+    # arrivals that went down with a load process have no row, but an event that says so
+    went_down = any(event["event"] == "worker_lost" for event in run.events)
+    ledger = {
+        "recorded": rows.rows,
+        "said to have gone down with a load process": (
+            manifest.totals.get("lost", 0) - rows.statuses[LOST] if went_down else 0
+        ),
+        "deleted on purpose": run.retired,
+    }
+    if manifest.status == "complete" and scheduled is not None and scheduled != sum(ledger.values()):
+        parts = [f"{count} are {what}" for what, count in ledger.items() if count or what == "recorded"]
+        found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {' and '.join(parts)}")
+    if rows.doubled:
+        found.append(f"the ledger is broken: {rows.doubled} arrivals are recorded twice")
+    if rows.strangers:
+        found.append(f"the ledger is broken: {rows.strangers} arrivals belong to no step of the manifest")
+    return found + server_claims.flaws(manifest, broken=bool(fault_windows.injected(run)))
+
+
+def warnings(run: Run) -> list[str]:
+    """What leaves latencies as they are, but not every figure beside them."""
+    found = [str(event.get("sentence")) for event in run.events if event["event"] == "workers_missing"]
+    if lost := run.missing["devices"]:
+        found.append(f"{lost} recorded device samples are missing from the folder")
+    found += [
+        f"the clock of {track.host or name} is known to ±{significant(track.error_ns / 1e6)} ms only, too little "
+        f"for samples every {significant(track.period_ns / 1e6)} ms: device figures beside a request may be another's"
+        for name, track in run.tracks.items()
+        if track.error_ns is not None and track.period_ns is not None and track.error_ns > track.period_ns / 2
+    ]
+    idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
+    for name, track in run.tracks.items():
+        if moved := idle_moved(track, idle):
+            before, after = (significant(watts) for watts in moved)
+            found.append(f"{name} drew {before} W idle before the load and {after} W after it: net energy is in doubt")
+    return found + server_claims.warnings(run.manifest, broken=bool(fault_windows.injected(run)))

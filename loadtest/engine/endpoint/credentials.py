@@ -1,0 +1,89 @@
+"""What lets the load side in at the endpoint, and by what it knows it: a token, and whose certificates count.
+
+A token comes from TAILRATE_TOKEN or out of a file, never from the command line, which everybody on a machine can read
+and which is kept in run folders. Of several, which a server may know at a time, the first is sent. It is read when a
+process starts, and is for the host that was named by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+
+TOKEN = "TAILRATE_TOKEN"  # noqa: S105 -- its name
+FILE = "TAILRATE_TOKEN_FILE"
+HEADER = "TAILRATE_TOKEN_HEADER"
+"""Where the endpoint wants the bare token in a header of another name, such as x-api-key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Of one process; `source` is where its token is from."""
+
+    token: str = field(default="", repr=False)
+    header: str = "Authorization"
+    source: str = ""
+    ca_file: str = ""
+
+    @property
+    def line(self) -> str:
+        """Of each request's header."""
+        if not self.token:
+            return ""
+        return f"{self.header}: {'Bearer ' if self.header == 'Authorization' else ''}{self.token}\r\n"
+
+    def tls(self) -> ssl.SSLContext:
+        """Proves chain and name of whom it talks to; CAs are those of the system, or those of the file alone."""
+        try:
+            return ssl.create_default_context(cafile=self.ca_file or None)
+        except OSError as problem:
+            why = "it holds no certificate" if isinstance(problem, ssl.SSLError) else problem.strerror
+            raise ScenarioError(f"--ca-file {self.ca_file} cannot be used: {why}") from None
+
+    def masked(self, body: bytes) -> bytes:
+        """What an endpoint says of a request that it refused may repeat the token, and is kept."""
+        return body.replace(self.token.encode(), b"***") if self.token else body
+
+
+ANYBODY = Access()
+
+
+def address(host: str) -> SplitResult:
+    """The URL that an endpoint is at; never one with a password in it, as URLs are kept and shown."""
+    if "@" in host:
+        raise ScenarioError(f"--host must not hold a user or a password; a token goes into {TOKEN}")
+    try:
+        parts = urlsplit(host if "//" in host else f"http://{host}")
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # no port is like that
+        pass
+    raise ScenarioError(f"--host '{host}' is not a URL; write for instance http://127.0.0.1:8000")
+
+
+def read(options: Any) -> Access:
+    """By the options `token_file` and `ca_file` and by the environment; raises `ScenarioError`."""
+    file, header = options.token_file or os.environ.get(FILE, ""), os.environ.get(HEADER) or "Authorization"
+    try:
+        text = Path(file).expanduser().read_text() if file else os.environ.get(TOKEN, "")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        raise ScenarioError(f"the token file {file} cannot be read: {why}") from None
+    token, source = next(iter(re.findall(r"[^\s,]+", text)), ""), file or TOKEN
+    if file and not token:
+        raise ScenarioError(f"the token file {file} is empty")
+    if not re.fullmatch("[!-~]*", token):
+        raise ScenarioError(f"the token of {source} has a character in it that no header can carry")
+    if not re.fullmatch("[A-Za-z0-9-]+", header):
+        raise ScenarioError(f"{HEADER} '{header}' is not the name of a header; write for instance x-api-key")
+    found = Access(token, header, source, options.ca_file)
+    if found.ca_file:
+        found.tls()
+    return found

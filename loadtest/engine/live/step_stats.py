@@ -1,0 +1,316 @@
+"""A step's figures while it runs: for whoever watches it, and for a search that decides by them where to go next.
+
+Figures are counts and histograms, so a step of a day takes no more memory than one of a minute; only a search keeps
+every arrival. What was answered within each second is put aside until the board takes it. The report computes its own
+figures from the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tailrate.analysis.judging.judge import (
+    SPARE,
+    Answer,
+    Term,
+    Window,
+    answers,
+    doubts,
+    judged,
+    late_limit_ms,
+    lateness,
+    queue_filled,
+    terms,
+)
+from tailrate.analysis.records import Slo, is_success
+from tailrate.analysis.stats.interval import SLICES, inflation, worth
+from tailrate.loadtest.engine.live.histogram import Histogram
+from tailrate.loadtest.engine.live.limit_counts import Counted
+from tailrate.loadtest.engine.scenario.knee_search import Objective, Outcome
+from tailrate.loadtest.engine.scenario.steps import LoadStep
+
+SEGMENTS = 10
+SURELY_RISING = 35
+"""Mann-Kendall's S of ten segments that has one chance in 4000 without a trend."""
+DROPPED = "dropped"
+FIRST = 20
+"""Answers that tell how long one took before anything waited."""
+SETTLED_S = 1.0
+"""What was answered so long ago has its row here, from whichever process."""
+LEAST_S = 4.0
+
+Floats = npt.NDArray[np.float64]
+
+
+class Second:
+    """What became of the arrivals that were answered, or given up, within one second."""
+
+    def __init__(self) -> None:
+        self.latency = Histogram()
+        self.dropped = 0
+        self.late = 0
+
+    def columns(self) -> list[float | None]:
+        """`history.RATES` from `ok` to `p99_ms`."""
+        ok, over = self.latency.finite, self.latency
+        failed = over.infinite - self.dropped
+        return [ok, failed, self.dropped, self.late, over.quantile(0.5), over.quantile(0.99)]
+
+    def merge(self, other: Second) -> None:
+        self.latency.merge(other.latency)
+        self.dropped += other.dropped
+        self.late += other.late
+
+
+class Live:
+    """`see` takes the step's rows as they come; `schedule_s` is when arrivals are due, from the step's start.
+
+    Seconds count from `origin_ns`, the run's start. `keep` keeps every arrival, for a search.
+    """
+
+    def __init__(
+        self,
+        step: LoadStep,
+        start_ns: int,
+        schedule_s: Floats,
+        origin_ns: int | None = None,
+        keep: bool = False,
+        slos: Sequence[Slo] = (),
+    ) -> None:
+        self.step = step
+        self.start_ns = start_ns
+        self.latency, self.lateness = Histogram(), Histogram()
+        self.late = 0
+        self.next_second = 0
+        """The first second that the board has not taken yet."""
+        self.ended_s: float | None = None
+        """How long it took, once every arrival is answered."""
+        self._origin_ns = start_ns if origin_ns is None else origin_ns
+        self._schedule_s = schedule_s
+        self._slos = slos
+        self._counted = Counted(slos)
+        """Without the settle time."""
+        self._statuses: Counter[str] = Counter()
+        self._workers: Counter[int] = Counter()
+        self._seconds: dict[int, Second] = {}
+        self.taken_ok, self._taken = 0, 0
+        self._gone: list[tuple[Floats, int]] = []
+        self._keep = keep
+        self._latency_ms: list[Floats] = []
+        self._late_ms: list[Floats] = []
+        self._intended_s: list[Floats] = []
+        self._done_s: list[Floats] = []
+
+    def see(self, batch: Any) -> None:
+        coded = batch.column("status").dictionary_encode()
+        codes, names = np.asarray(coded.indices), coded.dictionary.to_pylist()
+        self._statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
+        for found in batch.column("worker").value_counts().to_pylist():
+            self._workers[found["values"]] += found["counts"]
+        ok = np.isin(codes, [code for code, name in enumerate(names) if is_success(name)])
+        dropped = codes == (names.index(DROPPED) if DROPPED in names else -1)
+        intended, sent, done = (_float(batch, f"{name}_ns") for name in ("intended", "sent", "done"))
+        late_ms, latency_ms = (sent - intended) / 1e6, (done - intended) / 1e6
+        was_late = late_ms > self.late_limit_ms  # False for what was not sent
+        self.late += int(was_late.sum())
+        self.lateness.add(late_ms[~np.isnan(late_ms)])
+        self.latency.add(latency_ms[ok], int((~ok).sum()))
+        over_ns = np.where(np.isnan(done), intended, done)
+        # what comes when its second has been taken already goes into the next: the sum stays right
+        seconds = np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second).astype(np.int64)
+        for second in np.unique(seconds).tolist():
+            mine = seconds == second
+            place = self._seconds.setdefault(second, Second())
+            place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
+            place.dropped += int((mine & dropped).sum())
+            place.late += int((mine & was_late).sum())
+        due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
+        self._counted.add(due_s[due_s >= 0], np.where(ok, latency_ms, np.inf)[due_s >= 0])
+        if self._keep:
+            self._late_ms.append(late_ms[~np.isnan(late_ms)])
+            self._latency_ms.append(np.where(ok, latency_ms, np.inf))
+            self._intended_s.append((intended - self.start_ns) / 1e9)
+            self._done_s.append((over_ns - self.start_ns) / 1e9)
+
+    # ---- for people
+
+    def answers(self) -> list[Answer]:
+        """What the judge says of it so far, to each term of each objective."""
+        if not self._counted:
+            return []
+        late = lateness(self.lateness.quantile(0.99) or 0.0, self.late, self.late_limit_ms)
+        return [
+            answer
+            for slo in self._slos
+            for answer in answers(
+                slo, [Window(tuple(self._counted.count(term.limit_ms) for term in terms(slo)), late=late)]
+            )
+        ]
+
+    @property
+    def late_limit_ms(self) -> float:
+        """From where on lateness is held against the load generator; as the report, of what is known by now."""
+        limits = [slo.latency_ms for slo in self._slos if slo.latency_ms]
+        return late_limit_ms(limits, self.latency.quantile(0.5) or 0.0)
+
+    @property
+    def n(self) -> int:
+        return self._statuses.total()
+
+    @property
+    def answered(self) -> int:
+        return self.latency.finite
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        return dict(sorted(self._statuses.items()))
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.ended_s is not None and not self._seconds
+
+    def take(self, second: int) -> Second | None:
+        """What was answered in that second; to be asked for each of them in turn."""
+        self.next_second = second + 1
+        found = self._seconds.pop(second, None)
+        if found:
+            self._taken += found.latency.finite + found.latency.infinite
+            self.taken_ok += found.latency.finite
+        return found
+
+    def due(self, at_s: float) -> int:
+        """Arrivals whose time had come so long after the step's start."""
+        return int(np.searchsorted(self._schedule_s, at_s))
+
+    def in_flight(self, at_s: float) -> int:
+        """Due and not answered when the second ended that was taken last; without what a lost process owes."""
+        if self.step.concurrency:
+            return self.step.concurrency if 0 <= at_s < self.step.seconds and self.ended_s is None else 0
+        gone = sum(int(np.searchsorted(share, at_s)) - seen for share, seen in self._gone)
+        return max(0, self.due(at_s) - self._taken - max(0, gone))
+
+    def lose(self, index: int, count: int) -> None:
+        """That load process, of so many, will report no more."""
+        self._gone.append((self._schedule_s[index::count], self._workers[index]))
+
+    def end(self, seconds: float) -> None:
+        """Every arrival has its row; what only a search wants is let go."""
+        self.ended_s = seconds
+        for kept in (self._latency_ms, self._late_ms, self._intended_s, self._done_s):
+            kept.clear()
+
+    def forget(self) -> None:
+        """Its last second has been taken: lets the schedule go."""
+        self._schedule_s = np.empty(0)
+        self._gone.clear()
+
+    def figures(self, seconds: float) -> dict[str, Any]:
+        return {
+            "achieved_rps": round(self.answered / seconds, 3),
+            "p50_ms": self.latency.quantile(0.5),
+            "p99_ms": self.latency.quantile(0.99),
+            "late_p50_ms": self.lateness.quantile(0.5),
+            "late_p99_ms": self.lateness.quantile(0.99),
+            "late_max_ms": self.lateness.quantile(1.0),
+            "errors": self.n - self.answered,
+            "statuses": self.statuses,
+        }
+
+    def sentence(self, seconds: float) -> str:
+        found = {key: "–" if value is None else f"{value}" for key, value in self.figures(seconds).items()}
+        asked = f"{self.step.concurrency} under way" if self.step.concurrency else f"offered {self.step.rate:.4g}/s"
+        return (
+            f"{self.step.endpoint}  {asked}  answered {found['achieved_rps']}/s  "
+            f"P50 {found['p50_ms']} ms  P99 {found['p99_ms']} ms  late P99 {found['late_p99_ms']} ms  "
+            f"errors {found['errors']}"
+        )
+
+    # ---- for a search
+
+    def drowning(self, elapsed_s: float, limit_ms: float) -> bool:
+        """Whether the queue grows without bound, and is already so long that everything in it misses its limit."""
+        until_s = elapsed_s - SETTLED_S
+        if until_s < LEAST_S:
+            return False
+        in_flight = self._in_flight(0.0, until_s)
+        waiting_ms = 1e3 * in_flight[-1] / max(1e-9, self.step.rate)
+        return _trend(in_flight) >= SURELY_RISING and waiting_ms > 2 * limit_ms
+
+    def outcome(
+        self, objective: Objective, seconds: float, cpu_pct: float, cut: bool, vetoes: Sequence[Term] = ()
+    ) -> Outcome:
+        """What the arrivals behind the settle time showed."""
+        latency, intended, late = (
+            np.concatenate(parts or [np.empty(0)]) for parts in (self._latency_ms, self._intended_s, self._late_ms)
+        )
+        settle_s = self.step.settle_s
+        counted = (intended >= settle_s) & (intended < seconds)
+        missed = latency[counted] > objective.latency_ms
+        slices = ((intended[counted] - settle_s) / max(1e-9, seconds - settle_s) * SLICES).astype(np.int64)
+
+        def by_slice(weights: Any = None) -> Floats:
+            return np.bincount(slices, weights, minlength=SLICES).astype(np.float64)
+
+        arrivals, beyond, kept = by_slice(), by_slice(missed), []
+        for term in vetoes:
+            over = by_slice(~(latency[counted] <= term.limit_ms) | np.isinf(latency[counted]))
+            kept.append(judged(over.sum() / max(1, len(missed)), worth(arrivals, over), term.allowed))
+        overloaded = cut or False in kept or self._filled(latency[np.argsort(intended, kind="stable")])
+        return Outcome(
+            rate=self.step.rate,
+            n=len(missed),
+            missed=int(missed.sum()),
+            inflation=inflation(arrivals, beyond),
+            overloaded=overloaded,
+            vetoes=tuple((term.text, known) for term, known in zip(vetoes, kept, strict=True)),
+            hindered=None if overloaded else self._hindered(late, latency, missed, objective, cpu_pct),
+            seconds=seconds,
+        )
+
+    def _filled(self, latency: Floats) -> bool:
+        """Of all arrivals, in the order in which they were due."""
+        answered = latency[np.isfinite(latency)]
+        if not len(answered):
+            return False
+        gone = sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout")) / len(latency)
+        return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
+
+    def _hindered(
+        self, late: Floats, latency: Floats, missed: npt.NDArray[np.bool_], objective: Objective, cpu_pct: float
+    ) -> str | None:
+        n = len(missed)
+        if not n:
+            return "no arrival was recorded"
+        limit_ms, dropped = self.late_limit_ms, self._statuses.get(DROPPED, 0)
+        late_ms = float(np.quantile(late, 0.99, method="higher")) if len(late) else 0.0
+        answered = latency[np.isfinite(latency)]
+        would_do = SPARE * self.step.rate * float(np.quantile(answered, 0.99)) / 1e3 if len(answered) else 0.0
+        found = doubts(dropped, n, would_do, cpu_pct)
+        if missed.sum() > objective.target * n:  # it is in the latencies, so it makes no rate look good
+            found.insert(0, lateness(late_ms, int((late > limit_ms).sum()), limit_ms))
+        return next(filter(None, found), None)
+
+    def _in_flight(self, start_s: float, end_s: float) -> Floats:
+        """Mean number of unanswered requests in each tenth of the time; what has no row yet is under way."""
+        done = np.sort(np.concatenate(self._done_s or [np.empty(0)]))
+        at = np.linspace(start_s, end_s, SEGMENTS * 20, endpoint=False)
+        level = np.searchsorted(self._schedule_s, at) - np.searchsorted(done, at)
+        return np.asarray(level.reshape(SEGMENTS, -1).mean(axis=1), dtype=np.float64)
+
+
+def _trend(values: Floats) -> int:
+    """Mann-Kendall's S: how many pairs rise, less those that fall."""
+    rise = np.sign(values[None, :] - values[:, None])
+    return int(np.triu(rise, 1).sum())
+
+
+def _float(batch: Any, name: str) -> Floats:
+    """With NaN for what is null."""
+    found: Floats = batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
+    return found

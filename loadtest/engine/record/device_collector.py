@@ -1,0 +1,139 @@
+"""The collector: device samples and clock probes from the endpoint's host, once per run.
+
+Runs where the run folder is (the only or the master process), beside the load. A server without
+`/telemetry/*` (any v2 endpoint but ours) is asked once and then left alone. A lost connection is an
+event; samples that the server overwrote before they were read are counted; what its samplers say of lost GPUs and
+hosts becomes events of the run. Each host's clock is asked for by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import gevent
+
+from tailrate.analysis.records import DEVICE_COLUMNS
+from tailrate.loadtest.engine.clock import Base, Offset
+from tailrate.loadtest.engine.endpoint.client import OK, Answer, Client
+from tailrate.loadtest.engine.record.segments import Batcher
+from tailrate.serve import wire
+
+POLL_S = 1.0
+PROBE_S = 0.2
+
+
+class Collector:
+    """Polls until stopped; `host` is empty where the endpoint sends no samples."""
+
+    def __init__(self, client: Client, base: Base, sink: Callable[[Any], None], event: Callable[..., None]) -> None:
+        self.host = ""
+        self.offsets: dict[str, Offset] = {}
+        """Of each host's clock, in the order in which they came to be known."""
+        self._client = client
+        self._base = base
+        self._batcher = Batcher(DEVICE_COLUMNS, sink)
+        self._event = event
+        self._cursor = ""
+        self._said_ns = 0
+        """The last event of the samplers that is known."""
+        self._lost = False
+        self._greenlets: list[gevent.Greenlet[..., None]] = []
+
+    def start(self) -> None:
+        """Begins polling if the server has device samples; asks once, so that others are not bothered."""
+        first = self._get(wire.DEVICES)
+        if first.status != OK:
+            self._event("warning", sentence=f"the endpoint sends no device samples ({wire.DEVICES}: {first.status})")
+            return
+        found = json.loads(first.body)  # samples from before the run are not ours
+        self._cursor, self.host = str(found["cursor"]), str(found.get("host", ""))
+        self._said_ns = max((int(event["time_ns"]) for event in found.get("events") or ()), default=0)
+        self._meet(found)
+        self.resume()
+
+    def resume(self) -> None:
+        self._greenlets = [
+            gevent.spawn(self._forever, self.poll, POLL_S),
+            gevent.spawn(self._forever, self._probe, PROBE_S),
+        ]
+
+    def pause(self) -> None:
+        """Nothing is asked for; `resume` goes on where it was, with what the server has kept."""
+        gevent.killall(self._greenlets)
+        self._greenlets = []
+
+    def forget(self) -> None:
+        """As one that has just been started: what was sampled since the last poll is not read any more."""
+        answer = self._get(wire.DEVICES)
+        if answer.status == OK:
+            self._cursor = str(json.loads(answer.body)["cursor"])
+
+    def stop(self) -> None:
+        """Fetches what has come since the last poll, then ends."""
+        if self._greenlets:
+            self.pause()
+            self.poll()
+
+    def poll(self) -> None:
+        answer = self._get(f"{wire.DEVICES}?after={quote(self._cursor)}")
+        if answer.status == OK:
+            self._take(answer)
+            if self._lost:
+                self._event("telemetry_back")
+        elif not self._lost:
+            self._event("telemetry_lost", status=answer.status, sentence=answer.error or "")
+        self._lost = answer.status != OK
+
+    def _get(self, path: str) -> Answer:
+        return self._client.send("GET", self._client.prefix + path)
+
+    def _take(self, answer: Answer) -> None:
+        found = json.loads(answer.body)
+        self._cursor = str(found["cursor"])
+        self.host = str(found.get("host", self.host))
+        if found.get("overwritten"):
+            self._event("samples_overwritten", count=int(found["overwritten"]))
+        positions = {name: place for place, name in enumerate(found["columns"])}
+        places = [positions.get(name) for name in DEVICE_COLUMNS]
+        self._meet(found)
+        for event in found.get("events") or ():
+            if int(event["time_ns"]) > self._said_ns:
+                self._said_ns = int(event["time_ns"])
+                self._event("device", host=event.get("host") or self.host, sentence=str(event["event"]))
+        for row in found["rows"]:
+            self._batcher.append(tuple(None if place is None else row[place] for place in places))
+        self._batcher.flush()
+
+    def _meet(self, found: Any) -> None:
+        for host in found.get("hosts") or [self.host]:
+            self.offsets.setdefault(str(host), Offset())
+
+    def _probe(self) -> None:
+        for host, offset in list(self.offsets.items()):
+            answer = self._get(wire.CLOCK if host == self.host else f"{wire.CLOCK}?host={quote(host)}")
+            if answer.status == OK:
+                found = json.loads(answer.body)
+                to_wall = self._base.wall_ns
+                offset.see(to_wall(answer.sent_ns), found["recv_ns"], found["send_ns"], to_wall(answer.done_ns))
+
+    def merge(self, windows: list[tuple[int, int, int]]) -> None:
+        """What the exchange of requests showed; with several hosts it is not known whose clock that was."""
+        if len(self.offsets) == 1:
+            self.offsets[self.host].merge(windows)
+
+    def clocks(self) -> list[dict[str, Any]]:
+        """The manifest's `clock`."""
+        return [entry for host, offset in self.offsets.items() if (entry := offset.as_json(host))]
+
+    def _forever(self, work: Callable[[], None], period_s: float) -> None:
+        while True:
+            started = time.monotonic()
+            try:
+                work()
+            except (ValueError, KeyError, TypeError) as problem:
+                self._event("warning", sentence=f"device telemetry sent something unreadable: {problem!r}")
+            gevent.sleep(max(0.0, period_s - (time.monotonic() - started)))

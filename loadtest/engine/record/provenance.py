@@ -1,0 +1,86 @@
+"""What a run ran on and with: hosts, package versions, the commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tailrate.loadtest.engine.child_python import ROOT
+from tailrate.loadtest.engine.workers import cpu_priority, timer
+
+PACKAGES = ("tailrate", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
+
+
+HIDDEN = r"--(?:[\w-]*[-_])?(?:token|password|secret|key|webhook)"
+NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
+
+
+def hosts(server: dict[str, Any], url: str, granted: str) -> list[dict[str, Any]]:
+    """What the endpoint says of its machine in its metadata, and what we know of ours."""
+    load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count()}
+    load |= {"os": platform.platform(), "priority": granted}
+    if lacking := lacks():
+        load["lacks"] = lacking
+    theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
+    return [{"role": "server", "url": url} | theirs, load]
+
+
+def lacks() -> list[str]:
+    """What this system does not have of what keeps arrivals on time, a sentence each; on Linux there is none."""
+    found = []
+    if not timer.exact():
+        found.append("no timerfd, so arrivals wait for a timer that is some tenths of a millisecond late")
+    if not cpu_priority.possible():
+        found.append("no precedence for load processes, so arrivals wait for a core as any program does")
+    return found
+
+
+def versions(server: dict[str, Any]) -> dict[str, str]:
+    """The endpoint's versions (torch, cuda, driver, ray), then ours."""
+    name = f"{server.get('name')} {server.get('version', '')}".strip()
+    found = {"server": name, **(server.get("versions") or {}), "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    if git := _git():
+        found["git"] = git
+    return found
+
+
+def command_line(words: Iterable[str]) -> str:
+    """As it may be kept: less passwords in URLs, and the values of options that are named for a secret.
+
+    >>> command_line(["tailrate", "soak", "--webhook", "https://chat.example/T0/x", "--api-key=7", "--token-file=f"])
+    "tailrate soak --webhook '***' '--api-key=***' --token-file=f"
+    """
+    found: list[str] = []
+    for word in words:
+        value = found and re.fullmatch(HIDDEN, found[-1])
+        shown = re.sub(f"^({HIDDEN})=.*", r"\1=***", word, flags=re.DOTALL)
+        found.append("***" if value else re.sub(r"//[^/\s]*@", "//***@", shown))
+    return shlex.join(found)
+
+
+def _git() -> str:
+    if not (ROOT / ".git").exists():  # installed, not checked out: the repository around us is another's
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,164 @@
+"""Rows on their way to the run folder: collected, turned into Arrow batches, appended to segments.
+
+A `Batcher` lives where rows arise (each load process) and hands over record batches at most
+`FLUSH_S` apart. A `Segment` lives where the folder is (the only or the master process): it appends
+batches to an Arrow IPC stream and writes the row count to `events.jsonl`, so that a kill −9 loses at
+most the rows of the last interval and a reader can tell that it lost none before. A batch that the disk took only a
+part of is taken back, so that the next one can be read. Parquet is not written here: that stalls a load process for
+tens of milliseconds; `tailrate report` seals, and `tailrate.analysis.run.compact` what a long run has closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tailrate.analysis.records import append_event, segment_path
+
+FLUSH_S = 0.5
+
+
+def schema_of(columns: Mapping[str, str]) -> Any:
+    return pa.schema([pa.field(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
+
+
+# the first conversion imports pandas, 0.3 s: here none of it falls into a step, and of `--processes` only the first
+# pays, as the others are forked from it (64 that each did kept two cores from their master for eleven seconds)
+pa.array([])
+
+CHUNK_ROWS = 128
+"""Turned into Arrow at a time, in a fifth of a millisecond; half a second at once would hold arrivals up for ten."""
+
+
+class Batcher:
+    """Rows as tuples in column order, turned into Arrow as they come; `flush` hands them over as one record batch."""
+
+    def __init__(self, columns: Mapping[str, str], sink: Callable[[Any], None]) -> None:
+        self.schema = schema_of(columns)
+        self.bad: Counter[str] = Counter()
+        """Values that fit no column, by its name: they are empty in the row."""
+        self._sink = sink
+        self._rows: list[tuple[Any, ...]] = []
+        self._chunks: list[Any] = []
+        self.append((None,) * len(columns))
+        self._convert()
+        pack(self._chunks.pop())  # the first time takes 3 ms instead of 0.3, which must not fall into a step
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= CHUNK_ROWS:
+            self._convert()
+
+    def flush(self) -> None:
+        self._convert()
+        if self._chunks:
+            whole = pa.concat_batches(self._chunks)
+            self._chunks.clear()
+            self._sink(whole)
+
+    def _convert(self) -> None:
+        if not self._rows:
+            return
+        columns = list(zip(*self._rows, strict=True))
+        self._rows.clear()
+        arrays = [self._array(values, kind) for values, kind in zip(columns, self.schema, strict=True)]
+        self._chunks.append(pa.record_batch(arrays, schema=self.schema))
+
+    def _array(self, values: Sequence[Any], kind: Any) -> Any:
+        try:
+            return pa.array(values, type=kind.type)
+        except UNFIT:
+            fitting = [value if _fits(value, kind.type) else None for value in values]
+        self.bad[kind.name] += sum(one is not other for one, other in zip(values, fitting, strict=True))
+        return pa.array(fitting, type=kind.type)
+
+
+UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        pa.array([value], type=kind)
+    except UNFIT:
+        return False
+    return True
+
+
+def pack(batch: Any) -> bytes:
+    """A batch as the bytes of a whole IPC stream, for the way from a worker to the master."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(out.getvalue())
+
+
+def unpack(raw: bytes) -> list[Any]:
+    return list(pa.ipc.open_stream(raw))
+
+
+END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Of an IPC stream; one without it is read all the same."""
+
+
+class Segment:
+    """One open Arrow IPC file of a run folder; `announce` is told of its rows, at most every so many seconds."""
+
+    def __init__(
+        self,
+        folder: Path,
+        table: str,
+        columns: Mapping[str, str],
+        number: int = 0,
+        announce: Callable[..., None] | None = None,
+        every_s: float = 0.0,
+    ) -> None:
+        self.path = segment_path(folder, table, number)
+        self.rows = 0
+        self.torn = False
+        """Something is at its end that could not be taken back: what came behind it could not be read."""
+        self._size = 0
+        self._announce = partial(announce or partial(append_event, folder), "rows", table=table, file=self.path.name)
+        self._every_s = every_s
+        self._announced, self._next = 0, 0.0
+        # unbuffered: what `write` returned from is the kernel's, and survives our death
+        self._file = self.path.open("xb", buffering=0)
+        self._append(schema_of(columns).serialize())
+
+    def write(self, batch: Any) -> None:
+        """All of it, or `OSError` and nothing of it."""
+        self._append(batch.serialize())
+        self.rows += batch.num_rows
+        if time.monotonic() >= self._next:
+            self._tell()
+
+    def close(self) -> None:
+        if self._announced < self.rows:
+            self._tell()
+        try:
+            self._append(END)
+        finally:
+            self._file.close()
+
+    def _tell(self) -> None:
+        self._next, self._announced = time.monotonic() + self._every_s, self.rows
+        self._announce(rows=self.rows)
+
+    def _append(self, raw: Any) -> None:
+        left = memoryview(raw).cast("B")
+        size = self._size + len(left)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            self.torn = True
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
+            self.torn = False
+            raise
+        self._size = size

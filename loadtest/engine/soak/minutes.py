@@ -1,0 +1,103 @@
+"""Each minute of a long run in a line: what is left of it when its rows have been deleted.
+
+A minute counts from its chapter's start and ends with it at the latest, by the instants at which arrivals were due; it
+is told when the last of them has been answered or given up. Percentiles are those of histograms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tailrate.analysis.records import Slo, is_success
+from tailrate.loadtest.engine.live.histogram import Histogram
+from tailrate.loadtest.engine.live.limit_counts import Counted
+
+LENGTH_NS = 60_000_000_000
+GRACE_NS = 2_000_000_000
+"""For rows on their way here."""
+
+
+@dataclass(slots=True)
+class Minute:
+    endpoint: str
+    start_ns: int
+    end_ns: int
+    statuses: Counter[str] = field(default_factory=Counter)
+    latency: Histogram = field(default_factory=Histogram)
+    replicas: set[str] = field(default_factory=set)
+    counted: Counted = field(default_factory=lambda: Counted(()))
+
+    @property
+    def n(self) -> int:
+        return self.statuses.total()
+
+    @property
+    def ok(self) -> int:
+        return sum(count for status, count in self.statuses.items() if is_success(status))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "endpoint": self.endpoint,
+            "start_ns": self.start_ns,
+            "end_ns": self.end_ns,
+            "n": self.n,
+            "ok": self.ok,
+            "statuses": dict(sorted(self.statuses.items())),
+            "p50_ms": self.latency.quantile(0.5),
+            "p99_ms": self.latency.quantile(0.99),
+            "replicas": len(self.replicas),
+            # of each limit of the objectives (null: failure), so that they can be judged when rows have been deleted
+            "counts": [
+                {"limit_ms": limit if math.isfinite(limit) else None, "beyond": found.beyond, "worth": found.worth}
+                for limit, found in self.counted.counts()
+            ],
+        }
+
+
+class Minutes:
+    """`begin` a chapter, `see` its rows, `over` gives the minutes that nothing can be added to."""
+
+    def __init__(self, timeout_s: float, slos: Sequence[Slo] = ()) -> None:
+        self._slos = slos
+        self._after_ns = int(timeout_s * 1e9) + GRACE_NS
+        self._start_ns, self._end_ns = 0, 0
+        self._open: dict[tuple[int, str], Minute] = {}
+
+    def begin(self, start_ns: int, end_ns: int) -> None:
+        self._start_ns, self._end_ns = start_ns, end_ns
+
+    def see(self, batch: Any) -> None:
+        intended = np.asarray(batch.column("intended_ns"))
+        done = batch.column("done_ns").to_numpy(zero_copy_only=False).astype(np.float64)
+        statuses, endpoints, replicas = (
+            np.asarray(batch.column(name).to_pylist(), dtype=object) for name in ("status", "endpoint", "replica")
+        )
+        numbers = (intended - self._start_ns) // LENGTH_NS
+        for number in np.unique(numbers).tolist():
+            for endpoint in set(endpoints[numbers == number]):
+                mine = (numbers == number) & (endpoints == endpoint)
+                minute = self._minute(number, endpoint)
+                minute.statuses.update(statuses[mine])
+                minute.replicas.update(name for name in replicas[mine] if name)
+                good = mine & np.isin(statuses, [*filter(is_success, minute.statuses)])
+                latency_ms = (done - intended) / 1e6
+                minute.latency.add(latency_ms[good], int(mine.sum() - good.sum()))
+                due_s = (intended - minute.start_ns) / 1e9
+                minute.counted.add(due_s[mine], np.where(good, latency_ms, np.inf)[mine])
+
+    def _minute(self, number: int, endpoint: str) -> Minute:
+        start_ns = self._start_ns + number * LENGTH_NS
+        end_ns = min(start_ns + LENGTH_NS, self._end_ns)
+        fresh = Minute(endpoint, start_ns, end_ns, counted=Counted(self._slos))
+        return self._open.setdefault((number, endpoint), fresh)
+
+    def over(self, now_ns: int | None = None) -> list[Minute]:
+        """Without an instant: all of them, because the chapter has ended."""
+        done = [key for key, minute in self._open.items() if now_ns is None or minute.end_ns + self._after_ns < now_ns]
+        return [self._open.pop(key) for key in sorted(done)]

@@ -1,0 +1,309 @@
+"""One load process's hands: takes orders, keeps the schedule, sends, and writes down what became of it.
+
+An order names steps, the instant their block starts, and this process's share. The pacer walks the share by
+absolute deadlines and starts one greenlet per arrival; a response never moves a later arrival. What is due while
+`max_in_flight` requests are unanswered is dropped, as a row. A backlog is sent late, as rows that say so; nothing is
+re-anchored. Steps of a closed loop have no schedule: so many greenlets, each of which sends when it was answered.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+import gevent
+from gevent.event import Event
+from gevent.pool import Pool
+
+from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, is_success
+from tailrate.loadtest.engine.clock import Base, Offset
+from tailrate.loadtest.engine.endpoint.client import Answer, Client, error_sentence
+from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
+from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
+from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.stall_watch import Watch
+from tailrate.loadtest.engine.workers.timer import Alarm
+from tailrate.serve import wire
+
+GONE_S = 0.05
+HALT_S = 2.0
+"""How long an aborted run waits for answers that are under way."""
+MOST_ERROR = 500
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A block's steps, when it starts (the run's wall clock), and which share of them is ours."""
+
+    number: int
+    start_ns: int
+    """0 until it is said."""
+    base: Base
+    """For the clock of the process that gets it."""
+    index: int
+    count: int
+    pattern: Pattern
+    steps: tuple[LoadStep, ...]
+    paths: tuple[str, ...]
+    check: bool = False
+    """Not at the endpoint: at a null server on the own machine, to see what this process can do."""
+
+    def as_message(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Order:
+        steps = tuple(LoadStep(**step) for step in message["steps"])
+        pattern = Pattern(**{**message["pattern"], "trace_ns": tuple(message["pattern"]["trace_ns"])})
+        whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "paths": tuple(message["paths"])}
+        return cls(**{**message, **whole})
+
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """Request bodies made before the start; arrival `seq` sends number `seq` modulo their count."""
+
+    bodies: tuple[bytes, ...]
+    headers: tuple[Mapping[str, str], ...]
+    """One for each body: how long its JSON header is depends on the shapes in it."""
+    rows: tuple[int, ...]
+    """In each body."""
+
+
+class Driver:
+    """`report(kind, content)` carries `rows` (record batches) and `done` to whoever keeps the run folder."""
+
+    def __init__(
+        self,
+        client: Client,
+        payloads: Payloads,
+        max_in_flight: int,
+        report: Callable[[str, dict[str, Any]], None],
+        fire: Callable[..., None],
+        check: Callable[[Answer], str | None] | None = None,
+    ) -> None:
+        self._client = client
+        self._payloads = payloads
+        self._max_in_flight = max_in_flight
+        self._report = report
+        self._fire = fire
+        self._check = check
+        self._clock = Offset()
+        self._batcher = Batcher(REQUEST_COLUMNS, lambda batch: report("rows", {"batch": batch}))
+        self._in_flight = Pool()
+        self._due = 0
+        self._alarm = Alarm()
+        self._stopping = False
+        self._walk: Iterator[Arrival] | None = None
+        """The arrivals of the order that we are ready for."""
+        self._watch = Watch()
+        self._idle = Event()
+        self._idle.set()
+
+    def prepare(self, order: Order) -> None:
+        """All that takes time before its start: makes the schedule, and has the first arrival of our share at hand."""
+        self._stopping = False
+        shares = [
+            share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
+            for step in order.steps
+            if not step.concurrency
+        ]
+        walk = heapq.merge(*shares, key=lambda arrival: arrival.offset_ns)
+        self._walk = chain(list(islice(walk, 1)), walk)
+
+    def execute(self, order: Order) -> None:
+        """Runs the order to its end: every arrival of the share has become a row when this returns."""
+        if self._walk is None:
+            self.prepare(order)
+        self._due = 0
+        lead_ms = (order.base.monotonic_ns(order.start_ns) - time.monotonic_ns()) / 1e6
+        self._idle.clear()
+        flusher = gevent.spawn(self._flush_forever)
+        try:
+            with self._watch.looking():
+                self._loop(order)
+                self._pace(order)
+                self._in_flight.join()
+        finally:
+            # whoever is still waiting is recorded as lost by its own greenlet, which has to have begun for that
+            gevent.sleep(0)
+            self._in_flight.kill()
+            flusher.kill()
+            self._flush()
+            begun = [order.base.monotonic_ns(order.start_ns) + int(step.start_s * 1e9) for step in order.steps]
+            watched = {
+                step.index: self._watch.figures(start, start + int(step.seconds * 1e9))
+                for step, start in zip(order.steps, begun, strict=True)
+            }
+            bad, self._batcher.bad = self._batcher.bad, Counter()
+            what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad), "lead_ms": lead_ms}
+            self._report("done", {"order": order.number, **what})
+            self._idle.set()
+
+    def cut(self) -> None:
+        """Sends no more of this order; answers under way are waited for."""
+        self._stopping = True
+        self._alarm.ring()
+
+    def halt(self) -> None:
+        """Stops sending at once, waits a little for answers under way, and writes down the rest as lost."""
+        self.cut()
+        gevent.spawn_later(HALT_S, self._in_flight.kill)
+        self._idle.wait(timeout=HALT_S + 1)
+
+    def _pace(self, order: Order) -> None:
+        base = order.base
+        start = base.monotonic_ns(order.start_ns)
+        endpoints = {step.index: (step.endpoint, path) for step, path in zip(order.steps, order.paths, strict=True)}
+        most = max(1, self._max_in_flight // order.count)
+        assert self._walk is not None
+        walk, self._walk = self._walk, None
+        for arrival in walk:
+            due = start + arrival.offset_ns
+            if not self._stopping:
+                self._alarm.sleep_until(due)
+            if self._stopping:
+                return
+            self._due += 1
+            endpoint, path = endpoints[arrival.step]
+            if len(self._in_flight) >= most:
+                self._drop(order, arrival, endpoint, base.wall_ns(due))
+            else:
+                self._in_flight.spawn(self._send, order.index, arrival, endpoint, path, due, base)
+
+    def _loop(self, order: Order) -> None:
+        """Starts the greenlets of closed loops, each worker its share of them."""
+        start = order.base.monotonic_ns(order.start_ns)
+        for step, path in zip(order.steps, order.paths, strict=True):
+            began = start + int(step.start_s * 1e9)
+            numbers = iter(range(order.index, step.requests or 1 << 62, order.count))
+            for _ in range(len(range(order.index, step.concurrency, order.count))):
+                self._in_flight.spawn(self._turns, order, step, path, began, numbers)
+
+    def _turns(self, order: Order, step: LoadStep, path: str, began: int, numbers: Iterator[int]) -> None:
+        gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
+        end = began + int(step.seconds * 1e9)
+        while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
+            self._due += 1
+            status = self._send(
+                order.index, Arrival(seq, step.index, now - began), step.endpoint, path, now, order.base
+            )
+            if status == "connect":  # without a schedule, only this keeps an endpoint that is gone from a million rows
+                gevent.sleep(GONE_S)
+
+    def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> str:
+        pool = self._payloads
+        place = arrival.seq % len(pool.bodies)
+        body = pool.bodies[place]
+        headers = {**pool.headers[place], wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
+        sent = time.monotonic_ns()
+        try:
+            answer = self._client.send("POST", path, body, headers)
+        except gevent.GreenletExit:
+            answer = Answer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
+        to_wall = base.wall_ns
+        fields = answer.headers()
+        if is_success(answer.status):
+            self._examine(answer, fields)
+        elif answer.error is None:
+            answer.error = error_sentence(answer.body)
+        ok = is_success(answer.status)
+        stages = self._stages(fields.get(wire.TIMING, ""))
+        clock = self._read(fields, wire.CLOCK_HEADER, wire.parse_clock)
+        if clock is not None:
+            self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
+        self._batcher.append(
+            (
+                worker,
+                arrival.seq,
+                arrival.step,
+                endpoint,
+                to_wall(due),
+                to_wall(answer.sent_ns),
+                None if answer.status == LOST else to_wall(answer.done_ns),
+                answer.status,
+                answer.error,
+                len(body),
+                len(answer.body),
+                pool.rows[place],
+                *map(stages.get, wire.STAGES),
+                stages.get("total"),
+                self._read(fields, wire.BATCH, wire.parse_count),
+                self._read(fields, wire.REPLICA, wire.parse_label),
+                self._read(fields, wire.DEVICE, wire.parse_label),
+                None if clock is None else (clock[1] - clock[0]) / 1e6,
+            )
+        )
+        # Locust's own statistics: latency from the scheduled instant, as everywhere in tailrate
+        self._fire(
+            request_type="POST",
+            name=endpoint,
+            response_time=(answer.done_ns - due) / 1e6,
+            response_length=len(answer.body),
+            exception=None if ok else RuntimeError(f"{answer.status}: {answer.error}"),
+            context={},
+            response=None,
+        )
+        return answer.status
+
+    def _examine(self, answer: Answer, fields: Mapping[str, str]) -> None:
+        """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
+        try:
+            flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
+        except Exception as problem:  # whatever an answer is, it has a row
+            flaw = f"the answer cannot be read: {type(problem).__name__}: {problem}"[:MOST_ERROR]
+        if flaw is not None:
+            answer.status, answer.error = BAD_ANSWER, f"{answer.status}: {flaw}"
+        elif self._check is not None:
+            try:
+                wrong = self._check(answer)
+            except Exception as problem:  # the scenario's own code, about an answer that may be anything
+                wrong = f"{type(problem).__name__}: {problem}"
+            if wrong:
+                answer.status, answer.error = CHECK, f"{answer.status}: {wrong}"[:MOST_ERROR]
+
+    def _stages(self, said: str) -> dict[str, float]:
+        found = wire.parse_timing(said)
+        for name in (*wire.STAGES, "total") if said else ():
+            if name not in found and f"{name};dur=" in said:
+                self._batcher.bad[name] += 1
+        return found
+
+    def _read(self, fields: Mapping[str, str], name: str, parse: Callable[[str], Read | None]) -> Read | None:
+        """What a field of an answer says; one that is empty says nothing, and one that cannot be meant counts."""
+        if not (said := fields.get(name)):
+            return None
+        if (found := parse(said)) is None:
+            self._batcher.bad[name] += 1
+        return found
+
+    def _drop(self, order: Order, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
+        reason = f"{self._max_in_flight} requests were unanswered"
+        known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns, None, None, "dropped", reason)
+        rows = self._payloads.rows
+        self._batcher.append((*known, None, None, rows[arrival.seq % len(rows)], *(None,) * 10))
+        self._fire(
+            request_type="POST",
+            name=endpoint,
+            response_time=None,
+            response_length=0,
+            exception=RuntimeError(f"dropped: {reason}"),
+            context={},
+            response=None,
+        )
+
+    def _flush(self) -> None:
+        self._batcher.flush()
+        if windows := self._clock.best():
+            self._report("clock", {"windows": windows[-2:]})
+
+    def _flush_forever(self) -> None:
+        while True:
+            gevent.sleep(FLUSH_S)
+            self._flush()

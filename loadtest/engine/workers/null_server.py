@@ -1,0 +1,64 @@
+"""A server that answers at once, of the standard library alone: what the load side is measured against.
+
+python -m tailrate.loadtest.engine.workers.null_server       prints its port, and ends when its input does
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\nserver-timing: total;dur=0.0\r\n"
+    b'content-length: 14\r\n\r\n{"outputs":[]}'
+)
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+class Null(asyncio.Protocol):
+    """Reads requests by their length and answers each with the same bytes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._head = b""
+        self._missing = 0
+
+    def data_received(self, data: bytes) -> None:
+        while data:
+            if self._missing:
+                taken = min(self._missing, len(data))
+                self._missing -= taken
+                data = data[taken:]
+            else:
+                head, end, data = (self._head + data).partition(b"\r\n\r\n")
+                if not end:
+                    self._head = head
+                    return
+                self._head = b""
+                length = LENGTH.search(head)
+                self._missing = int(length[1]) if length else 0
+                if self._missing and data:
+                    continue
+            if not self._missing:
+                self._transport.write(ANSWER)
+
+
+async def serve() -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Null, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    ended = loop.create_future()
+
+    def on_input() -> None:
+        if not os.read(0, 1) and not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(sys.stdin, on_input)
+    await ended
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

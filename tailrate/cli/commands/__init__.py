@@ -1,0 +1,1 @@
+"""One file per command; the function of its name is the command."""

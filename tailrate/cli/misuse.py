@@ -1,0 +1,45 @@
+"""What a user did wrong, in one sentence and with exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+import click
+
+MISUSES = (
+    ("tailrate.cli.campaign.runner", "CampaignError"),
+    ("tailrate.analysis.records", "RunError"),
+    ("tailrate.analysis.planning.plan.sizing", "QuestionError"),
+    ("tailrate.loadtest.engine.scenario.scenario", "ScenarioError"),
+    ("tailrate.serve.spec", "ServeError"),
+)
+
+
+def refuse(sentence: str) -> NoReturn:
+    click.echo(f"tailrate: {sentence}", err=True)
+    raise SystemExit(2)
+
+
+class Front(click.Group):
+    """Turns every misuse that a package names into one sentence and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # before there was anything to keep
+            raise SystemExit(130) from None
+        except Exception as problem:
+            # a package that was not imported has raised nothing
+            known = (getattr(sys.modules.get(module), name, None) for module, name in MISUSES)
+            if any(kind and isinstance(problem, kind) for kind in known):
+                refuse(str(problem))
+            raise
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.commands, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            refuse(f"unknown command '{args[0]}'; known are {', '.join(sorted(self.commands))}{hint}")
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,137 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tailrate.cli.misuse import refuse
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def port(text: str) -> int:
+    from tailrate.serve.deploy.probe import number
+
+    try:
+        return number(text)
+    except ValueError as problem:
+        refuse(str(problem))
+
+
+def serve_options(function: Function) -> Function:
+    """The options that decide how a model is served, shared by `serve` and by `run` without a host."""
+    for option in reversed(
+        [
+            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
+            click.option("--weights", default="random", show_default=True, help="random, pretrained, or a path"),
+            click.option("--max-batch", type=int, help="rows per batch [default: by model and device]"),
+            click.option("--buckets", metavar="1,4,16", help="rows per batch, padded [default: powers of two]"),
+            click.option(
+                "--max-wait-ms", type=float, default=0.0, show_default=True, help="wait for company this long"
+            ),
+            click.option(
+                "--max-queue", type=int, default=256, show_default=True, help="beyond it requests are refused"
+            ),
+            click.option("--replicas", type=int, default=1, show_default=True, help="replicas per variant"),
+            click.option("--max-replicas", type=int, help="let Ray Serve add replicas under load, up to this many"),
+            click.option("--num-gpus", type=float, help="share of a GPU per replica [default: the GPUs, divided]"),
+            click.option("--threads", type=int, help="CPU threads per replica [default: the cores, shared]"),
+            click.option("--ingress", default="auto", show_default=True, help="fast, plain, or auto"),
+            click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model's own"),
+            click.option("--cache-dir", help="where compiled artefacts and weights are kept"),
+            click.option(
+                "--parity-share", type=float, default=0.001, show_default=True, help="of responses compared afterwards"
+            ),
+            click.option("--fail-on-recompile", is_flag=True, help="refuse a request that would compile again"),
+            click.option("--profile", is_flag=True, help="let clients ask for a profile of the next batches"),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        refuse(f"--set '{text}' is not understood; write for instance --set sequence=512")
+    return key, value
+
+
+def numbers(option: str, text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in (text or "").split(",") if word.strip())
+    except ValueError:
+        refuse(f"{option} '{text}' is not understood; write for instance {option} 1,4,16")
+
+
+def scenarios() -> dict[str, Path]:
+    """Every locustfile that ships with tailrate, by name."""
+    from tailrate import loadtest
+
+    folder = Path(loadtest.__path__[0])
+    return {path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+
+
+def scenario_file(name: str) -> Path:
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            refuse(f"there is no scenario file {name}")
+        return Path(name)
+    known = scenarios()
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        refuse(f"unknown scenario '{name}'; known are {', '.join(known)}, or a path to a locustfile{hint}")
+    return known[name]
+
+
+def scenario_defaults(path: Path) -> dict[str, Any]:
+    """The literal class attributes of a locustfile, read without running it (running it patches the process)."""
+    found: dict[str, Any] = {}
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as problem:
+        refuse(f"{path} is not a Python file: {problem}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for item in node.body:
+                if isinstance(item, ast.Assign | ast.AnnAssign) and isinstance(item.value, ast.Constant):
+                    target = item.targets[0] if isinstance(item, ast.Assign) else item.target
+                    if isinstance(target, ast.Name):
+                        found[target.id] = item.value.value
+    if not isinstance(found.get("model"), str):
+        refuse(f"{path} has no class with a `model`; see loadtest/bert.py")
+    return found
+
+
+def scenario_options(function: Function) -> Function:
+    """`scenario.OPTIONS` as click options; None where not given, so that the scenario's own default holds."""
+    from tailrate.loadtest.engine.scenario.scenario import OPTIONS
+
+    for option in reversed(OPTIONS):
+        kind: Any = click.Choice(option.choices) if option.choices else type(option.default)
+        function = click.option(f"--{option.name}", option.key, type=kind, help=option.what)(function)
+    return function
+
+
+def question_options(function: Function) -> Function:
+    """What is measured, and what is to be held, shared by `plan` and `tune`."""
+    for option in reversed(
+        [
+            click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]..."),
+            click.option("--slo", default="", metavar="p99<50ms", help="the objective, errors and goodput too"),
+            click.option("--endpoint", "endpoints", multiple=True, metavar="NAME", help="only these, such as bert/*"),
+            click.option(
+                "--burst", default="poisson", show_default=True, help="arrivals: poisson, constant, or gamma:0.25"
+            ),
+            click.option("--json", "as_json", is_flag=True, help="print JSON instead of tables"),
+        ]
+    ):
+        function = option(function)
+    return function
