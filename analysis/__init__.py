@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 
 def load(folder: str | Path) -> Run:
     """The run in this folder, sealed or not; nothing is written."""
     # imported here, because a load process that imports `tailrate.analysis.records` must not pay for pandas
-    from tailrate.analysis.run import run
+    from tailrate.analysis.verdicts.run import Run
 
-    return run.load(folder)
+    return Run.load(folder)

@@ -31,10 +31,10 @@ from tailrate.analysis.pages.report.charts.time_chart import time_line as drawn_
 from tailrate.analysis.pages.report.charts.time_slices import device_slices, from_rows
 from tailrate.analysis.records import Slo, write_atomically
 from tailrate.analysis.run.device_tracks import STATE
-from tailrate.analysis.run.run import Run
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import percentiles as carried
 from tailrate.analysis.text import words
+from tailrate.analysis.verdicts.run import Run
 
 Steps: TypeAlias = "Run | pd.DataFrame"
 """A run, or a frame like `run.steps`."""

@@ -34,8 +34,8 @@ from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.runner.open_runner import CUDA_CALLS, Opening, opened, seen_by
 from tailrate.serve.runner.runner import first_line, out_of_memory
-from tailrate.serve.runner.sizes import cores, cpu_model, first_line_of
 from tailrate.serve.spec import ServeError
+from tailrate.serve.telemetry.machine import cores, cpu_model, first_line_of
 from tailrate.serve.variants._precision import without_tf32
 
 if TYPE_CHECKING:

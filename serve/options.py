@@ -1,24 +1,18 @@
-"""What `tailrate serve` can be asked for, and whether it makes sense: checked fast, without torch or Ray."""
+"""What `tailrate serve` can be asked for, as options, as text and as YAML has it; without torch or Ray."""
 
 from __future__ import annotations
 
 import os
-import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tailrate.serve import models, variants
-from tailrate.serve.edge import auth
-from tailrate.serve.models import _weights
-from tailrate.serve.runner import sizes
-from tailrate.serve.spec import ModelSpec, ServeError, unknown
-from tailrate.serve.telemetry.sampler import MIN_PERIOD_MS
+from tailrate.serve import models
+from tailrate.serve.spec import ModelSpec, ServeError
+from tailrate.serve.telemetry import machine
 
-__all__ = ["ServeError", "ServeOptions", "as_args", "check", "from_args", "named"]
+__all__ = ["ServeError", "ServeOptions", "as_args", "from_args", "named"]
 
 DEVICES = ("auto", "cpu", "cuda")
 WAYS = ("auto", "fast", "plain")
@@ -108,7 +102,7 @@ class ServeOptions:
     @property
     def replica_threads(self) -> int:
         """CPU threads of one replica, such that those of one endpoint do not fight over cores."""
-        return self.threads or max(1, sizes.cores() // self.most_replicas)
+        return self.threads or max(1, machine.cores() // self.most_replicas)
 
     @property
     def cache_folder(self) -> Path:
@@ -178,81 +172,3 @@ def as_args(options: ServeOptions) -> dict[str, str]:
             value = [f"{key}={text}" for key, text in value.items()]
         found[item.name] = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
     return found
-
-
-def check(options: ServeOptions) -> None:
-    """Raises `ServeError` with one sentence for what cannot work."""
-    if not options.models or not options.variants:
-        raise ServeError(f"name at least one model and one variant; models are {', '.join(models.names())}")
-    if len(set(options.endpoints)) < len(options.endpoints):
-        raise ServeError("a model or variant is named twice")
-    for key in options.settings:
-        if key not in (known := options.known_settings()):
-            raise unknown(f"setting of {', '.join(options.models)}", key, sorted(known))
-    for name in options.models:
-        spec = options.spec(name)
-        _weights.check(spec, options.weights)
-        for variant in options.variants:
-            if why := variants.refusal(variants.load(variant), spec, options.device):
-                raise ServeError(why)
-        if spec.build is not None and (missing := [p for p in ("torch", "safetensors") if find_spec(p) is None]):
-            raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'tailrate[serve]'")
-    if options.device not in DEVICES:
-        raise ServeError(f"unknown device '{options.device}'; known are {', '.join(DEVICES)}")
-    if options.ingress not in WAYS:
-        raise ServeError(f"unknown ingress '{options.ingress}'; known are {', '.join(WAYS)}")
-    if options.max_replicas is not None and options.max_replicas < options.replicas:
-        raise ServeError("max_replicas must be at least replicas")
-    leasts = {
-        "replicas": 1,
-        "max_queue": 1,
-        "max_body_bytes": 1,
-        "max_wait_ms": 0,
-        "drain_s": 0,
-        "sample_ms": MIN_PERIOD_MS,
-    }
-    for name, least in leasts.items():
-        if getattr(options, name) < least:
-            raise ServeError(f"{name} must be at least {least}")
-    if not 0 <= options.parity_share <= 1:
-        raise ServeError("parity_share must be between 0 and 1")
-    if options.buckets and (min(options.buckets) < 1 or len(set(options.buckets)) < len(options.buckets)):
-        raise ServeError("buckets must be different numbers of rows, each at least 1, such as 1,4,16")
-    if options.buckets and options.max_batch not in (None, max(options.buckets)):
-        raise ServeError("name buckets or max_batch, not both: the largest bucket is the largest batch")
-    for name in ("max_batch", "max_rows", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ServeError(f"{name} must be at least 1")
-    if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
-        raise ServeError(f"serving needs {', '.join(missing)}: pip install 'tailrate[serve]'")
-    _check_tls(options.tls_cert, options.tls_key)
-    auth.exposure(options)
-    _check_port(options.host, options.port)
-
-
-def _check_port(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as problem:
-            raise ServeError(f"cannot listen on {host}:{port} ({problem}); choose another --port or --host") from None
-
-
-def _check_tls(certificate: str, key: str) -> None:
-    if not certificate and not key:
-        return
-    if not certificate or not key:
-        raise ServeError("--tls-cert and --tls-key go together: name both, or neither")
-    for path in (certificate, key):
-        try:
-            Path(path).read_bytes()
-        except OSError as problem:
-            raise ServeError(f"{path} cannot be read for TLS: {problem.strerror}") from None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except ssl.SSLError as problem:
-        if "MISMATCH" in str(problem.reason):
-            raise ServeError(f"the key {key} does not fit the certificate {certificate}") from None
-        raise ServeError(f"{certificate} and {key} must be a certificate and its unencrypted key, as PEM") from None

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Tensors = Mapping[str, Array]
 
 
+def as_tuple(found: Any) -> tuple[torch.Tensor, ...]:
+    """What a module returned, as several tensors, though it may be one."""
+    return found if isinstance(found, tuple) else (found,)
+
+
 class ServeError(Exception):
     """Misuse, or a server that cannot start: one sentence that says what is wrong and what to do."""
 

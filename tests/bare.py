@@ -75,8 +75,8 @@ async def main() -> None:
 
     import uvicorn
 
+    from tailrate.serve.asgi import Answer, Request, as_app
     from tailrate.serve.deploy.haproxy import free_port
-    from tailrate.serve.edge.asgi import Answer, Request, as_app
     from tailrate.serve.edge.endpoint import Endpoint
     from tailrate.serve.edge.gateway import Gateway
     from tailrate.serve.options import ServeOptions

@@ -446,7 +446,7 @@ SERVE = (
         ("test_serve_engine.py::test_those_that_were_to_be_run_again_are_so_in_batches_that_are_possible_by_then",),
     ),
     Mutant(
-        "edge refusals are not counted", "row", "serve/edge/asgi.py",
+        "edge refusals are not counted", "row", "serve/asgi.py",
         'refused(scope["path"], reason(problem), ', "max(0, 0, ",
         ("test_serve_refusals.py::test_every_reason_that_there_is_equals_what_a_client_saw",),
     ),
@@ -532,7 +532,7 @@ SERVE = (
         ("test_serve_endpoint.py::test_inference_in_json_and_in_bytes",),
     ),
     Mutant(
-        "the room of a request is never given back", "leak", "serve/edge/asgi.py",
+        "the room of a request is never given back", "leak", "serve/asgi.py",
         "            finally:\n                share.give_back()", "            finally:\n                pass",
         ("test_serve_bad_clients.py::test_bodies_that_take_up_all_the_room_are_the_last",),
     ),
@@ -1051,7 +1051,7 @@ ANALYSIS = (
         ("test_analysis_sizing.py",),
     ),
     Mutant(
-        "rows that were announced and are gone are not missed", "sign", "analysis/run/run.py",
+        "rows that were announced and are gone are not missed", "sign", "analysis/run/recorded_run.py",
         "sum(max(0, rows - stored.held.get(name, 0)) for", "sum(max(0, stored.held.get(name, 0) - rows) for",
         ("test_analysis_store.py", "test_analysis_verdict.py::test_missing_rows_are_a_flaw_missing_samples_a_note"),
     ),

@@ -23,8 +23,9 @@ from tailrate.analysis.history.figure_series import KINDS, lineages
 from tailrate.analysis.history.log import FILE, key_of
 from tailrate.analysis.history.regression import judge
 from tailrate.analysis.history.run_summary import Entry, Kept
-from tailrate.analysis.history.text import plain, spark
+from tailrate.analysis.history.text import spark
 from tailrate.analysis.records import RunError
+from tailrate.analysis.text.block import plain
 
 ROOT = Path(__file__).parents[1]
 HOSTILE = "a\nb\x1b[31m\u202e[bold]\udcff"

@@ -7,7 +7,7 @@ from folders import GPU, START_NS, Load, Waveform, lognormal, make_run, rewrite
 
 from tailrate import analysis
 from tailrate.analysis.records import DEVICES
-from tailrate.analysis.run.run import Run
+from tailrate.analysis.verdicts.run import Run
 
 LOADS = [Load("m/a", 97, lognormal(30), seconds=20)]
 

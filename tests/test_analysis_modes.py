@@ -13,11 +13,12 @@ from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
 from tailrate.analysis.pages.report.view import View
 from tailrate.analysis.records import append_event
-from tailrate.analysis.run.run import Run
+from tailrate.analysis.steps.by_rate import beyond
 from tailrate.analysis.steps.capacity import capacities
 from tailrate.analysis.steps.ledger import ledger
 from tailrate.analysis.steps.variant_pairs import pairs
-from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, PASS, beyond, judge
+from tailrate.analysis.verdicts.run import Run
+from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, PASS, judge
 
 SLO = ["p99<50ms"]
 

@@ -15,13 +15,13 @@ from test_analysis_report import EVIL, S, readout, run_of, shown
 from tailrate import analysis
 from tailrate.analysis import plot
 from tailrate.analysis.pages.report.charts.time_slices import from_rows, slices
-from tailrate.analysis.run import run as run_folder
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.text import words
+from tailrate.analysis.verdicts.run import Run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> run_folder.Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     found = run_of(tmp_path_factory.mktemp("plot") / "run", devices=[Waveform()])
     rows = found.requests(columns=list(found.tables["requests"].names))
     rows["batch_rows"] = pd.Series(np.arange(len(rows)) % 3 + 1, dtype="Int64").where(rows["status"] == "200")
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> run_folder.Run:
     return analysis.load(found.folder)
 
 
-def test_a_hockey_stick_of_a_run_is_that_of_its_report(run: run_folder.Run) -> None:
+def test_a_hockey_stick_of_a_run_is_that_of_its_report(run: Run) -> None:
     report, page, _ = shown(run)
     assert readout(plot.hockey_stick(run).html, "hockey") == readout(page, "hockey")
     assert "objective: p99&lt;50ms" in plot.hockey_stick(run).html
@@ -39,7 +39,7 @@ def test_a_hockey_stick_of_a_run_is_that_of_its_report(run: run_folder.Run) -> N
     assert first["eager P50"] == words.ms(report["steps"][0]["p50_ms"])
 
 
-def test_frames_may_be_cut_joined_and_renamed(run: run_folder.Run) -> None:
+def test_frames_may_be_cut_joined_and_renamed(run: Run) -> None:
     two = pd.concat([run.steps, run.steps.assign(endpoint="other/run", p99_ms=1.0)])
     html = plot.hockey_stick(two[["endpoint", "offered_rps", "p50_ms", "p99_ms"]]).html
     assert {label.split(" ")[0] for values in readout(html, "hockey").values() for label in values} == {
@@ -52,7 +52,7 @@ def test_frames_may_be_cut_joined_and_renamed(run: run_folder.Run) -> None:
     assert power["20/s offered"]["eager"] == f"{words.significant(run.steps['power_w'][0])} W"
 
 
-def test_percentiles_of_rows_are_exact(run: run_folder.Run) -> None:
+def test_percentiles_of_rows_are_exact(run: Run) -> None:
     rows = run.requests(step=[2, 3])
     said = readout(plot.percentiles(rows, slo="p99<50ms").html, "percentiles-0")
     mine = rows[rows["endpoint"] == "custom_cnn/eager"]
@@ -61,14 +61,14 @@ def test_percentiles_of_rows_are_exact(run: run_folder.Run) -> None:
     assert at_90["eager"] == words.ms(float(np.quantile(latency, 0.9, method="higher")))
 
 
-def test_batches_of_rows(run: run_folder.Run) -> None:
+def test_batches_of_rows(run: Run) -> None:
     said = readout(plot.batches(run.requests()).html, "compute_ms")
     good = run.requests().query("ok and batch_rows == 2 and endpoint == 'custom_cnn/compiled'")
     mean = words.ms(float(good["compute_ms"].mean()))
     assert said["2 rows"]["compiled"] == f"{mean} ({words.count(len(good))} requests)"
 
 
-def test_the_time_line_of_rows_is_the_one_that_was_counted_on_the_way(run: run_folder.Run) -> None:
+def test_the_time_line_of_rows_is_the_one_that_was_counted_on_the_way(run: Run) -> None:
     line = Timeline.of(run)
     for name, wanted in slices(run, line).items():
         found = from_rows(run.requests(), line)[name]
@@ -83,7 +83,7 @@ def test_the_time_line_of_rows_is_the_one_that_was_counted_on_the_way(run: run_f
     assert next(iter(readout(plot.time_line(run.requests(step=0)).html, "timeline"))) == "0:00–0:01"
 
 
-def test_misuse_is_one_sentence(run: run_folder.Run) -> None:
+def test_misuse_is_one_sentence(run: Run) -> None:
     with pytest.raises(ValueError, match="needs the column p99_ms"):
         plot.hockey_stick(run.steps.drop(columns="p99_ms"))
     with pytest.raises(ValueError, match="no step has an arrival"):
@@ -106,7 +106,7 @@ def test_a_kept_figure_is_a_page_and_hostile_text_stays_text(tmp_path: Path) -> 
 
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
-def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: run_folder.Run, tmp_path: Path) -> None:
+def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: Run, tmp_path: Path) -> None:
     figures = [plot.hockey_stick(run), plot.time_line(run.requests(), run.devices), plot.percentiles(run.requests())]
     notebook = tmp_path / "notebook.html"
     notebook.write_text("<!doctype html><html><body>" + "".join(f._repr_html_() for f in figures), encoding="utf-8")

@@ -24,9 +24,9 @@ from tailrate.analysis.pages.html import markup, svg
 from tailrate.analysis.pages.report import write
 from tailrate.analysis.pages.report.charts import time_slices
 from tailrate.analysis.records import append_event
-from tailrate.analysis.run import run as run_folder
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.text import words
+from tailrate.analysis.verdicts.run import Run
 
 S = 10**9
 CPU = Waveform("cpu", power=False, counter=False, util_pct=50.0)
@@ -42,7 +42,7 @@ def two_variants(rates: Sequence[float] = (20, 40, 60), **changed: Any) -> list[
     return loads
 
 
-def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) -> run_folder.Run:
+def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) -> Run:
     """A run at `p99<50ms` whose manifest also says what a server says, and in which a replica was lost."""
     known: dict[str, Any] = {"slo": ["p99<50ms"], "poisson": True, "devices": [CPU]}
     manifest = folders.make_run(folder, two_variants() if loads is None else loads, **(known | options)).manifest
@@ -54,7 +54,7 @@ def run_of(folder: Path, loads: Sequence[Load] | None = None, **options: Any) ->
     return analysis.load(folder)
 
 
-def shown(run: run_folder.Run, **changed: Any) -> tuple[dict[str, Any], str, str]:
+def shown(run: Run, **changed: Any) -> tuple[dict[str, Any], str, str]:
     """The report, the page and the Markdown."""
     report = report_json.report_of(run) | changed
     markdown, page = write(run, report)

@@ -25,12 +25,12 @@ from tailrate.analysis.pages.report.charts import batches, by_rate, percentiles
 from tailrate.analysis.pages.report.model_identity import sameness
 from tailrate.analysis.pages.report.view import View
 from tailrate.analysis.records import Slo
-from tailrate.analysis.run import run as run_folder
 from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text import words
+from tailrate.analysis.verdicts.run import Run
 
 
-def batched(folder: Path, loads: Sequence[Load], sizes: Sequence[int], **options: Any) -> run_folder.Run:
+def batched(folder: Path, loads: Sequence[Load], sizes: Sequence[int], **options: Any) -> Run:
     """A run in which the batch of an endpoint's k-th request has `sizes[k mod …]` rows and takes 2 ms a row."""
     run_of(folder, loads, **options)
     rows = pd.read_parquet(folder / "requests.parquet")

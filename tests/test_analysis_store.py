@@ -23,8 +23,9 @@ from tailrate.analysis.records import (
     append_event,
     segment_path,
 )
-from tailrate.analysis.run.run import Run, seal
+from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import Stored
+from tailrate.analysis.verdicts.run import Run
 
 LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
 

@@ -11,15 +11,15 @@ from folders import GPU, START_NS, Load, Waveform, Written, lognormal, make_run,
 
 from tailrate import analysis
 from tailrate.analysis.counting import counts as row_counts
-from tailrate.analysis.counting.bins import BINS, FAILED, PARTS
 from tailrate.analysis.counting.order_statistics import Select
 from tailrate.analysis.records import DEVICES, REQUESTS, sealed_path
 from tailrate.analysis.run import device_tracks
-from tailrate.analysis.run import run as run_folder
-from tailrate.analysis.run.run import Run
+from tailrate.analysis.run.bins import BINS, FAILED, PARTS
+from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import PART_ROWS
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import EDGES_MS, batches, curves, in_bins, percentiles
+from tailrate.analysis.verdicts.run import Run
 
 LOADS = [
     Load("m/a", 300, lognormal(20), seconds=12, settle_s=2, failed=0.02, dropped=0.01, timed_out=0.01),
@@ -240,7 +240,7 @@ def test_sealing_writes_row_groups_of_full_size_from_segments_of_any(tmp_path: P
     written = make_run(tmp_path / "run", [Load("m/a", 3000, seconds=100)], sealed=False)
     stored = analysis.load(written.folder).tables[REQUESTS]
     assert [part.rows >= PART_ROWS for part in stored.parts] == [True, False]
-    run_folder.seal(written.folder)
+    seal(written.folder)
     meta = pq.read_metadata(sealed_path(written.folder, REQUESTS))
     assert [meta.row_group(k).num_rows for k in range(meta.num_row_groups)] == [PART_ROWS, 300_000 - PART_ROWS]
     rows = analysis.load(written.folder).requests(columns=["seq", "done_ns"])

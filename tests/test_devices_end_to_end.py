@@ -19,7 +19,7 @@ from waiting import PATIENCE_S, until
 from tailrate import analysis
 from tailrate.analysis.records import read_events
 from tailrate.analysis.run.device_tracks import STATE
-from tailrate.analysis.run.run import seal
+from tailrate.analysis.run.recorded_run import seal
 
 pytestmark = pytest.mark.live
 

@@ -33,7 +33,7 @@ from tailrate.analysis.records import (
     segments,
 )
 from tailrate.analysis.run.compact import compact
-from tailrate.analysis.run.run import seal
+from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.soak.soak_verdict import Limits
 from tailrate.loadtest.engine.clock import MOST_KEPT, Offset
 from tailrate.loadtest.engine.record import resume

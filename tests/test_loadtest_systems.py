@@ -16,11 +16,10 @@ from waiting import PATIENCE_S
 
 from tailrate import analysis
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.record import provenance
 from tailrate.loadtest.engine.scenario import in_flight
 from tailrate.loadtest.engine.soak import process_usage
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck, timer
-from tailrate.serve.runner import sizes as server_footprint
+from tailrate.serve.telemetry import machine
 
 ROOT = Path(__file__).parents[1]
 NO_TIMER = "no timerfd"
@@ -83,8 +82,8 @@ def test_the_null_server_of_a_self_check_answers_without_epoll(tmp_path: Path, m
 
 def test_here_nothing_is_less() -> None:
     if sys.platform == "linux":
-        assert provenance.lacks() == []
-        assert "lacks" not in provenance.hosts({}, "http://127.0.0.1", "real-time")[1]
+        assert cpu_priority.lacks() == []
+        assert cpu_priority.promptness("real-time") == {"priority": "real-time"}
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ def test_without_schedulers_nothing_is_granted(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delattr(os, name, raising=False)
     with cpu_priority.precedence() as granted:
         assert granted == "as started"
-    assert [one.partition(",")[0] for one in provenance.lacks()] == [NO_PRECEDENCE]
+    assert [one.partition(",")[0] for one in cpu_priority.lacks()] == [NO_PRECEDENCE]
 
 
 def test_without_proc_memory_is_that_of_now_and_not_the_most_that_ever_was(
@@ -146,9 +145,9 @@ def test_without_proc_there_is_room_for_less_and_it_says_why(tmp_path: Path, mon
 def test_cores_that_no_process_can_be_bound_to_are_all_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 12)
     if hasattr(os, "sched_getaffinity"):
-        assert server_footprint.cores() == len(os.sched_getaffinity(0))
+        assert machine.cores() == len(os.sched_getaffinity(0))
         monkeypatch.delattr(os, "sched_getaffinity")
-    assert server_footprint.cores() == 12
+    assert machine.cores() == 12
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ from test_serve_bad_input import Client, endpoint
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from waiting import PATIENCE_S, until
 
-from tailrate.serve import models, wire
+from tailrate.serve import asgi, models, wire
+from tailrate.serve.asgi import Answer, Message, Request, as_app, as_json
 from tailrate.serve.deploy import app
-from tailrate.serve.edge import asgi, fault_api
-from tailrate.serve.edge.asgi import Answer, Message, Request, as_app, as_json
+from tailrate.serve.edge import fault_api
 from tailrate.serve.engine import profiling
 from tailrate.serve.engine.job import Job, Split
 from tailrate.serve.models import _jpeg

@@ -20,8 +20,8 @@ import uvicorn
 from waiting import PATIENCE_S
 
 from tailrate.serve import models, wire
+from tailrate.serve.asgi import as_app
 from tailrate.serve.deploy.haproxy import free_port
-from tailrate.serve.edge.asgi import as_app
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.models import _weights
 from tailrate.serve.options import ServeOptions

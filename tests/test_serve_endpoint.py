@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tailrate.serve import wire
-from tailrate.serve.edge.asgi import Answer, App, Request, as_app, settled
+from tailrate.serve.asgi import Answer, App, Request, as_app, settled
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.edge.gateway import Gateway
 from tailrate.serve.edge.replica_board import Name

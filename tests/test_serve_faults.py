@@ -16,7 +16,7 @@ import pytest
 from waiting import PATIENCE_S, until
 
 from tailrate.serve import wire
-from tailrate.serve.edge.asgi import Request
+from tailrate.serve.asgi import Request
 from tailrate.serve.edge.fault_api import Faults
 from tailrate.serve.edge.replica_board import Board
 from tailrate.serve.wire import WireError

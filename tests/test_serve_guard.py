@@ -31,12 +31,13 @@ from waiting import PATIENCE_S, until
 
 from tailrate.cli.main import main
 from tailrate.serve import wire
+from tailrate.serve.asgi import Request
 from tailrate.serve.deploy import app, cluster, haproxy, probe
+from tailrate.serve.deploy.check_options import check, exposure
 from tailrate.serve.edge import auth
-from tailrate.serve.edge.asgi import Request
 from tailrate.serve.edge.auth import guarded
 from tailrate.serve.edge.gateway import Gateway
-from tailrate.serve.options import ServeOptions, as_args, check
+from tailrate.serve.options import ServeOptions, as_args
 from tailrate.serve.spec import ServeError
 
 GOOD, NEXT, WRONG = "good-0123456789abcdef", "next-0123456789abcdef", "good-0123456789abcdeF"
@@ -191,7 +192,7 @@ def test_who_listens_beyond_loopback_is_told(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], token: str, said: str | None
 ) -> None:
     monkeypatch.setenv(auth.TOKEN, token)
-    found = auth.exposure(replace(NULL, port=8000, **change))
+    found = exposure(replace(NULL, port=8000, **change))
     assert (found is None) if said is None else (said in str(found))
 
 

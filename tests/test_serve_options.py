@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tailrate.serve.options import ServeOptions, check, from_args
+from tailrate.serve.deploy.check_options import check
+from tailrate.serve.options import ServeOptions, from_args
 from tailrate.serve.spec import ServeError
 
 NULL = ServeOptions(("null",), ("eager",), port=0)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tailrate.serve import models
+from tailrate.serve.deploy.check_options import check
 from tailrate.serve.models import _code_digest
-from tailrate.serve.options import ServeOptions, as_args, check, from_args, named
+from tailrate.serve.options import ServeOptions, as_args, from_args, named
 from tailrate.serve.spec import ServeError
 
 MODEL = """

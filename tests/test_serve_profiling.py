@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tailrate.serve.edge.asgi import Answer, Request
+from tailrate.serve.asgi import Answer, Request
 from tailrate.serve.engine.profiling import Profiler
 from tailrate.serve.runner import cache_folders
 from tailrate.serve.wire import WireError

@@ -14,8 +14,7 @@ import pytest
 from test_serve_endpoint import INFER, LIMIT, Bench, call, in_json, run
 from waiting import PATIENCE_S
 
-from tailrate.serve import wire
-from tailrate.serve.edge import asgi
+from tailrate.serve import asgi, wire
 from tailrate.serve.models import load
 from tailrate.serve.telemetry.statistics import REFUSED
 from tailrate.serve.wire import WireError

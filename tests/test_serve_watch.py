@@ -18,7 +18,7 @@ from test_serve_weights import small_net
 from waiting import PATIENCE_S, until
 
 from tailrate.serve import variants, wire
-from tailrate.serve.edge.asgi import Request, as_app
+from tailrate.serve.asgi import Request, as_app
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.engine.engine import Engine
 from tailrate.serve.engine.job import Job

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tailrate.serve import models, wire
+from tailrate.serve.asgi import Request
 from tailrate.serve.edge import endpoint
-from tailrate.serve.edge.asgi import Request
 from tailrate.serve.spec import ModelSpec
 from tailrate.serve.wire import Array, EndpointInfo, WireError
 

@@ -272,7 +272,7 @@ def test_a_schedule_is_printed_with_absolute_paths(tmp_path):
     done = soak("null", "--rates", "5", "--print-schedule", "30 2 * * 1-5", "--export=junit")
     assert done.returncode == 0, done.stderr
     assert "OnCalendar=Mon..Fri *-*-* 02:30:00" in done.stdout
-    line = f"{sys.executable} -m tailrate soak null --rates 5 --export=junit"
+    line = f"{sys.executable} -P -m tailrate soak null --rates 5 --export=junit"
     assert f"ExecStart={line}\n" in done.stdout
     assert f"30 2 * * 1-5 cd {ROOT} && {line}\n" in done.stdout
     if analyze := shutil.which("systemd-analyze"):

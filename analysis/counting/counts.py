@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.counting.bins import BINS, BY_BATCH, MOST_ROWS, PARTS
-from tailrate.analysis.run.arrays import Floats, Ints
+from tailrate.analysis.run.bins import BINS, BY_BATCH, MOST_ROWS, PARTS
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.interval import SLICES
 
 SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")

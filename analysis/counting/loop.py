@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
-from tailrate.analysis.counting.bins import (
+from tailrate.analysis.run.bins import (
     BATCH,
     BINS,
     COMPUTE,

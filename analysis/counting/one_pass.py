@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, NEVER, PARTS
 from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
 from tailrate.analysis.records import REQUESTS, is_success
-from tailrate.analysis.run.arrays import Chunk, Floats, Ints, scan
+from tailrate.analysis.run.arrays import Chunk, scan
+from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, NEVER, PARTS
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.interval import SLICES
 
 if TYPE_CHECKING:
     from tailrate.analysis.run.device_tracks import Track
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.run.recorded_run import RecordedRun
 
 COLUMNS = (
     "seq", "step", "endpoint", "intended_ns", "sent_ns", "done_ns", "status", "error", "device", "rows", *FIGURES,
@@ -31,7 +32,7 @@ COLUMNS = (
 """What the pass reads."""
 
 
-def tally(run: Run, closed: Callable[[Key, Tally], None]) -> Tallies:
+def tally(run: RecordedRun, closed: Callable[[Key, Tally], None]) -> Tallies:
     """One pass over all rows; `closed` is called for each tally that will not grow any more."""
     stored = run.tables[REQUESTS]
     whole, numbers, plan = Tallies(), _Numbers(len(stored)), _Plan(run)
@@ -61,7 +62,7 @@ def tally(run: Run, closed: Callable[[Key, Tally], None]) -> Tallies:
     return whole
 
 
-def pieces(run: Run, keys: Sequence[Key]) -> Iterator[tuple[Key, Tally]]:
+def pieces(run: RecordedRun, keys: Sequence[Key]) -> Iterator[tuple[Key, Tally]]:
     """These tallies again, part by part and with every latency, service time and lateness."""
     for part in scan(
         run.tables[REQUESTS], [name for name in COLUMNS if name not in (*FIGURES, "rows")], _Plan(run).gather
@@ -120,7 +121,7 @@ class _Numbers:
 class _Plan:
     """What the rows of a part are sorted into."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         steps = run.manifest.scenario["steps"]
         self.planned = {int(step["index"]): str(step["endpoint"]) for step in steps}
         self.grids = {int(step["index"]): Grid.of(step, run.ended_ns) for step in steps}

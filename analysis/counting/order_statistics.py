@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailrate.analysis.counting.bins import FAILED, SLICE_BITS
 from tailrate.analysis.counting.counts import Key, Tallies, Tally
 from tailrate.analysis.counting.one_pass import pieces, tally
 from tailrate.analysis.judging.judge import late_limit_ms
 from tailrate.analysis.records import LATE_MS
-from tailrate.analysis.run.arrays import Floats, Ints
+from tailrate.analysis.run.bins import FAILED, SLICE_BITS
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.interval import Sketch, effective_size, interval, probabilities, ranks, to_ns
 from tailrate.analysis.stats.trend import rank
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.run.recorded_run import RecordedRun
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 LATE = (50.0, 99.0, 100.0)
@@ -61,7 +61,7 @@ class Order:
         return cls({}, {}, {}, {}, {}, {}, 0, LATE_MS, Sketch.empty(np.zeros(0)), None, None)
 
 
-def gather(run: Run) -> tuple[Tallies, dict[Key, Order]]:
+def gather(run: RecordedRun) -> tuple[Tallies, dict[Key, Order]]:
     """The tallies of a run and the order of each; a step's values are let go of when it has no more rows."""
     percents = sorted({*PERCENTS, *(slo.percentile for slo in run.manifest.slos if slo.percentile)})
     limits = [slo.latency_ms for slo in run.manifest.slos if slo.latency_ms]
@@ -192,7 +192,7 @@ class Select:
 
 
 def _passed(
-    run: Run, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float], limits: Sequence[float]
+    run: RecordedRun, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float], limits: Sequence[float]
 ) -> dict[Key, Order]:
     names = ("latency", "service", "late", "late_whole")
     selects = {key: {name: Select() for name in names} for key in keys}

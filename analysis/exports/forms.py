@@ -18,7 +18,7 @@ from tailrate.analysis.exports.texts import EXPORTS
 from tailrate.analysis.records import RunError, write_atomically
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 Report: TypeAlias = Mapping[str, Any]
 

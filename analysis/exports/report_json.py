@@ -32,7 +32,7 @@ from tailrate.analysis.verdicts.risks import risks
 from tailrate.analysis.verdicts.verdict import judge
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 REPORT = "report.json"
 STEPS = "steps.csv"

@@ -15,8 +15,8 @@ from itertools import accumulate, takewhile
 from typing import Any
 from xml.etree import ElementTree
 
-from tailrate.analysis.exports.infinities import restored
 from tailrate.analysis.records import Manifest
+from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
 
 Report = Mapping[str, Any]

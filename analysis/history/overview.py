@@ -21,9 +21,10 @@ from tailrate.analysis.history.figure_series import KINDS, Lineage, lineages, ti
 from tailrate.analysis.history.log import FILE, History, key_of
 from tailrate.analysis.history.regression import UNKNOWN, WORSE, Judged, judge
 from tailrate.analysis.history.run_summary import STATES, Entry
-from tailrate.analysis.history.text import Block, block, plain, run_by_run, safe, sentences
+from tailrate.analysis.history.text import block, run_by_run, sentences
 from tailrate.analysis.records import MANIFEST, RunError
 from tailrate.analysis.text import words
+from tailrate.analysis.text.block import Block, plain, safe
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS
 
 

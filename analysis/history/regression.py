@@ -25,16 +25,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tailrate.analysis.history.figure_series import KINDS, Kind, Lineage, Reading, Track
 from tailrate.analysis.history.log import Key, key_of
 from tailrate.analysis.history.run_summary import Entry
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.level_shifts import shifts
 from tailrate.analysis.stats.trend import median
 from tailrate.analysis.text import words
-
-Floats = npt.NDArray[np.float64]
 
 LEAST, MOST = 5, 30
 """Earlier runs that the expected range is learned from."""

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tailrate.analysis.exports.infinities import restored
-from tailrate.analysis.history.environment import Origin, origin
 from tailrate.analysis.records import MANIFEST, SCHEMA, Manifest, RunError
+from tailrate.analysis.run.environment import Origin, origin
+from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
 
 REPORT = "report.json"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tailrate.analysis.history.figure_series import Lineage, Reading, Track
 from tailrate.analysis.history.log import History
 from tailrate.analysis.history.regression import SAME, UNKNOWN, Judged, Shift, written
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.text import words
+from tailrate.analysis.text.block import Block, safe
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKS = 24
@@ -22,27 +22,6 @@ _CALM = math.log(1.2)
 """A range that is drawn over the full height at least, so that mere noise looks calm."""
 _TITLE_FACTS = ("device", "torch", "mode", "objective")
 _SHIFTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A table to print."""
-
-    title: str
-    heads: Sequence[str]
-    rows: list[list[str]]
-    texts: int = 1
-    """Columns from the left that are texts, the others being numbers."""
-
-
-def plain(text: str) -> str:
-    """Without what would move a terminal's cursor, or is no text in UTF-8."""
-    sound = text.encode("utf-8", "replace").decode().replace("\u00a0", " ")
-    return "".join(c if c.isprintable() else "\ufffd" for c in sound)
-
-
-def safe(block: Block) -> Block:
-    return Block(plain(block.title), block.heads, [[plain(cell) for cell in row] for row in block.rows], block.texts)
 
 
 def block(lineage: Lineage, found: Sequence[Judged], before: Lineage | None) -> Block:

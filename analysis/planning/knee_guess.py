@@ -27,7 +27,7 @@ from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, 
 from tailrate.analysis.planning.model.observed_batches import Observed
 from tailrate.analysis.planning.simulator.simulate import Fleet, knee, simulate
 from tailrate.analysis.records import RunError, Slo
-from tailrate.analysis.stats.trend import Floats
+from tailrate.analysis.stats.array_types import Floats
 
 NICENESS = 10
 NEAR = 1.15

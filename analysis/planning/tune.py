@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tailrate.analysis.history.text import Block, safe
 from tailrate.analysis.planning.model.service_time import SEEN
 from tailrate.analysis.planning.plan.candidates import Variant, measured_per_gpu, variants
 from tailrate.analysis.planning.plan.plan_text import ms, share
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
 from tailrate.analysis.planning.simulator.simulate import Fleet, Rule
 from tailrate.analysis.records import Slo
-from tailrate.analysis.run.run import Run
+from tailrate.analysis.text.block import Block, safe
 from tailrate.analysis.text.words import ABSENT, significant
+from tailrate.analysis.verdicts.run import Run
 
 RATE, ENERGY = "rate", "energy"
 WAITS = (0.0, 0.02, 0.05, 0.1, 0.2)

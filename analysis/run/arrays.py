@@ -15,16 +15,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tailrate.analysis.counting.bins import NEVER
+from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.tables import Stored
+from tailrate.analysis.stats.array_types import Codes, Floats, Ints
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 Made = TypeVar("Made")
 
 _KINDS = {"int32": np.int32, "int64": np.int64, "double": np.float64}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailrate.analysis.run.arrays import filled
-from tailrate.analysis.stats.trend import Floats
+from tailrate.analysis.stats.array_types import Floats
 
 Instants = npt.NDArray[np.int64]
 
@@ -200,6 +200,9 @@ def over(devices: Sequence[Track], start_ns: int, end_ns: int, idle: Sequence[tu
     idle_w = [_idle_w(track, idle) for track in devices]
     total_idle_w = _total(idle_w)
     power = each("power_w")
+    mean_w = float(sum(value.mean() for value in power)) if power else None
+    if joules is not None:
+        mean_w = joules / length_s  # samples that come late make their plain mean wrong
     memory = each("mem_bytes")
     heat = each("temp_c")
     bits = np.concatenate(each("throttle_bits") or [np.empty(0)]).astype(np.int64)
@@ -207,7 +210,7 @@ def over(devices: Sequence[Track], start_ns: int, end_ns: int, idle: Sequence[tu
     return DeviceFigures(
         util_pct=mean("util_pct"),
         mem_peak_bytes=int(sum(value.max() for value in memory)) if memory else None,
-        power_w=float(sum(value.mean() for value in power)) if power else None if joules is None else joules / length_s,
+        power_w=mean_w,
         joules=joules,
         net_joules=None if joules is None or total_idle_w is None else joules - total_idle_w * length_s,
         temp_c=float(max(value.max() for value in heat)) if heat else None,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.run.recorded_run import RecordedRun
 
 _SLICES = 1000
 _ROUND_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
@@ -36,7 +36,7 @@ class Timeline:
         return cls(first_ns, seconds, next((s for s in _ROUND_S if s >= least), int(least) + 1))
 
     @classmethod
-    def of(cls, run: Run) -> Timeline:
+    def of(cls, run: RecordedRun) -> Timeline:
         """From the start of the run to the end of its last step, and of what came after it."""
         manifest, steps = run.manifest, run.manifest.scenario["steps"]
         stop = run.ended_ns

@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrate.analysis.counting.bins import NEVER
 from tailrate.analysis.records import KINDS, is_success, kind_of
 from tailrate.analysis.run.arrays import Chunk
+from tailrate.analysis.run.bins import NEVER
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.trend import percentile
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("step", "endpoint", "seq", "intended_ns", "sent_ns", "done_ns", "status", "error", "replica")
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.run.arrays import Floats
 from tailrate.analysis.run.device_tracks import THROTTLED, THROTTLES
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.soak.growth import FREEDOM, Growth, growth
 from tailrate.analysis.soak.periodic_stalls import longest, peaks, smallest, stalls
 from tailrate.analysis.soak.series import COUNTERS, MEMORY, Series, loads, series
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.changepoints import Drift, drift
 from tailrate.analysis.stats.interval import LEVEL
 from tailrate.analysis.steps import fault_windows
@@ -30,7 +30,7 @@ from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.conclusion import to_uncertainty
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 BESIDE_NS = 120 * 10**9
 HELD_PCT = 5.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.stats.array_types import Floats
 
 PARTS, FEWEST = 16, 8
 """Of a soak, and of them those that must be known."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 MINUTE_NS = 60 * 10**9
 LEAST_MINUTES = 6

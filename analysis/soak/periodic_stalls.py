@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.counting.bins import NEVER
 from tailrate.analysis.records import REQUESTS
-from tailrate.analysis.run.arrays import Chunk, Floats, scan
+from tailrate.analysis.run.arrays import Chunk, scan
+from tailrate.analysis.run.bins import NEVER
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.interval import LEVEL
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.run.time_axis import Timeline
+    from tailrate.analysis.verdicts.run import Run
 
 Singles = npt.NDArray[np.float32]
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.bins import BINS
-from tailrate.analysis.run.arrays import Floats, Ints
+from tailrate.analysis.run.bins import BINS
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.steps.curves import in_bins
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 LEAST_IN_CELL = 20
 """Arrivals under which a cell has no percentile."""

@@ -24,7 +24,7 @@ from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 MODE = "soak"
 OWN = "own_memory_bytes"

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.run.arrays import Floats, Ints
+from tailrate.analysis.stats.array_types import Floats, Ints
 
 BLOCKS = 160
 """A longer series is taken in runs of cells, each by its median, so that a lone cell is none to speak of."""

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from tailrate.analysis.stats.array_types import Floats
 
 SLICES = 200
 WAVES = 8

@@ -8,11 +8,9 @@ since one bad run is no change of level. Pure; the random orders come from a fix
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.trend import median
-
-Floats = npt.NDArray[np.float64]
 
 FEWEST = 3
 """Values on either side of a change."""

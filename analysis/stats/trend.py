@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from tailrate.analysis.stats.array_types import Floats
 
 
 def rank(n: int, percent: float) -> int:

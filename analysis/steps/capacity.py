@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.judge import sustained
 from tailrate.analysis.records import LOST, Slo, is_success
+from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant
-from tailrate.analysis.verdicts.verdict import at_rates, by_endpoint, is_rising
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.steps.measured_run import MeasuredRun
 
 BUSY_PCT = 90.0
 """Above this a device or host is named as the limit: a mean over a window is never quite 100."""
@@ -45,7 +45,7 @@ class Capacity:
     resolved: bool
 
 
-def capacities(run: Run) -> list[Capacity]:
+def capacities(run: MeasuredRun) -> list[Capacity]:
     """One row per endpoint and objective; none where rates did not rise."""
     if not is_rising(run):
         return []
@@ -58,7 +58,7 @@ def capacities(run: Run) -> list[Capacity]:
     ]
 
 
-def _found(run: Run, knee: Mapping[str, Any]) -> list[Capacity]:
+def _found(run: MeasuredRun, knee: Mapping[str, Any]) -> list[Capacity]:
     """What a search has found; it tried rates until it was sure, or says why it could not be.
 
     Its interval is that of the knee. What was tried may keep the objective surely only below that.
@@ -87,7 +87,7 @@ def _found(run: Run, knee: Mapping[str, Any]) -> list[Capacity]:
     return found
 
 
-def _capacity(run: Run, endpoint: str, steps: list[MeasuredStep], number: int, slo: Slo) -> Capacity:
+def _capacity(run: MeasuredRun, endpoint: str, steps: list[MeasuredStep], number: int, slo: Slo) -> Capacity:
     found = sustained(at_rates(steps, number, slo))
     low, high = (None if at is None else at.rate for at in (found.low, found.high))
     at_low = [step for step in steps if step.rate == low]
@@ -116,7 +116,7 @@ def _open_end(low: float | None, above: list[MeasuredStep]) -> str | None:
     return "nothing: the highest rate tried still met the objective" if low is not None and not above else None
 
 
-def _limit(run: Run, low: MeasuredStep | None, high: MeasuredStep) -> str | None:
+def _limit(run: MeasuredRun, low: MeasuredStep | None, high: MeasuredStep) -> str | None:
     """What gave way at the lowest rate that missed the objective, from what the run recorded."""
     found = [*_errors(high), *_busy(run, high), *_grown(low, high)]
     if not found and high.overloaded:
@@ -144,7 +144,7 @@ def _mean(step: MeasuredStep, stage: str) -> float | None:
     return mean(f"{stage}_ms")
 
 
-def _busy(run: Run, step: MeasuredStep) -> list[str]:
+def _busy(run: MeasuredRun, step: MeasuredStep) -> list[str]:
     found = []
     for track in run.tracks.values():
         util = track.within("util_pct", step.start_ns, step.end_ns)

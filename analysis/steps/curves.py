@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailrate.analysis.counting.bins import BINS, LOWEST, MOST_ROWS, SPLIT
-from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.run.bins import BINS, LOWEST, MOST_ROWS, SPLIT
+from tailrate.analysis.stats.array_types import Floats
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Tally

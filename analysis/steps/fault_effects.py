@@ -22,7 +22,7 @@ from tailrate.analysis.run.window import Excerpt, joined, read
 from tailrate.analysis.text import words
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.steps.measured_run import MeasuredRun
 
 WINDOW_NS = 60 * 10**9
 HORIZON_S = 600.0
@@ -98,11 +98,11 @@ class Struck:
     end_ns: int
 
 
-def faults(run: Run) -> list[FaultEffect]:
+def faults(run: MeasuredRun) -> list[FaultEffect]:
     return [one.effect for one in run.struck]
 
 
-def struck(run: Run) -> list[Struck]:
+def struck(run: MeasuredRun) -> list[Struck]:
     """Every fault of the run, in the order in which they were injected; those that could not be, too."""
     # another source may write events of this name without times, from which nothing can be told
     told = [e for e in run.events if e["event"] == "fault" and type(e.get("start_ns")) is type(e.get("id")) is int]
@@ -139,7 +139,7 @@ def struck(run: Run) -> list[Struck]:
             free_ns[endpoint] = max(low_ns, over_ns)
             # what was sent before may still have been under way when it struck
             whole = (min(span.before_ns[0], start_ns - WINDOW_NS), next_ns)
-            rows = run._reading(REQUESTS, partial(read, endpoint=endpoint, steps=steps, span=whole))
+            rows = run.reading(REQUESTS, partial(read, endpoint=endpoint, steps=steps, span=whole))
             if len(rows):
                 closed = {int(step["index"]) for step in steps if step.get("concurrency")}
                 effect, free_ns[endpoint] = _effect(replace(bare, endpoint=endpoint), rows, span, closed, admitted)
@@ -158,7 +158,7 @@ def struck(run: Run) -> list[Struck]:
     return found
 
 
-def _loads(run: Run, at_ns: int) -> dict[str, list[Mapping[str, Any]]]:
+def _loads(run: MeasuredRun, at_ns: int) -> dict[str, list[Mapping[str, Any]]]:
     """By endpoint, the steps around an instant that ask for the same as the one under way then."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     by_endpoint: dict[str, list[Mapping[str, Any]]] = {}
@@ -184,7 +184,7 @@ def _asked(step: Mapping[str, Any]) -> tuple[float, int]:
     return float(step["rate"]), int(step.get("concurrency") or 0)
 
 
-def _bare(run: Run, event: Mapping[str, Any], seconds: float | None, why: str) -> FaultEffect:
+def _bare(run: MeasuredRun, event: Mapping[str, Any], seconds: float | None, why: str) -> FaultEffect:
     """What is known of it without looking at an arrival."""
     name, target, said = (str(event.get(key) or "") for key in ("fault", "target", "sentence"))
     start_s = (int(event["start_ns"]) - run.manifest.started_ns) / 1e9

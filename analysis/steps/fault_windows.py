@@ -21,19 +21,19 @@ from tailrate.analysis.steps.fault_effects import OURS, UNKNOWN, UNRECOVERED
 from tailrate.analysis.text import words
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.fault_effects import FaultEffect, Struck
+    from tailrate.analysis.steps.measured_run import MeasuredRun
 
 Spans = list[tuple[int, int]]
 """[start, end) in ns, in order and apart."""
 
 
-def injected(run: Run, endpoint: str | None = None) -> list[Struck]:
+def injected(run: MeasuredRun, endpoint: str | None = None) -> list[Struck]:
     """All of them, or those that one endpoint can have felt."""
     return [one for one in run.struck if one.effect.injected and endpoint in (None, one.effect.endpoint or endpoint)]
 
 
-def spans(run: Run, endpoint: str | None = None) -> Spans:
+def spans(run: MeasuredRun, endpoint: str | None = None) -> Spans:
     return joined((one.start_ns, one.end_ns) for one in injected(run, endpoint))
 
 
@@ -60,17 +60,17 @@ def lost_s(taken: Spans, start_ns: int, end_ns: int) -> float:
     return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in taken) / 1e9
 
 
-def counted(run: Run, endpoint: str) -> tuple[int, int]:
+def counted(run: MeasuredRun, endpoint: str) -> tuple[int, int]:
     """(arrivals, failed ones) of an endpoint in that time, settle times aside."""
     n = failed = 0
     mine = [step for step in run.manifest.scenario["steps"] if step["endpoint"] == endpoint]
     for span in spans(run, endpoint):
-        rows = run._reading(REQUESTS, partial(read, endpoint=endpoint, steps=mine, span=span))
+        rows = run.reading(REQUESTS, partial(read, endpoint=endpoint, steps=mine, span=span))
         n, failed = n + len(rows), failed + rows.errors
     return n, failed
 
 
-def _felt(run: Run) -> Iterator[tuple[FaultEffect, bool]]:
+def _felt(run: MeasuredRun) -> Iterator[tuple[FaultEffect, bool]]:
     """What an endpoint can have felt, and whether the next fault is held against the same time before, and so tells."""
     found = [one.effect for one in injected(run) if one.effect.endpoint and one.effect.fault not in OURS]
     for number, one in enumerate(found):
@@ -78,7 +78,7 @@ def _felt(run: Run) -> Iterator[tuple[FaultEffect, bool]]:
         yield one, one.why == UNRECOVERED and later is not None and later.why != UNKNOWN
 
 
-def answers(run: Run) -> Iterator[Answer]:
+def answers(run: MeasuredRun) -> Iterator[Answer]:
     """Whether users of each endpoint were served as before in time, after each fault that they can have felt."""
     may_fail = run.manifest.max_failed
     for one, told_by_next in _felt(run):
@@ -101,7 +101,7 @@ def answers(run: Run) -> Iterator[Answer]:
             )
 
 
-def sentences(run: Run) -> Iterator[str]:
+def sentences(run: MeasuredRun) -> Iterator[str]:
     """What a verdict that leaves them out has to say."""
     known = injected(run)
     if not known:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.bins import PARTS
 from tailrate.analysis.counting.order_statistics import PERCENTS
+from tailrate.analysis.run.bins import PARTS
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Tally

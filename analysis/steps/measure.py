@@ -34,14 +34,13 @@ from tailrate.analysis.run.window import read
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.interval import least_for_upper
 from tailrate.analysis.stats.trend import Growth
-from tailrate.analysis.steps import steadiness
+from tailrate.analysis.steps import by_rate, steadiness
 from tailrate.analysis.text import words
-from tailrate.analysis.verdicts import verdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.steps.measured_run import MeasuredRun
 
 LONGEST_ADVICE_S = 3600.0
 STAGES = ("queue", "batch", "h2d", "compute", "d2h")
@@ -165,7 +164,7 @@ def frame(summaries: Sequence[StepSummary]) -> pd.DataFrame:
     return table.astype(kinds | dict.fromkeys(whole, "int64") | {"trusted": "bool", **dict.fromkeys(answers, "object")})
 
 
-def measure(run: Run) -> list[MeasuredStep]:
+def measure(run: MeasuredRun) -> list[MeasuredStep]:
     """Every step of the manifest, in its order, for each endpoint that it drove."""
     log = _Log(run)
     groups = log.groups()
@@ -202,7 +201,7 @@ class _Group:
 class _Log:
     """What the run says of all its steps."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: MeasuredRun) -> None:
         self.run = run
         self.slos = run.manifest.slos
         self.idle = [(e["start_ns"], e["end_ns"]) for e in run.events if e["event"] == "idle" and "end_ns" in e]
@@ -224,7 +223,7 @@ class _Log:
     def _burst(self, group: _Group) -> float:
         """How many failures came in a row, in the mean."""
         span = group.tally.grid.start_ns, group.tally.grid.end_ns
-        rows = self.run._reading(REQUESTS, partial(read, endpoint=group.endpoint, steps=[group.step], span=span))
+        rows = self.run.reading(REQUESTS, partial(read, endpoint=group.endpoint, steps=[group.step], span=span))
         return rows.burst()
 
     def _group(self, step: Mapping[str, Any], endpoint: str, tally: Tally) -> _Group:
@@ -272,7 +271,7 @@ class _Log:
         late_ms = order.late_ms.get(99.0) or 0.0
         would_do = n / seconds * (order.ok_ms.get(99.0) or 0.0) / 1e3 * SPARE
         doubts = doubts_of(0 if overloaded else dropped, n, would_do, cpu_pct(self.run, step))
-        doubts += verdict.beyond(self.run.manifest.extra.get("self_check"), n / seconds, bool(closed))
+        doubts += by_rate.beyond(self.run.manifest.extra.get("self_check"), n / seconds, bool(closed))
         if step["index"] in self.short:
             doubts.append("a load process was lost, and its share of the arrivals with it")
         late = lateness(late_ms, order.late, order.late_limit_ms)
@@ -376,7 +375,7 @@ def _needed(percent: float, n: int, beyond: int) -> int:
     return trend.early_stop_n(percent, beyond if beyond <= n * (1 - percent / 100) else 0)
 
 
-def cpu_pct(run: Run, step: Mapping[str, Any]) -> float | None:
+def cpu_pct(run: MeasuredRun, step: Mapping[str, Any]) -> float | None:
     """The busiest load process in it; a report that names no step belongs to the one that began last before it."""
     begins = np.sort([s["start_ns"] for s in run.manifest.scenario["steps"]])
     found = []

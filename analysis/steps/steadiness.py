@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailrate.analysis.stats import trend
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.interval import SLICES
 from tailrate.analysis.stats.trend import Growth
 from tailrate.analysis.steps import server_claims
@@ -21,7 +22,7 @@ from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Tally
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.steps.measured_run import MeasuredRun
 
 MATTERS = 0.05
 """A smaller change of mean latency says nothing about the endpoint."""
@@ -84,12 +85,12 @@ def steadiness(tally: Tally, growth: Growth) -> Steadiness:
     return Steadiness(settled_s, settled, drift_pct, steady, _three_windows(tally), flatters)
 
 
-def _mean(means: trend.Floats, counts: trend.Floats, first: int, last: int) -> float:
+def _mean(means: Floats, counts: Floats, first: int, last: int) -> float:
     weight = counts[first:last]
     return float(np.nansum(means[first:last] * weight) / weight.sum()) if weight.sum() else math.nan
 
 
-def _apart(means: trend.Floats, counts: trend.Floats, begin: int, cut: int, early: float, rest: float) -> bool:
+def _apart(means: Floats, counts: Floats, begin: int, cut: int, early: float, rest: float) -> bool:
     """The cut-off start of the window is another level: by more than matters, and than chance."""
     if math.isnan(early) or math.isnan(rest) or abs(early - rest) <= MATTERS * rest:
         return False
@@ -105,7 +106,7 @@ def _apart(means: trend.Floats, counts: trend.Floats, begin: int, cut: int, earl
     return abs(early - rest) > MOST_APART * float(np.nanstd(levels, ddof=1))
 
 
-def _drift(means: trend.Floats, counts: trend.Floats) -> float | None:
+def _drift(means: Floats, counts: Floats) -> float | None:
     """Relative change from start to end where a trend is no chance, else None."""
     if len(means) < 10:
         return None
@@ -138,7 +139,7 @@ def _three_windows(tally: Tally) -> bool | None:
     return trend.three_windows(counts.tolist(), (sums / np.maximum(counts, 1)).tolist())
 
 
-def causes(run: Run, endpoint: str, span: tuple[int, int], throttled: bool, doubted: bool) -> str:
+def causes(run: MeasuredRun, endpoint: str, span: tuple[int, int], throttled: bool, doubted: bool) -> str:
     """What else was wrong in an unsteady step, told apart as far as the run recorded it."""
     found = ["the device's clocks were held down"] if throttled else []
     begun = [event for event in run.events if event["event"] == "fault" and event.get("phase") == "begin"]

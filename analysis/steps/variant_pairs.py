@@ -24,8 +24,8 @@ from tailrate.analysis.stats.interval import LEVEL, Doubt, holm
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.steps.measured_run import MeasuredRun
 
 Rounds = list[tuple["MeasuredStep", "MeasuredStep"]]
 TOO_FEW = "there are too few independent arrivals for an interval"
@@ -79,7 +79,7 @@ class Pair:
     """Whether P50 or P99 differ, by Holm's procedure; None without an interval."""
 
 
-def pairs(run: Run) -> list[Pair]:
+def pairs(run: MeasuredRun) -> list[Pair]:
     by_endpoint = _by_endpoint(run)
     found = []
     for a, b in _partners(run, by_endpoint):
@@ -89,14 +89,14 @@ def pairs(run: Run) -> list[Pair]:
     return found + list(twins(run))
 
 
-def _by_endpoint(run: Run) -> dict[str, list[MeasuredStep]]:
+def _by_endpoint(run: MeasuredRun) -> dict[str, list[MeasuredStep]]:
     found: dict[str, list[MeasuredStep]] = {}
     for step in run.measured:
         found.setdefault(step.summary.endpoint, []).append(step)
     return found
 
 
-def twins(run: Run) -> Iterator[Pair]:
+def twins(run: MeasuredRun) -> Iterator[Pair]:
     """Each endpoint against itself, where it was driven twice in a row on the same arrivals."""
     for endpoint, steps in _by_endpoint(run).items():
         levels = {level_of(step) for step in steps if step.twin}
@@ -115,7 +115,7 @@ def level_of(step: MeasuredStep) -> Level:
     return (step.concurrency, 0.0 if step.concurrency else step.rate)
 
 
-def _partners(run: Run, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[tuple[str, str]]:
+def _partners(run: MeasuredRun, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[tuple[str, str]]:
     order = [f"{entry.get('model')}/{entry.get('variant')}" for entry in run.manifest.endpoints]
     known = [name for name in order if name in endpoints] + [name for name in endpoints if name not in order]
     # stable: the others keep their order

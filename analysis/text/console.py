@@ -10,19 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tailrate.analysis.text.words import VERDICTS, interval, significant
+from tailrate.analysis.text.block import Block
+from tailrate.analysis.text.words import VERDICTS
 
-if TYPE_CHECKING:
-    from tailrate.analysis.history.text import Block
-    from tailrate.analysis.verdicts.gate import Change
-
-STYLES = {"worse": "bold red", "better": "bold green"}
+STYLES = {"worse": "bold red", "better": "bold green", "differs": "bold"}
 QUIET_S = 10.0
 
 
@@ -87,31 +84,6 @@ def report(found: Mapping[str, Any], path: Path) -> None:
     for reason in found["reasons"]:
         out.print(f"  {reason}", markup=False)
     out.print(f"report: {path.resolve()}", markup=False)
-
-
-def changes(found: Sequence[Change], sentences: Sequence[str], *, several: bool) -> None:
-    """What differs between runs, in a line each."""
-    out, table = console(), _table()
-    for name in (*(["run"] if several else []), "endpoint", "at", "figure"):
-        table.add_column(name)
-    for name in ("base", "new", "new ÷ base", "95 % interval", "would show", "noise"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-
-    def share(value: float | None) -> str:
-        return "–" if value is None else f"{significant(100 * value, 2)} %"
-
-    for one in found:
-        word = {True: "[bold]differs[/bold]", False: "no difference shown", None: ""}[one.differs]
-        table.add_row(
-            *([one.run] if several else []), one.endpoint, one.at, one.metric,
-            *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
-            share(one.smallest_visible), share(one.noise),
-            one.note if one.worse else "; ".join(filter(None, [word, one.note])),
-        )  # fmt: skip
-    out.print(table)
-    for sentence in sentences:
-        out.print(sentence, markup=False, soft_wrap=True)
 
 
 def blocks(shown: Iterable[Block]) -> None:

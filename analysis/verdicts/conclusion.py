@@ -27,8 +27,8 @@ from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.verdicts.run import Run
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 MOST_NAME = 60

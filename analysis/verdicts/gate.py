@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.history.environment import origin
 from tailrate.analysis.records import LEAST_FOR_P999, Threshold
+from tailrate.analysis.run.environment import origin
 from tailrate.analysis.stats.interval import holm
 from tailrate.analysis.steps.capacity import Capacity, capacities
 from tailrate.analysis.steps.variant_pairs import (
@@ -31,12 +31,13 @@ from tailrate.analysis.steps.variant_pairs import (
     twins,
     usable,
 )
-from tailrate.analysis.text.words import ABSENT, load, significant
+from tailrate.analysis.text.block import Block, safe
+from tailrate.analysis.text.words import ABSENT, interval, load, significant
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.verdicts.run import Run
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 METRICS = (*PERCENTILES, "joules", "capacity")
@@ -359,3 +360,23 @@ def _capacity(run: str, base: Capacity, new: Capacity) -> Change:
         (new.max_rps or 0.0) / (base.max_rps or 1.0) if known else None, low, high,
         None if low is None or high is None else math.sqrt(high / low) - 1, rounds=1, note=note,
     )  # fmt: skip
+
+
+def block(found: Sequence[Change], *, several: bool) -> Block:
+    """What differs between runs, in a line each."""
+
+    def share(value: float | None) -> str:
+        return ABSENT if value is None else f"{significant(100 * value, 2)} %"
+
+    texts = (*(["run"] if several else []), "endpoint", "at", "figure")
+    heads = (*texts, "base", "new", "new ÷ base", "95 % interval", "would show", "noise", "")
+    rows = []
+    for one in found:
+        word = {True: "differs", False: "no difference shown", None: ""}[one.differs]
+        rows.append([
+            *([one.run] if several else []), one.endpoint, one.at, one.metric,
+            *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
+            share(one.smallest_visible), share(one.noise),
+            (one.note or "") if one.worse else "; ".join(filter(None, [word, one.note])),
+        ])  # fmt: skip
+    return safe(Block("New run over base", heads, rows, len(texts)))

@@ -15,7 +15,7 @@ from tailrate.analysis.judging.judge import Count, Term, Window, terms
 from tailrate.analysis.records import Slo
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 Minute = Mapping[str, Any]
 

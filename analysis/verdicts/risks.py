@@ -25,8 +25,8 @@ from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.conclusion import on_one_machine, three
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.verdicts.run import Run
 
 WRONG, DOUBT, LIMIT = "wrong", "doubt", "limit"
 SEVERITIES = (WRONG, DOUBT, LIMIT)

@@ -18,31 +18,26 @@ up, had no CPU left, or recorded nothing. An overloaded endpoint is no reason fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tailrate.analysis.judging import judge as judging
-from tailrate.analysis.judging.judge import Answer, AtRate, Window
-from tailrate.analysis.records import LOST, Slo
+from tailrate.analysis.judging.judge import Answer
+from tailrate.analysis.records import LOST
 from tailrate.analysis.run.device_tracks import idle_moved
 from tailrate.analysis.steps import fault_windows, server_claims
-from tailrate.analysis.text.words import load, significant
+from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
+from tailrate.analysis.text.words import significant
 from tailrate.analysis.verdicts import retired_minutes
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
-    from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.verdicts.run import Run
 
 PASS, FAIL, INCONCLUSIVE, MEASURED = "pass", "fail", "inconclusive", "measured"
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3, MEASURED: 0}
 
 NONE_SET = "no objective was set, so none could be missed"
-
-NEAR_ITS_MOST = 0.7
-"""Of what a closed loop reaches at a null server: from here on the generator's own time shows in the figures."""
-CHANCE = 1.1
-"""By which random arrivals may exceed the rate that a check was made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +49,6 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
-
-
-# ---- one step
-
-
-def beyond(check: Any, offered_rps: float, closed: bool) -> list[str]:
-    """Whether a step asked for more than the load generator could do at a null server, by the run's `self_check`."""
-    safe = check.get("safe_rps") if isinstance(check, Mapping) else None
-    if safe is None or bool(check.get("closed")) != closed:
-        return []
-    if closed and offered_rps > NEAR_ITS_MOST * safe:
-        return [f"the load generator reaches no more than {safe:.4g}/s by itself, as its self-check showed"]
-    if not closed and offered_rps > CHANCE * safe:
-        return [f"the self-check kept its schedule to {safe:.4g}/s only, and this step asked for {offered_rps:.4g}/s"]
-    return []
-
-
-# ---- the whole run
-
-
-def is_rising(run: Run) -> bool:
-    """Whether rates rise to find out what the endpoint can take, so that high ones may miss the objective."""
-    mode = run.manifest.scenario.get("mode", "ramp")
-    rates = {(step["endpoint"], step["rate"]) for step in run.manifest.scenario["steps"]}
-    several = len(rates) > len({endpoint for endpoint, _ in rates})
-    return mode in ("ramp", "knee") or (mode in ("mixed", "ab") and several)
 
 
 def judge(run: Run) -> Verdict:
@@ -95,41 +64,6 @@ def judge(run: Run) -> Verdict:
     if not run.manifest.slos and kept is not False:
         reasons.insert(0, NONE_SET)
     return Verdict(verdict, (*reasons, *notes))
-
-
-def by_endpoint(steps: Iterable[MeasuredStep]) -> dict[str, list[MeasuredStep]]:
-    found: dict[str, list[MeasuredStep]] = {}
-    for step in steps:
-        found.setdefault(step.summary.endpoint, []).append(step)
-    return found
-
-
-def at_rates(
-    steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequence[Window] = (), *, rounds: bool = True
-) -> list[AtRate]:
-    """What an endpoint's steps say to the objective of this number: those of one rate, or concurrency, together.
-
-    `gone`: of a soak, what is left of its first chapters; it has one rate, and whether its hours were steady is asked
-    of all of them together (`soak`), not of each chapter.
-    """
-    levels: dict[tuple[float, int], list[MeasuredStep]] = {}
-    for step in steps:
-        levels.setdefault((0.0 if step.concurrency else step.rate, step.concurrency), []).append(step)
-    return [
-        AtRate(
-            rate,
-            judging.answers(slo, [*gone, *(_windows(at, number, steady=not rounds))], rounds=rounds),
-            load(rate, concurrency),
-        )
-        for (rate, concurrency), at in sorted(levels.items(), key=lambda level: level[0])
-    ]
-
-
-def _windows(steps: Iterable[MeasuredStep], number: int, *, steady: bool) -> Iterator[Window]:
-    """`steady`: as if each were."""
-    for step in steps:
-        window = step.windows[number]
-        yield replace(window, unsteady="", flatters=None) if steady else window
 
 
 def _objectives(run: Run) -> Iterable[Answer]:

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.counting.bins import NEVER
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Window, all_of, doubts, lateness, queue_filled
 from tailrate.analysis.judging.judge import answers as judged
 from tailrate.analysis.records import REQUESTS
+from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.interval import SLICES, Sketch
+from tailrate.analysis.steps import by_rate
 from tailrate.analysis.steps.fault_effects import LOAD_KILLED
 from tailrate.analysis.steps.fault_windows import Spans, injected, inside, lost_s, spans
 from tailrate.analysis.steps.measure import cpu_pct
 from tailrate.analysis.text import words
-from tailrate.analysis.verdicts import verdict
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.verdicts.run import Run
 
 
 def calm(run: Run) -> list[MeasuredStep]:
@@ -46,7 +46,7 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     if not taken or not row.n:
         return step
     plan = next(plan for plan in run.manifest.scenario["steps"] if plan["index"] == row.index)
-    whole = run._reading(REQUESTS, partial(read, endpoint=row.endpoint, steps=[plan], span=window))
+    whole = run.reading(REQUESTS, partial(read, endpoint=row.endpoint, steps=[plan], span=window))
     rows = whole.where(~inside(whole.intended_ns, taken))
     gone_s = lost_s(taken, *window)
     seconds = (window[1] - window[0]) / 1e9 - gone_s
@@ -99,7 +99,7 @@ def _late(step: MeasuredStep, rows: Excerpt) -> str:
 def _doubts(run: Run, step: MeasuredStep, plan: Mapping[str, Any], n: int, dropped: int) -> tuple[str, ...]:
     found = doubts(dropped, n, None, cpu_pct(run, plan))
     check, offered_rps = run.manifest.extra.get("self_check"), step.summary.offered_rps or 0.0
-    found += verdict.beyond(check, offered_rps, bool(step.concurrency))
+    found += by_rate.beyond(check, offered_rps, bool(step.concurrency))
     if _crew_shrank(run, step.summary.index):
         found.append("a load process was lost, and its share of the arrivals with it")
     return tuple(found)

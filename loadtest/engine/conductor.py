@@ -26,7 +26,7 @@ from tailrate.loadtest.engine.faults.inject import Faults
 from tailrate.loadtest.engine.faults.load_side import LoadSide
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.step_stats import Live
-from tailrate.loadtest.engine.record import manifest, provenance
+from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
 from tailrate.loadtest.engine.record.run_folder import RunFolder
 from tailrate.loadtest.engine.scenario import answerable
@@ -37,7 +37,7 @@ from tailrate.loadtest.engine.scenario.knee_search import Knee, Outcome
 from tailrate.loadtest.engine.scenario.scenario import CLOSED, Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.soak.chapters import Soak
-from tailrate.loadtest.engine.workers import selfcheck
+from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
 from tailrate.loadtest.engine.workers.driver import Order, Payloads
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
@@ -123,7 +123,7 @@ class Conductor:
         self._open(of)
         for sentence in answerable.sentences(self.scenario, len(names)):
             say.info("%s", sentence)
-        for sentence in provenance.lacks():
+        for sentence in cpu_priority.lacks():
             say.warning("this machine has %s", sentence)
         if (ready := len(self._crew.members())) < self.wanted:
             self._event("workers_missing", sentence=f"{ready} of {self.wanted} load processes became ready")
@@ -384,7 +384,7 @@ class Conductor:
         else:
             name, url, priority = self.folder.name, self._client.url, self._crew.priority()
             self._manifest = manifest.fresh(
-                name, self.scenario, served, server, url, priority, self._now(), self._command
+                name, self.scenario, served, server, url, cpu_priority.promptness(priority), self._now(), self._command
             )
             self._manifest.scenario |= {"planned_steps": of} if of else {}
         soaking = self.scenario.mode == "soak"

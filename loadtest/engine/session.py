@@ -19,11 +19,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import gevent
 import psutil
@@ -35,7 +35,7 @@ from tailrate.analysis.records import run_folder
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn
 from tailrate.loadtest.engine.endpoint import credentials
-from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.client import Answer, Client
 from tailrate.loadtest.engine.live import same_origin, web
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.screen import Screen
@@ -45,10 +45,7 @@ from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError, 
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, Footprint
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
-from tailrate.loadtest.engine.workers.driver import Driver, Order
-
-if TYPE_CHECKING:
-    from tailrate.loadtest.engine.user import EndpointUser
+from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
 
 say = logging.getLogger("tailrate")
 
@@ -190,11 +187,26 @@ class Session:
         runner.send_message(f"tailrate_{kind}", content)
 
 
+class ScenarioUser(Protocol):
+    """What is asked of a scenario, whose class is `user.EndpointUser`."""
+
+    model: ClassVar[str]
+    host: str | None
+    environment: Any
+
+    def __init__(self, environment: Any) -> None: ...
+
+    @property
+    def checker(self) -> Callable[[Answer], str | None] | None: ...
+
+    def payloads(self, seed: int, rows: Sequence[int]) -> Payloads: ...
+
+
 _session: Session | None = None
-_scenario_class: type[EndpointUser] | None = None
+_scenario_class: type[ScenarioUser] | None = None
 
 
-def attach(user_class: type[EndpointUser]) -> None:
+def attach(user_class: type[ScenarioUser]) -> None:
     """Called for each scenario class; its attributes become the defaults of the options."""
     global _scenario_class
     if _scenario_class is not None:
@@ -221,7 +233,7 @@ def fail(sentence: str) -> None:
     raise SystemExit(2)
 
 
-def work(user: EndpointUser) -> None:
+def work(user: ScenarioUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
     client = Client(user.host or "", scenario.timeout_s, session.access)

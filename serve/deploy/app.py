@@ -20,13 +20,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tailrate.serve import wire
+from tailrate.serve.asgi import Answer, App, Request, Room, as_app, only, settled
 from tailrate.serve.deploy import haproxy, logs, nodes
+from tailrate.serve.deploy.check_options import check
 from tailrate.serve.edge import auth
-from tailrate.serve.edge.asgi import Answer, App, Request, Room, as_app, only, settled
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.edge.gateway import Gateway
 from tailrate.serve.edge.replica_board import Name
-from tailrate.serve.options import ServeOptions, as_args, check, from_args
+from tailrate.serve.options import ServeOptions, as_args, from_args
 from tailrate.serve.spec import ServeError, unknown
 from tailrate.serve.wire import WireError
 

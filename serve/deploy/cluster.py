@@ -24,8 +24,9 @@ import psutil
 from tailrate.serve import file_locks, wire
 from tailrate.serve.deploy import haproxy, logs, probe
 from tailrate.serve.deploy.app import FALLBACK, GATEWAY, QUIET, application, applications
+from tailrate.serve.deploy.check_options import check
 from tailrate.serve.edge import auth
-from tailrate.serve.options import ServeOptions, check
+from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.compile_watch import send_logs_to
 from tailrate.serve.spec import ServeError
 

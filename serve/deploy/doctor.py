@@ -19,8 +19,8 @@ from pathlib import Path
 from tailrate.serve.deploy.listing import NVIDIA
 from tailrate.serve.edge import auth
 from tailrate.serve.models._code_digest import installed
-from tailrate.serve.runner import sizes
 from tailrate.serve.spec import ServeError
+from tailrate.serve.telemetry import machine
 from tailrate.serve.telemetry.nvml import NvmlSource
 
 Check = tuple[str, str, str, str]
@@ -153,7 +153,7 @@ def _check_clock() -> Check:
 
 
 def _check_cores() -> Check:
-    cores = sizes.cores()
+    cores = machine.cores()
     if cores >= 4:
         return "cores", "ok", str(cores), ""
     return (

@@ -160,7 +160,9 @@ def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] 
     `tls` are the files of a certificate and its key. Tokens are those of our own environment (see `guard`).
     """
     from tailrate.serve.edge import auth  # here alone: as HAProxy's program, this file may be all there is of us
-    from tailrate.serve.runner import sizes  # here alone: as HAProxy's program, this file may be all there is of us
+    from tailrate.serve.telemetry import (
+        machine,  # here alone: as HAProxy's program, this file may be all there is of us
+    )
 
     good = auth.tokens()
     common = COMMON | auth.CALLBACK if good else dict(COMMON)
@@ -182,7 +184,7 @@ def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] 
     words = [sys.executable, "-P", __file__, "--haproxy", str(binary()), host, bind, rule]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
-    cores = sizes.cores()
+    cores = machine.cores()
     return {
         **common,
         **FAST,

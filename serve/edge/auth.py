@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailrate.serve.edge.asgi import App, Receive, Scope, Send
-    from tailrate.serve.options import ServeOptions
+    from tailrate.serve.asgi import App, Receive, Scope, Send
     from tailrate.serve.spec import ServeError
 
 TOKEN = "TAILRATE_TOKEN"  # noqa: S105  # its name
@@ -116,20 +115,6 @@ def middlewares() -> list[Any]:
 
     behind_haproxy = os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1"
     return [Middleware(guarded, tokens(), {RAY_HEALTH} if behind_haproxy else frozenset())]
-
-
-def exposure(options: ServeOptions) -> str | None:
-    """What to say of a server that more than this machine reaches; raises `ServeError` where that can't be meant."""
-    if is_loopback(options.host):
-        return None
-    if tokens():
-        clear = "tokens and tensors cross the network in the clear, unless something in front does TLS: give --tls-cert"
-        return None if options.tls_cert else clear
-    for name in ("allow_faults", "profile"):
-        if getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise _bad(f"{option} needs a token where others reach the server: set {TOKEN}, or --host 127.0.0.1")
-    return f"whoever reaches port {options.port} can use this server: set {TOKEN} to a secret, or --host 127.0.0.1"
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from tailrate.serve import variants, wire
-from tailrate.serve.edge.asgi import LEFT, Answer, Request, as_error, as_json, only, reason
+from tailrate.serve.asgi import LEFT, Answer, Request, as_error, as_json, only, reason
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late
 from tailrate.serve.engine.observers import Watch

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tailrate.serve import wire
-from tailrate.serve.edge.asgi import Answer, Request, as_json
+from tailrate.serve.asgi import Answer, Request, as_json
 from tailrate.serve.edge.replica_board import Board
 from tailrate.serve.wire import WireError
 

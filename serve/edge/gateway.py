@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tailrate.serve import wire
+from tailrate.serve.asgi import Answer, Request, Room, as_json, only, reason
 from tailrate.serve.edge import auth
-from tailrate.serve.edge.asgi import Answer, Request, Room, as_json, only, reason
 from tailrate.serve.edge.fault_api import Faults, Kill
 from tailrate.serve.edge.replica_board import NOBODY, Board, Name
 from tailrate.serve.models._code_digest import installed

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.edge.asgi import Answer, Request, as_json
+from tailrate.serve.asgi import Answer, Request, as_json
 from tailrate.serve.wire import WireError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.serve import wire
-from tailrate.serve.runner.runner import as_tuple
-from tailrate.serve.spec import ModelSpec, ServeError, Tensors
+from tailrate.serve.spec import ModelSpec, ServeError, Tensors, as_tuple
 from tailrate.serve.wire import Array, TensorSpec, WireError
 
 if TYPE_CHECKING:

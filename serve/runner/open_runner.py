@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrate.serve import variants
 from tailrate.serve.models import _weights as weights_of
@@ -23,15 +23,16 @@ from tailrate.serve.runner import parity, sizes
 from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.runner.compile_cache import Artefacts
 from tailrate.serve.runner.compile_watch import Compiler, allow_compilations, cudagraph_skips
-from tailrate.serve.runner.runner import NullRunner, Runner, TorchRunner, as_tuple, first_line, out_of_memory
-from tailrate.serve.spec import Making, ModelSpec, ServeError, Variant
+from tailrate.serve.runner.runner import NullRunner, Runner, TorchRunner, first_line, out_of_memory
+from tailrate.serve.spec import Making, ModelSpec, ServeError, Variant, as_tuple
+from tailrate.serve.telemetry import machine
 from tailrate.serve.variants._precision import NO_TF32, TF32, cast, set_tf32, without_tf32
 from tailrate.serve.wire import Array
 
 if TYPE_CHECKING:
     import torch
 
-    from tailrate.serve.engine.observers import Watch
+    from tailrate.serve.runner.parity import Parity
 
 Say = Callable[[str], None]
 
@@ -39,9 +40,15 @@ CUDA_CALLS = 3
 """Per bucket: the first compiles, the second may record a CUDA graph, the third runs as those to come."""
 
 
+class Watcher(Protocol):
+    """Looks on while the engine runs, and is told what it may look at once the model is ready."""
+
+    def opened(self, compiler: Compiler, reference: Any, failure: Callable[[Parity], str | None]) -> None: ...
+
+
 @contextmanager
 def open_runner(
-    spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say, watch: Watch | None = None
+    spec: ModelSpec, variant: Variant, options: ServeOptions, say: Say, watch: Watcher | None = None
 ) -> Iterator[Runner]:
     """To be used by this thread, while the block lasts."""
     if spec.build is None:
@@ -222,7 +229,7 @@ class Opening:
 
         cuda = self._device.type == "cuda"
         return {
-            "device_name": torch.cuda.get_device_name(0) if cuda else f"CPU {sizes.cpu_model()}",
+            "device_name": torch.cuda.get_device_name(0) if cuda else f"CPU {machine.cpu_model()}",
             "precision": self._variant.precision,
             "compile_mode": self._mode or self._variant.name,
             "threads": self._threads,

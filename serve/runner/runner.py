@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrate.serve.runner.buckets import Bucket, Buffers, cut, natural_length, smallest
 from tailrate.serve.runner.cuda_pipeline import DEPTH, Flight, Pipeline, Ran
-from tailrate.serve.spec import ModelSpec, Tensors
+from tailrate.serve.spec import ModelSpec, Tensors, as_tuple
 from tailrate.serve.wire import Array
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NO_MEMORY = (
     "cublas_status_not_initialized when calling `cublascreate",  # which has found no room for its workspace
 )
 
-__all__ = ["Flight", "NullRunner", "Ran", "Runner", "TorchRunner", "as_tuple", "first_line"]
+__all__ = ["Flight", "NullRunner", "Ran", "Runner", "TorchRunner", "first_line"]
 
 
 class Runner(Protocol):
@@ -215,10 +215,6 @@ class TorchRunner:
 def nvml_name(device: Any) -> str:
     """What NVML calls the device with these properties of torch's, which has the number alone."""
     return f"{'MIG' if ' MIG ' in device.name else 'GPU'}-{device.uuid}"
-
-
-def as_tuple(found: Any) -> tuple[torch.Tensor, ...]:
-    return found if isinstance(found, tuple) else (found,)
 
 
 def first_line(problem: BaseException) -> str:

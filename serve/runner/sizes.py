@@ -1,5 +1,4 @@
-"""How much an endpoint weighs: bytes of its weights, of its compiled artefacts, and of device memory per batch size;
-and what the kernel says of the machine that it is on.
+"""How much an endpoint weighs: bytes of its weights, of its compiled artefacts, and of device memory per batch size.
 
 Measured once, when everything is warm: asking the allocator for its peak costs more than some batches do. On
 the CPU there is no allocator that could be asked, and a process's peak does not belong to any one batch: absent.
@@ -7,10 +6,7 @@ the CPU there is no allocator that could be asked, and a process's peak does not
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 B = TypeVar("B")
-CPU_INFO = Path("/proc/cpuinfo")
 
 
 def module_bytes(module: torch.nn.Module) -> int:
@@ -28,11 +23,6 @@ def module_bytes(module: torch.nn.Module) -> int:
         for tensor in (*module.parameters(), *module.buffers())
     }
     return sum(storages.values())
-
-
-def cores() -> int:
-    """Those that this process may use; where the system binds none to any (macOS), all that there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def disk_bytes(path: Path) -> int:
@@ -67,14 +57,3 @@ def peak_memory(execute: Callable[[B], object], buckets: Iterable[B], memory: An
         memory.synchronize()
         found[f"batch_{bucket}_peak_memory_bytes"] = memory.max_memory_allocated()
     return found | {"reserved_memory_bytes": memory.memory_reserved()}
-
-
-def cpu_model() -> str:
-    return first_line_of(CPU_INFO, "model name") or platform.machine()
-
-
-def first_line_of(path: Path, key: str) -> str | None:
-    """What follows the key in a file of the kernel's."""
-    with suppress(OSError), path.open() as lines:
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
-    return None

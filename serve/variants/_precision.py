@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.runner.runner import as_tuple
+from tailrate.serve.spec import as_tuple
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.runner.runner import as_tuple
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import Making, Variant, as_tuple
 from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ def drive(
 ) -> int:
     from tailrate.analysis.records import SERVER_LOG, SOAK
     from tailrate.loadtest.engine.endpoint import credentials
-    from tailrate.loadtest.engine.record import provenance
     from tailrate.loadtest.engine.scenario import answerable
     from tailrate.loadtest.engine.scenario.scenario import OPTIONS, from_options
+    from tailrate.loadtest.engine.workers import cpu_priority
 
     terminate_is_ctrl_c()
     stop_with_parent()
@@ -52,7 +52,7 @@ def drive(
         credentials.address(host)
     for sentence in answerable.sentences(plan, len(plan.variants) or 2):
         click.echo(sentence)
-    for sentence in provenance.lacks():
+    for sentence in cpu_priority.lacks():
         click.echo(f"this machine has {sentence}", err=True)
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]

@@ -22,14 +22,15 @@ def check_forms(forms: Sequence[str]) -> None:
 
 
 def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -> int:
+    from tailrate import analysis
     from tailrate.analysis.exports import report_json
     from tailrate.analysis.exports.forms import FORMS
-    from tailrate.analysis.run import run as store
+    from tailrate.analysis.run.recorded_run import seal
     from tailrate.analysis.text import console
     from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
-    store.seal(folder)
-    run = store.load(folder)
+    seal(folder)
+    run = analysis.load(folder)
     if (rows := len(run.tables["requests"])) > MANY:
         click.echo(f"reading {rows:,} requests; ten million take about two seconds", err=True)
     found = report_json.write(run)

@@ -39,7 +39,7 @@ from pathlib import Path
 import rich.table
 from tailrate.analysis.counting import loop, order_statistics
 from tailrate.analysis.exports import report_json
-from tailrate.analysis.run import run
+from tailrate.analysis.verdicts import run
 from tailrate.analysis.steps import measure
 from tailrate.cli.reporting import make_report
 from scipy import special

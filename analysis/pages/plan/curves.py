@@ -19,7 +19,7 @@ from tailrate.analysis.planning.plan.sizing import WARM, Objective, Sizing, Traf
 from tailrate.analysis.planning.simulator import simulate
 from tailrate.analysis.planning.simulator.simulate import Fleet
 from tailrate.analysis.records import Slo
-from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.stats.array_types import Floats
 
 PLACES = 14
 """Rates of a curve."""

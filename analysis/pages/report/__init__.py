@@ -15,7 +15,7 @@ from tailrate.analysis.pages.report.view import View
 from tailrate.analysis.records import write_atomically
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 
 def write(run: Run, report: Mapping[str, Any]) -> list[Path]:

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tailrate.analysis.exports.infinities import restored
 from tailrate.analysis.pages.report.charts.time_slices import notable
+from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
     from tailrate.analysis.run.device_tracks import Track
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 STAGE_NAMES = tuple(name.removesuffix("_ms") for name in STAGES)
 

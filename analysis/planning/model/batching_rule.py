@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrate.analysis.planning.model.observed_batches import Batches, Bools
+from tailrate.analysis.planning.model.observed_batches import Batches
 from tailrate.analysis.planning.simulator.fleet import Fleet, Routing, Rule, Service
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
+from tailrate.analysis.stats.array_types import Bools
 from tailrate.analysis.text.words import significant
 
 ENOUGH = 20

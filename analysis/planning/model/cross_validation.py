@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, declared, fit, observed, utilisation
-from tailrate.analysis.planning.model.observed_batches import Ints, Observed
+from tailrate.analysis.planning.model.observed_batches import Observed
 from tailrate.analysis.planning.simulator.simulate import Fleet, simulate
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.interval import SLICES, Sketch, interval
-from tailrate.analysis.stats.trend import Floats, percentile
+from tailrate.analysis.stats.trend import percentile
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 GOOD, GATE = 0.03, 0.05
 """Of the error in the rate: up to here it is good, up to there a plan may be made with it."""

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.planning.model import batching_rule
-from tailrate.analysis.planning.model.observed_batches import Batches, Bools, Ints, Observed, observe
+from tailrate.analysis.planning.model.observed_batches import Batches, Observed, observe
 from tailrate.analysis.planning.model.service_time import SEEN, by_size, gaps, grid, overhead, pressed, spread, waking
 from tailrate.analysis.planning.simulator.fleet import Waking
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
-from tailrate.analysis.stats.trend import Floats
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 LEAST_SHARE = 0.2
 """Of a batch's stages, for which it occupies the replica at least, whatever the pauses say."""

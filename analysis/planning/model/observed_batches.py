@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.stats.trend import Floats
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailrate.analysis.run.run import Run
     from tailrate.analysis.steps.measure import MeasuredStep
+    from tailrate.analysis.verdicts.run import Run
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 COLUMNS = (
     "intended_ns", "sent_ns", "done_ns", "ok", "endpoint", "replica", "rows", "batch_rows",

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tailrate.analysis.planning.model.observed_batches import Batches, Bools, Ints, Observed
+from tailrate.analysis.planning.model.observed_batches import Batches, Observed
 from tailrate.analysis.planning.simulator.fleet import AWAKE, Waking
 from tailrate.analysis.planning.simulator.simulate import Rule
-from tailrate.analysis.stats.trend import Floats
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 
 SEEN = 8
 """Batches of a size from which its own mean counts; the time of the others comes from their neighbours."""

@@ -20,7 +20,7 @@ import numpy as np
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
 from tailrate.analysis.planning.simulator import simulate
 from tailrate.analysis.planning.simulator.simulate import Autoscaling, Fleet
-from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.text.words import duration
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from tailrate.analysis.planning.plan.plan_text import share
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Fleet
 from tailrate.analysis.records import RunError, Slo
-from tailrate.analysis.run.run import Run
 from tailrate.analysis.stats.trend import early_stop_n
+from tailrate.analysis.verdicts.run import Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,17 +65,17 @@ class Plan:
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
 
-    def write(self, folder: Path, command: str = "", advice: Advice | None = None) -> None:
-        """plan.json, plan.md and plan.html; beside them what an autoscaler is to be set to."""
-        from tailrate.analysis.pages.plan import page
-
+    def write(
+        self, folder: Path, page: Callable[[Mapping[str, Any]], str], command: str = "", advice: Advice | None = None
+    ) -> None:
+        """plan.json, plan.md and plan.html, which `page` makes; beside them what an autoscaler is to be set to."""
         scaling = None if advice is None else _finite(advice.as_json())
         found = self.as_json() | {"command": command, "autoscaling": scaling}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "plan.json", as_text(found))
             write_atomically(folder / "plan.md", plan_text.markdown(self, command, advice))
-            write_atomically(folder / "plan.html", page.page(found))
+            write_atomically(folder / "plan.html", page(found))
             if advice and self.best:
                 manifests.write(folder, self.best[0], advice)
         except OSError as problem:

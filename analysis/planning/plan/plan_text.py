@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.history.text import Block, plain, safe
 from tailrate.analysis.pages.report.markdown import text
 from tailrate.analysis.records import Slo
 from tailrate.analysis.text import words
+from tailrate.analysis.text.block import Block, plain, safe
 from tailrate.analysis.text.words import ABSENT, count, significant
 from tailrate.analysis.verdicts.conclusion import number
 from tailrate.analysis.verdicts.verdict import INCONCLUSIVE

@@ -15,7 +15,7 @@ from collections import deque
 import numpy as np
 
 from tailrate.analysis.planning.simulator.fleet import Autoscaling
-from tailrate.analysis.run.arrays import Ints
+from tailrate.analysis.stats.array_types import Ints
 
 CONTROL_S = 0.1
 NOTE_SHARE = 0.2

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tailrate.analysis.run.arrays import Floats, Ints
+from tailrate.analysis.stats.array_types import Floats, Ints
 
 
 class Rule(StrEnum):

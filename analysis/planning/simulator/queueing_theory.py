@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tailrate.analysis.planning.simulator.fleet import Fleet, Rule
-from tailrate.analysis.run.arrays import Floats
+from tailrate.analysis.stats.array_types import Floats
 
 MOST_STATES = 3000
 TAIL = 1e-12

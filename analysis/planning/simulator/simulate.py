@@ -27,7 +27,7 @@ from tailrate.analysis.planning.simulator import event_loop as kernel
 from tailrate.analysis.planning.simulator.fleet import Autoscaling, Fleet, Outage, Routing, Rule, Service
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
 from tailrate.analysis.planning.simulator.replica_lifecycle import Crew
-from tailrate.analysis.run.arrays import Floats, Ints
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.trend import percentile, rank
 
 __all__ = [

@@ -21,7 +21,7 @@ def fresh(
     served: Sequence[tuple[wire.EndpointInfo, str]],
     server: dict[str, Any],
     url: str,
-    priority: str,
+    promptness: dict[str, Any],
     now_ns: int,
     command: str,
 ) -> Manifest:
@@ -42,7 +42,7 @@ def fresh(
             for info, path in served
         ],
         started_ns=now_ns,
-        hosts=hosts(server, url, priority),
+        hosts=hosts(server, url, promptness),
         versions=versions(server),
         extra=_writer() | {"command": command},
     )

@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tailrate.loadtest.engine.child_python import ROOT
-from tailrate.loadtest.engine.workers import cpu_priority, timer
 
 PACKAGES = ("tailrate", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
 
@@ -22,24 +21,12 @@ HIDDEN = r"--(?:[\w-]*[-_])?(?:token|password|secret|key|webhook)"
 NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
 
 
-def hosts(server: dict[str, Any], url: str, granted: str) -> list[dict[str, Any]]:
+def hosts(server: dict[str, Any], url: str, promptness: dict[str, Any]) -> list[dict[str, Any]]:
     """What the endpoint says of its machine in its metadata, and what we know of ours."""
     load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count()}
-    load |= {"os": platform.platform(), "priority": granted}
-    if lacking := lacks():
-        load["lacks"] = lacking
+    load |= {"os": platform.platform(), **promptness}
     theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
     return [{"role": "server", "url": url} | theirs, load]
-
-
-def lacks() -> list[str]:
-    """What this system does not have of what keeps arrivals on time, a sentence each; on Linux there is none."""
-    found = []
-    if not timer.exact():
-        found.append("no timerfd, so arrivals wait for a timer that is some tenths of a millisecond late")
-    if not cpu_priority.possible():
-        found.append("no precedence for load processes, so arrivals wait for a core as any program does")
-    return found
 
 
 def versions(server: dict[str, Any]) -> dict[str, str]:

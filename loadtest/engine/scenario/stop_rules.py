@@ -11,18 +11,31 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tailrate.analysis.judging.judge import Answer, judged
 from tailrate.analysis.records import Threshold
-
-if TYPE_CHECKING:
-    from tailrate.loadtest.engine.soak.minutes import Minute
 
 IN_A_ROW = 3
 LEAST_N = 20
 """Arrivals of a minute that say something about a share; for each replica, about who answers."""
 TERMS = "errors>5%, slo, replica"
+
+
+class Minute(Protocol):
+    """What a stop rule asks of a minute of one endpoint."""
+
+    endpoint: str
+    replicas: set[str]
+    """That answered in it."""
+
+    @property
+    def n(self) -> int:
+        """Its arrivals."""
+
+    @property
+    def ok(self) -> int:
+        """Those that succeeded."""
 
 
 @dataclass(slots=True)

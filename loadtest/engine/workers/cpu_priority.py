@@ -13,6 +13,9 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from tailrate.loadtest.engine.workers import timer
 
 SLICE_NS = 100_000
 NICE = -10
@@ -37,6 +40,22 @@ class _Attributes(ctypes.Structure):
 def possible() -> bool:
     """Whether this system lets a process ask for it at all; Linux does."""
     return hasattr(os, "sched_setscheduler")
+
+
+def lacks() -> list[str]:
+    """What this system does not have of what keeps arrivals on time, a sentence each; on Linux there is none."""
+    found = []
+    if not timer.exact():
+        found.append("no timerfd, so arrivals wait for a timer that is some tenths of a millisecond late")
+    if not possible():
+        found.append("no precedence for load processes, so arrivals wait for a core as any program does")
+    return found
+
+
+def promptness(granted: str) -> dict[str, Any]:
+    """What is recorded of this machine's ways to send on time."""
+    lacking = lacks()
+    return {"priority": granted} | ({"lacks": lacking} if lacking else {})
 
 
 @contextmanager

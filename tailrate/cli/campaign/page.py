@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tailrate.analysis import plot
+from tailrate.analysis import load, plot
 from tailrate.analysis.pages.html.document import THEME, document, parts
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
@@ -15,7 +15,6 @@ from tailrate.analysis.pages.html.svg import Panel, Scale, linear
 from tailrate.analysis.pages.html.table import table
 from tailrate.analysis.pages.report.markdown import text
 from tailrate.analysis.records import RunError
-from tailrate.analysis.run.run import load
 from tailrate.analysis.text import words
 from tailrate.cli.campaign.matrix import Cell, Size, Subject
 from tailrate.cli.campaign.tables import Results, Table, headline

@@ -24,11 +24,11 @@ def campaign(quick: bool, out: Path, device: str, only: str) -> None:
     from tailrate.cli.campaign.campaign import study
     from tailrate.cli.campaign.matrix import SIZES
     from tailrate.cli.campaign.runner import Work
-    from tailrate.serve.runner import sizes
+    from tailrate.serve.telemetry.machine import cores
 
     terminate_is_ctrl_c()
     machine = bare("--machine", device)
-    threads = max(1, sizes.cores() - 1)  # served and driven by one machine: the load keeps a core
+    threads = max(1, cores() - 1)  # served and driven by one machine: the load keeps a core
     what = "quick" if quick else "full"
     size = SIZES[what, machine["kind"]]
     how = {"device": machine["kind"], "threads": threads, "cache_dir": str((out / "cache").resolve())}

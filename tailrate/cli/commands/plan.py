@@ -35,6 +35,7 @@ from tailrate.cli.questions import loaded, question
 @click.option("--out", type=click.Path(path_type=Path), help="folder to write to [default: plans/UTC-model]")
 def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: bool, **given: Any) -> None:
     """Says how many replicas hold an objective at a rate, what they cost, and how sure that is, from measured RUNS."""
+    from tailrate.analysis.pages.plan.page import page
     from tailrate.analysis.planning.plan import autoscaling, candidates, plan_text
     from tailrate.analysis.planning.plan import plan as plans
     from tailrate.analysis.records import run_folder
@@ -53,7 +54,7 @@ def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: 
         advice = autoscaling.advise(*made.best, asked, given["cold_start"]) if autoscale and made.best else None
         folder = out or run_folder(Path("plans"), "", made.model)
         tell(f"writing {folder}")
-        made.write(folder, shlex.join(["tailrate", *sys.argv[1:]]), advice)
+        made.write(folder, page, shlex.join(["tailrate", *sys.argv[1:]]), advice)
     if as_json:
         click.echo((folder / "plan.json").read_text(encoding="utf-8"), nl=False)
     else:

@@ -48,8 +48,9 @@ def serve(
     log_file: Path | None, **given: Any,
 ) -> None:  # fmt: skip
     """Hosts MODELS, every variant side by side, until stopped."""
+    from tailrate.serve.deploy.check_options import check, exposure
     from tailrate.serve.edge import auth
-    from tailrate.serve.options import ServeOptions, check, named
+    from tailrate.serve.options import ServeOptions, named
 
     if only_list:
         from tailrate.serve.deploy import listing
@@ -63,7 +64,7 @@ def serve(
     if token_file:
         os.environ[auth.FILE] = str(Path(token_file).absolute())
     check(replace(options, port=0) if only_config else options)
-    if not only_config and (why := auth.exposure(options)):
+    if not only_config and (why := exposure(options)):
         click.echo(f"tailrate: {why}", err=True)
     from tailrate.serve.deploy import app, cluster
 

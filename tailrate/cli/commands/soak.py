@@ -118,7 +118,7 @@ def _soak_mode(asked: str | None) -> str:
 def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[str]]:
     """Closes the ledger of the life that ended, and says with what the next one starts."""
     from tailrate.analysis.records import SOAK, Manifest, mend_events
-    from tailrate.analysis.run import run as store
+    from tailrate.analysis.run.recorded_run import RecordedRun, next_segment, settle_missing, writer
     from tailrate.loadtest.engine.record import resume
 
     manifest = Manifest.read(folder)
@@ -127,12 +127,12 @@ def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[
     if manifest.status == "complete":
         refuse(f"{folder} is complete: there is nothing to go on with")
     elsewhere = manifest.extra.get("host") not in (None, socket.gethostname())
-    if manifest.status == "running" and elsewhere and (writer := store.writer(folder, manifest)):
-        refuse(f"{folder} is still being written by {writer}")
+    if manifest.status == "running" and elsewhere and (who := writer(folder, manifest)):
+        refuse(f"{folder} is still being written by {who}")
     start = json.loads((folder / SOAK).read_text(encoding="utf-8"))
     mend_events(folder)
-    run = store.load(folder)
-    store.settle_missing(run)
+    run = RecordedRun.load(folder)
+    settle_missing(run)
     steps = [int(step["index"]) for step in resume.open_steps(manifest)]
     rows = run.requests(steps, ["step", "seq", "status", "intended_ns", "done_ns"])
     seen = {step: rows.loc[rows["step"] == step, "seq"].tolist() for step in steps}
@@ -140,7 +140,7 @@ def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[
     last += [int(rows[name].max()) for name in ("intended_ns", "done_ns") if rows[name].notna().any()]
     statuses = {str(status): int(count) for status, count in rows["status"].value_counts().items()}
     manifest.extra["extend"] = extend
-    lost = resume.close(folder, manifest, seen, statuses, max(last, default=0), store.next_segment(run))
+    lost = resume.close(folder, manifest, seen, statuses, max(last, default=0), next_segment(run))
     away_s = time.time() - manifest.extra["interrupted_ns"] / 1e9
     click.echo(f"going on with {folder.name} after {away_s / 60:.1f} min; {lost} arrivals were lost with the process")
     return folder, start, [f"--resume={folder}", f"--total-seconds={manifest.scenario['total_seconds']}"]

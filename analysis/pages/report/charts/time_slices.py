@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tailrate.analysis.counting.bins import BINS, SPLIT
+from tailrate.analysis.run.bins import BINS, SPLIT
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.steps.curves import EDGES_MS
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.run import Run
+    from tailrate.analysis.verdicts.run import Run
 
 DEVICE_LINES = ("util_pct", "mem_bytes", "power_w", "sm_mhz", "temp_c", "throttled_pct")
 _TOGETHER = ("mem_bytes", "power_w")
@@ -33,7 +34,6 @@ _ROUTINE = (
 _HEAT = 1 << (SPLIT - 3)
 """Bins to one row of the heat map, which is an eighth of an octave."""
 
-Floats = npt.NDArray[np.float64]
 Samples: TypeAlias = tuple[str, npt.NDArray[np.int64], Mapping[str, Floats]]
 """A device, the instants of its samples, and what they say by column; NaN where a sample says nothing."""
 Counts = npt.NDArray[np.int64]

@@ -1,9 +1,9 @@
-"""Run folders on disk: `load` reads one, sealed or not; `seal` turns its segments into Parquet.
+"""Run folders on disk: `RecordedRun.load` reads one, sealed or not; `seal` turns its segments into Parquet.
 
 `load` never writes, so a run that is still going or lies on a read-only disk can be looked at, and reads no more than
 the manifest and how many rows there are. `seal` is crash-safe: each Parquet file is put in place by one rename, and
 only then are the segments that it holds removed; so whatever happens, each row is there exactly once.
-Where rows lie and what their columns are is known to `tables`; what the figures mean, to the modules behind `Run`.
+Where rows lie and what their columns are is known to `tables`; what the figures mean, to the rooms above.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,11 +41,7 @@ from tailrate.analysis.run.tables import COLUMNS, FULL, Stored, VanishedError, a
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailrate.analysis.counting.counts import Key, Tallies
-    from tailrate.analysis.counting.order_statistics import Order
     from tailrate.analysis.run.device_tracks import Track
-    from tailrate.analysis.steps.fault_effects import Struck
-    from tailrate.analysis.steps.measure import MeasuredStep
 
 Made = TypeVar("Made")
 
@@ -56,20 +52,34 @@ _DERIVED = {
     "service_ms": ("done_ns", "sent_ns"),
     "latency_ms": ("done_ns", "intended_ns"),
 }
-"""Columns of `Run.requests` that are worked out, and what from."""
+"""Columns of `requests` that are worked out, and what from."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run. What it holds is read when first asked for; the rows of requests, each time that they are asked for.
+class RecordedRun:
+    """What a run's folder holds. It is read when first asked for; the rows of requests, each time that they are.
 
-    `steps` has one row per step and endpoint, in the columns of `steps.csv`; `devices` the samples as recorded.
+    What follows from it is added floor by floor: `CountedRun`, `MeasuredRun`, and `verdicts.run.Run`, which has all.
     """
 
     folder: Path
     manifest: Manifest
     events: list[dict[str, Any]]
     tables: dict[str, Stored] = field(repr=False)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The run in this folder; nothing is written.
+
+        A run whose writer is gone without having said so was killed, and is read as aborted.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        events = list(read_events(folder))
+        tables = {table: find(folder, table) for table in COLUMNS}
+        if manifest.status == "running" and writer(folder, manifest) is None:
+            _close_killed(manifest, events, tables)
+        return cls(folder, manifest, events, tables)
 
     def requests(self, step: int | Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One row per arrival: of all steps or of these, with all columns or these.
@@ -78,7 +88,7 @@ class Run:
         (answered 2xx without an error), `late_ms` (sent − intended), `service_ms` (done − sent) and `latency_ms`
         (done − intended), NaN where either end is missing. A run of many millions is best asked for what is needed.
         """
-        return self._reading(REQUESTS, lambda stored: self._requests(stored, step, columns))
+        return self.reading(REQUESTS, lambda stored: self._requests(stored, step, columns))
 
     def _requests(
         self, stored: Stored, step: int | Sequence[int] | None, columns: Sequence[str] | None
@@ -118,66 +128,23 @@ class Run:
 
     @cached_property
     def devices(self) -> pd.DataFrame:
-        return self._reading(DEVICES, lambda stored: _frame(stored.whole(), DEVICES))
+        return self.reading(DEVICES, lambda stored: _frame(stored.whole(), DEVICES))
 
     @cached_property
     def tracks(self) -> dict[str, Track]:
         """Each device's samples on the load generator's clock, by device."""
         from tailrate.analysis.run.device_tracks import tracks
 
-        samples = self._reading(DEVICES, lambda stored: stored.whole())
+        samples = self.reading(DEVICES, lambda stored: stored.whole())
         return tracks(samples, self.manifest.clock, self.manifest.started_ns)
 
-    @cached_property
-    def _gathered(self) -> tuple[Tallies, dict[Key, Order]]:
-        from tailrate.analysis.counting.order_statistics import gather
-
-        return self._reading(REQUESTS, lambda _: gather(self))
-
-    def _reading(self, table: str, read: Callable[[Stored], Made]) -> Made:
+    def reading(self, table: str, read: Callable[[Stored], Made]) -> Made:
         """What is read of a table; another program may seal it meanwhile, and then its rows lie elsewhere."""
         try:
             return read(self.tables[table])
         except VanishedError:
             self.tables[table] = find(self.folder, table)
             return read(self.tables[table])
-
-    @property
-    def tallies(self) -> Tallies:
-        """Everything that is known of the requests without holding them."""
-        return self._gathered[0]
-
-    @property
-    def orders(self) -> dict[Key, Order]:
-        """The percentiles of each step and endpoint."""
-        return self._gathered[1]
-
-    @cached_property
-    def measured(self) -> list[MeasuredStep]:
-        """The steps with what belongs to them beyond their row: window, rate asked for, answers per objective."""
-        from tailrate.analysis.steps.measure import measure
-
-        return measure(self)
-
-    @cached_property
-    def struck(self) -> list[Struck]:
-        """The faults that were injected on purpose, with the time that each takes out of what is judged."""
-        from tailrate.analysis.steps.fault_effects import struck
-
-        return struck(self)
-
-    @cached_property
-    def calm(self) -> list[MeasuredStep]:
-        """The steps, those with such a fault judged by the rest of their time."""
-        from tailrate.analysis.verdicts.without_faults import calm
-
-        return calm(self)
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        from tailrate.analysis.steps.measure import frame
-
-        return frame([step.summary for step in self.measured])
 
     @property
     def missing(self) -> dict[str, int]:
@@ -198,20 +165,6 @@ class Run:
         stops = [event["time_ns"] for event in self.events if event["event"] == "aborted" and "time_ns" in event]
         stops = [stop for stop in stops if stop > since]
         return min([*stops, self.manifest.finished_ns]) if self.manifest.finished_ns else _last_ns(self.tables, stops)
-
-
-def load(folder: str | Path) -> Run:
-    """The run in this folder; nothing is written.
-
-    A run whose writer is gone without having said so was killed, and is read as aborted.
-    """
-    folder = Path(folder)
-    manifest = Manifest.read(folder)
-    events = list(read_events(folder))
-    tables = {table: find(folder, table) for table in COLUMNS}
-    if manifest.status == "running" and writer(folder, manifest) is None:
-        _close_killed(manifest, events, tables)
-    return Run(folder, manifest, events, tables)
 
 
 def seal(folder: str | Path) -> Manifest:
@@ -250,13 +203,13 @@ def _seal(folder: Path, table: str) -> None:
     raise RunError(f"{folder}: another program keeps sealing {table}")
 
 
-def next_segment(run: Run) -> int:
+def next_segment(run: RecordedRun) -> int:
     """A number that no segment of the run ever had, sealed ones included."""
     names = [name for table in COLUMNS for name in (*run.tables[table].held, *_announced(run.events, table))]
     return 1 + max((int(found[1]) for name in names if (found := re.search(r"-(\d+)\.", name))), default=-1)
 
 
-def settle_missing(run: Run) -> None:
+def settle_missing(run: RecordedRun) -> None:
     """Says in `events.jsonl` how many rows a crash of the machine has left of those that were announced."""
     for table, stored in run.tables.items():
         for name, rows in _announced(run.events, table).items():

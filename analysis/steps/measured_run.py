@@ -1,0 +1,38 @@
+"""A run with what was measured in each of its steps."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tailrate.analysis.counting.counted_run import CountedRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailrate.analysis.steps.fault_effects import Struck
+    from tailrate.analysis.steps.measure import MeasuredStep
+
+
+class MeasuredRun(CountedRun):
+    """`steps` has one row per step and endpoint, in the columns of `steps.csv`."""
+
+    @cached_property
+    def measured(self) -> list[MeasuredStep]:
+        """The steps with what belongs to them beyond their row: window, rate asked for, answers per objective."""
+        from tailrate.analysis.steps.measure import measure
+
+        return measure(self)
+
+    @cached_property
+    def struck(self) -> list[Struck]:
+        """The faults that were injected on purpose, with the time that each takes out of what is judged."""
+        from tailrate.analysis.steps.fault_effects import struck
+
+        return struck(self)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        from tailrate.analysis.steps.measure import frame
+
+        return frame([step.summary for step in self.measured])
