@@ -25,7 +25,7 @@ from tailrate.analysis.history.regression import judge
 from tailrate.analysis.history.run_summary import Entry, Kept
 from tailrate.analysis.history.text import spark
 from tailrate.analysis.records import RunError
-from tailrate.analysis.text.block import plain
+from tailrate.analysis.text.table import plain
 
 ROOT = Path(__file__).parents[1]
 HOSTILE = "a\nb\x1b[31m\u202e[bold]\udcff"
@@ -172,7 +172,7 @@ def test_no_value_anywhere_in_a_line_stops_it(tmp_path: Path) -> None:
             held[key] = value
             (tmp_path / FILE).write_text("\n".join([*before, json.dumps(line), ""]))
             shown = overview.overview(tmp_path)
-            assert list(shown.blocks())
+            assert list(shown.tables())
             json.dumps(shown.as_json(), allow_nan=False)
             shown.sentences()
         held[key] = kept

@@ -161,7 +161,7 @@ def test_a_refusal_by_a_model_that_does_not_hold_is_no_refusal() -> None:
         assert made.exit_code == code
         trusted = [one for one in plan_text.warnings(made) if one.startswith("This plan cannot be trusted: ")]
         assert len(trusted) == (code == 3)
-    assert plan_text.variants_block(made).heads == ("endpoint", "replicas")
+    assert plan_text.variants_table(made).heads == ("endpoint", "replicas")
 
 
 def test_a_tail_that_was_hardly_measured_is_said() -> None:
@@ -321,19 +321,19 @@ def test_markdown_says_all_of_it_and_signs_in_names_have_no_effect(both: Plan) -
 
 
 def test_columns_of_which_nothing_is_known_are_left_out() -> None:
-    heads = plan_text.variants_block(plan(["r"], [variant()], question())).heads
+    heads = plan_text.variants_table(plan(["r"], [variant()], question())).heads
     assert "J/request" not in heads
     assert "an hour" not in heads
     assert "P99 ms" in heads
     priced = plan(["r"], [variant(idle_w=1.0, active_w=2.0)], question(prices=Prices(1.0, co2_kg_per_kwh=0.3)))
-    assert {"J/request", "g CO2e/million", "an hour", "per million"} <= set(plan_text.variants_block(priced).heads)
+    assert {"J/request", "g CO2e/million", "an hour", "per million"} <= set(plan_text.variants_table(priced).heads)
     assert variant().fleet.routing == Routing.LEAST
 
 
 def test_machines_where_the_cpu_serves() -> None:
     made = plan(["r"], [variant(device="cpu")], question(500, growth=Growth.parse("10%/quarter")))
     assert "on one machine holds 500 requests/s" in plan_text.conclusion(made)
-    for block in (plan_text.variants_block(made), plan_text.growth_block(made)):
+    for block in (plan_text.variants_table(made), plan_text.growth_table(made)):
         assert "machines" in block.heads
         assert "GPUs" not in block.heads
 

@@ -120,7 +120,7 @@ def test_a_cold_start_that_nobody_knows_is_asked_for() -> None:
 
 
 def test_it_can_be_read(day: Advice) -> None:
-    block = plan_text.scaling_block(day)
+    block = plan_text.scaling_table(day)
     assert "cold start 20 s, the curve from end to end" in block.title
     assert len(block.rows) <= 6
     assert json.loads(json.dumps(day.as_json()))["chosen"]["min_replicas"] == day.chosen.min_replicas

@@ -21,10 +21,10 @@ from tailrate.analysis.history.figure_series import KINDS, Lineage, lineages, ti
 from tailrate.analysis.history.log import FILE, History, key_of
 from tailrate.analysis.history.regression import UNKNOWN, WORSE, Judged, judge
 from tailrate.analysis.history.run_summary import STATES, Entry
-from tailrate.analysis.history.text import block, run_by_run, sentences
+from tailrate.analysis.history.text import run_by_run, sentences, table
 from tailrate.analysis.records import MANIFEST, RunError
 from tailrate.analysis.text import words
-from tailrate.analysis.text.block import Block, plain, safe
+from tailrate.analysis.text.table import Table, plain, safe
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS
 
 
@@ -46,10 +46,10 @@ class Overview:
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
 
-    def blocks(self) -> Iterator[Block]:
+    def tables(self) -> Iterator[Table]:
         before: dict[str, Lineage] = {}
         for lineage, found in self.judged:
-            yield block(lineage, found, before.get(lineage.endpoint))
+            yield table(lineage, found, before.get(lineage.endpoint))
             before[lineage.endpoint] = lineage
             for one in found if self.listed else ():
                 yield run_by_run(self.held, lineage, one.track)
@@ -103,7 +103,7 @@ class Comparison:
     problems: list[str]
     exit_code: int = EXIT_CODES[PASS]
 
-    def blocks(self) -> Iterator[Block]:
+    def tables(self) -> Iterator[Table]:
         heads = ("endpoint", "figure", f"{self.by}: base", "and", "base", "value", "runs", "ratio", "95 % interval", "")
         rows = []
         for one in self.found:
@@ -115,7 +115,7 @@ class Comparison:
                 kind.written(one.usual), f"{one.base_runs}, {one.runs}", words.significant(one.ratio),
                 words.interval(one.low, one.high), word + also,
             ])  # fmt: skip
-        yield safe(Block(f"What {self.by} changes, all else alike", heads, rows, texts=4))
+        yield safe(Table(f"What {self.by} changes, all else alike", heads, rows, texts=4))
 
     def sentences(self) -> list[str]:
         return _problems(self.problems)

@@ -13,7 +13,7 @@ from tailrate.analysis.history.log import History
 from tailrate.analysis.history.regression import SAME, UNKNOWN, Judged, Shift, written
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.text import words
-from tailrate.analysis.text.block import Block, safe
+from tailrate.analysis.text.table import Table, safe
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKS = 24
@@ -24,7 +24,7 @@ _TITLE_FACTS = ("device", "torch", "mode", "objective")
 _SHIFTS = 5
 
 
-def block(lineage: Lineage, found: Sequence[Judged], before: Lineage | None) -> Block:
+def table(lineage: Lineage, found: Sequence[Judged], before: Lineage | None) -> Table:
     """Newest last in the small drawing."""
     over = f"last {_SPARKS} of {_count(lineage)}" if len(lineage.entries) > _SPARKS else f"over {_count(lineage)}"
     heads = ("figure", "newest", "÷ usual", "expected", over, "")
@@ -47,10 +47,10 @@ def block(lineage: Lineage, found: Sequence[Judged], before: Lineage | None) -> 
     ]
     since = "" if before is None else f"; other than above: {words.sentence_list(_changed(before, lineage))}"
     when = f"{_day(lineage.entries[0])} to {_day(lineage.newest)}"
-    return safe(Block(f"{lineage.endpoint}, {', '.join(facts)}: {_count(lineage)}, {when}{since}", heads, rows))
+    return safe(Table(f"{lineage.endpoint}, {', '.join(facts)}: {_count(lineage)}, {when}{since}", heads, rows))
 
 
-def run_by_run(history: History, lineage: Lineage, track: Track) -> Block:
+def run_by_run(history: History, lineage: Lineage, track: Track) -> Table:
     """The value of each run, newest last."""
     rows = [
         [
@@ -64,7 +64,7 @@ def run_by_run(history: History, lineage: Lineage, track: Track) -> Block:
         for entry, reading in list(zip(lineage.entries, track.readings, strict=True))[-_LISTED:]
     ]
     heads = ("run", "when", "git", "pinned as", track.title, "95 % interval")
-    return safe(Block(f"{lineage.endpoint}, run by run", heads, rows, texts=4))
+    return safe(Table(f"{lineage.endpoint}, run by run", heads, rows, texts=4))
 
 
 def _count(lineage: Lineage) -> str:

@@ -20,7 +20,7 @@ from tailrate.analysis.planning.plan.plan_text import ms, share
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
 from tailrate.analysis.planning.simulator.simulate import Fleet, Rule
 from tailrate.analysis.records import Slo
-from tailrate.analysis.text.block import Block, safe
+from tailrate.analysis.text.table import Table, safe
 from tailrate.analysis.text.words import ABSENT, significant
 from tailrate.analysis.verdicts.run import Run
 
@@ -173,7 +173,7 @@ def _as_measured(point: Point) -> bool:
 # ---- in words
 
 
-def block(found: Tuning) -> Block:
+def table(found: Tuning) -> Table:
     """The best, and what was measured."""
     shown = [*found.points[:SHOWN], *(point for point in found.points[SHOWN:] if _as_measured(point))]
     heads = ["endpoint", "", "batch up to", "batch wait", "on a device", "requests/s", "busy", "batch", "J/request"]
@@ -194,7 +194,7 @@ def block(found: Tuning) -> Block:
     if all(row[-1] == ABSENT for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     title = f"The highest rate of one device at {found.slo}, {len(found.points)} settings"
-    return safe(Block(title, heads, rows, texts=2))
+    return safe(Table(title, heads, rows, texts=2))
 
 
 def sentences(found: Tuning, runs: Sequence[Run]) -> Iterator[str]:

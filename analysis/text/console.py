@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from tailrate.analysis.text.block import Block
+from tailrate.analysis.text.table import Table
 from tailrate.analysis.text.words import VERDICTS
 
 STYLES = {"worse": "bold red", "better": "bold green", "differs": "bold"}
@@ -27,24 +27,13 @@ def console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, header_style="bold")
-
-
-def grid(title: str, about: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Any table; what its first column says is a name."""
-    out, table = console(), _table()
-    for number, name in enumerate(head):
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    out.print(f"{title}: {about}", markup=False)
-    out.print(table)
+def _grid() -> Grid:
+    return Grid(box=None, pad_edge=False, header_style="bold")
 
 
 def report(found: Mapping[str, Any], path: Path) -> None:
     """The table of steps, the conclusion and the verdict of a `report.json`; where its page lies."""
-    out, table = console(), _table()
+    out, table = console(), _grid()
     columns = (
         "endpoint",
         "offered/s",
@@ -86,19 +75,30 @@ def report(found: Mapping[str, Any], path: Path) -> None:
     out.print(f"report: {path.resolve()}", markup=False)
 
 
-def blocks(shown: Iterable[Block]) -> None:
-    """Tables with a title each; a word that calls a change stands out."""
+def tables(shown: Iterable[Table]) -> None:
+    """With a title each; a word that calls a change stands out."""
     out = console()
-    for block in shown:
-        _block(out, block)
+    for table in shown:
+        grid = _grid()
+        for n, name in enumerate(table.heads):
+            grid.add_column(Text(name), justify="left" if n < table.texts or not name else "right")
+        for row in table.rows:
+            grid.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+        out.print(Text(table.title, "bold"), soft_wrap=True)
+        if table.about:
+            out.print(table.about, markup=False, soft_wrap=True)
+        out.print(grid)
+        for note in table.notes:
+            out.print(note, markup=False, soft_wrap=True)
+        out.print()
 
 
-def found(before: Iterable[str], shown: Iterable[Block], after: Iterable[str]) -> None:
+def found(before: Iterable[str], shown: Iterable[Table], after: Iterable[str]) -> None:
     """Sentences that stand above all else, tables, and sentences below them."""
     out = console()
     for sentence in before:
         out.print(Text(sentence, "yellow"), soft_wrap=True)
-    blocks(shown)
+    tables(shown)
     for sentence in after:
         out.print(sentence, markup=False, soft_wrap=True)
 
@@ -120,14 +120,3 @@ def progress() -> Iterator[Callable[[str], None]]:
             out.print(f"… {what}", markup=False)
 
     yield tell
-
-
-def _block(out: Console, block: Block) -> None:
-    table = _table()
-    for n, name in enumerate(block.heads):
-        table.add_column(Text(name), justify="left" if n < block.texts or not name else "right")
-    for row in block.rows:
-        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
-    out.print(Text(block.title, "bold"), soft_wrap=True)
-    out.print(table)
-    out.print()

@@ -31,7 +31,7 @@ from tailrate.analysis.steps.variant_pairs import (
     twins,
     usable,
 )
-from tailrate.analysis.text.block import Block, safe
+from tailrate.analysis.text.table import Table, safe
 from tailrate.analysis.text.words import ABSENT, interval, load, significant
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
 
@@ -362,7 +362,7 @@ def _capacity(run: str, base: Capacity, new: Capacity) -> Change:
     )  # fmt: skip
 
 
-def block(found: Sequence[Change], *, several: bool) -> Block:
+def table(found: Sequence[Change], *, several: bool) -> Table:
     """What differs between runs, in a line each."""
 
     def share(value: float | None) -> str:
@@ -379,4 +379,4 @@ def block(found: Sequence[Change], *, several: bool) -> Block:
             share(one.smallest_visible), share(one.noise),
             (one.note or "") if one.worse else "; ".join(filter(None, [word, one.note])),
         ])  # fmt: skip
-    return safe(Block("New run over base", heads, rows, len(texts)))
+    return safe(Table("New run over base", heads, rows, len(texts)))

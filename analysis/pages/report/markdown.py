@@ -17,19 +17,7 @@ from tailrate.analysis.pages.report.model_identity import sameness
 from tailrate.analysis.pages.report.soak import VISIBLE_HEADS, soak_sentences, visible_rows
 from tailrate.analysis.pages.report.view import View
 from tailrate.analysis.text import words
-
-
-def text(value: object) -> str:
-    """One line of literal text: `<b> a|b *c*` shows as it is written."""
-    line = " ".join(str(value).split())
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*\[\]|~#]|\b_|_\b)", r"\\\1", line)  # an underscore inside a word is no emphasis
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 1) -> list[str]:
-    rule = ["---" if k < numbers_from else "---:" for k in range(len(heads))]
-    lines = [[text(head) for head in heads], rule, *([text(cell) for cell in row] for row in rows)]
-    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+from tailrate.analysis.text.markdown import table, text
 
 
 def _batches(batches: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -67,7 +55,7 @@ def markdown(view: View) -> str:
         shown = columns.present(view.steps, brief=True)
         rows = [[column.show(row.get(column.key)) for column in shown] for row in view.steps]
         out += ["## Steps", "", "Rates in requests per second, latency in milliseconds from the intended start.", ""]
-        out += _table([column.head for column in shown], rows)
+        out += table([column.head for column in shown], rows)
     if report["pairs"]:
         pairs = [
             (
@@ -81,22 +69,22 @@ def markdown(view: View) -> str:
         out += [
             "## One variant against another",
             "",
-            *_table(("pair", "at", "in words", "rounds"), pairs, numbers_from=3),
+            *table(("pair", "at", "in words", "rounds"), pairs, texts=3),
         ]
     if rates := facts.capacity_rows(view):
-        out += ["## How much it can take", "", *_table(facts.CAPACITY_HEADS, rates, numbers_from=9)]
+        out += ["## How much it can take", "", *table(facts.CAPACITY_HEADS, rates, texts=9)]
     if brought := soak_sentences(view):
         out += ["## What hours brought to light", "", *_bullets(brought)]
-        out += _table(VISIBLE_HEADS, visible_rows(view), numbers_from=2)
+        out += table(VISIBLE_HEADS, visible_rows(view), texts=2)
     if told := fault_sentences(view):
         out += ["## Faults", "", *_bullets(told)]
     if sizes := _batches(report["batches"]):
         out += ["## Batches", "", "Over all steps: sizes that are powers of two, and the largest.", ""]
-        out += _table(HEADS, sizes)
+        out += table(HEADS, sizes)
     same = sameness(view)
     if same.rows:
         rows = [[cell.shown for cell in row] for row in same.rows]
-        out += ["## Is it still the same model?", "", *_table(same.heads, rows, numbers_from=same.numbers_from)]
+        out += ["## Is it still the same model?", "", *table(same.heads, rows, texts=same.numbers_from)]
     if risks := facts.risks(view):
         lines = (f"- **{facts.SEVERITIES[severity].word}**: {text(sentence)}" for severity, sentence in risks)
         out += ["## Risks and limits", "", *lines, ""]

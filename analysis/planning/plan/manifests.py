@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrate.analysis.text.block import plain
+from tailrate.analysis.text.table import plain
 
 if TYPE_CHECKING:
     from tailrate.analysis.planning.plan.autoscaling import Advice

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.pages.report.markdown import text
 from tailrate.analysis.records import Slo
 from tailrate.analysis.text import words
-from tailrate.analysis.text.block import Block, plain, safe
+from tailrate.analysis.text.markdown import table, text
+from tailrate.analysis.text.table import Table, plain, safe
 from tailrate.analysis.text.words import ABSENT, count, significant
 from tailrate.analysis.verdicts.conclusion import number
 from tailrate.analysis.verdicts.verdict import INCONCLUSIVE
@@ -134,7 +134,7 @@ def warnings(plan: Plan) -> list[str]:
 # ---- tables
 
 
-def variants_block(plan: Plan) -> Block:
+def variants_table(plan: Plan) -> Table:
     """A row for each variant, and a column for each figure that any of them has."""
     priced, asked = money(plan), plan.question
     columns: list[tuple[str, Callable[[Variant, Answer], str]]] = [
@@ -162,14 +162,14 @@ def variants_block(plan: Plan) -> Block:
         else:
             rows.append([variant.endpoint, *(cell(variant, answer) for _, cell in kept)])
     title = f"{_rates(asked)} at {objective(asked.slo)}"
-    return safe(Block(title, ("endpoint", *(head for head, _ in kept)), rows))
+    return safe(Table(title, ("endpoint", *(head for head, _ in kept)), rows))
 
 
 def _devices(plan: Plan) -> str:
     return "machines" if all(variant.is_cpu for variant, _ in plan.variants) else "GPUs"
 
 
-def what_if_block(plan: Plan) -> Block:
+def what_if_table(plan: Plan) -> Table:
     priced = money(plan)
     rows = [
         [one.change, _none(one.replicas), priced(one.cost_per_hour), significant(one.p99_ms)] for one in plan.what_if
@@ -177,7 +177,7 @@ def what_if_block(plan: Plan) -> Block:
     return _narrowed("What if", ("", "replicas", "an hour", f"P{plan.question.slo.percentile:g} ms"), rows)
 
 
-def sensitivity_block(plan: Plan) -> Block:
+def sensitivity_table(plan: Plan) -> Table:
     rows = [
         [one.assumption, one.change, _none(one.replicas), significant(one.p99_ms), _signed(one.share)]
         for one in plan.sensitivity
@@ -186,7 +186,7 @@ def sensitivity_block(plan: Plan) -> Block:
     return _narrowed("If an assumption were wrong", ("", "", "replicas then", percentile, "more"), rows, texts=2)
 
 
-def growth_block(plan: Plan) -> Block:
+def growth_table(plan: Plan) -> Table:
     priced = money(plan)
     rows = [
         [one.when, significant(one.rate_rps), _none(one.replicas), _none(one.gpus), priced(one.cost_per_hour)]
@@ -197,7 +197,7 @@ def growth_block(plan: Plan) -> Block:
     return _narrowed(title, ("", "requests/s", "replicas", _devices(plan), "an hour"), rows)
 
 
-def scaling_block(advice: Advice) -> Block:
+def scaling_table(advice: Advice) -> Table:
     """The best of what was simulated; the first row is advised."""
     found = sorted(advice.settings, key=lambda one: (one != advice.chosen, not one.kept, one.replicas_mean))
     rows = [
@@ -219,21 +219,21 @@ def scaling_block(advice: Advice) -> Block:
         f"{advice.over}, over which {counted(advice.static_replicas)} would stand otherwise"
     )
     heads = ("target", "replicas", "upscale", "downscale", "mean", "beyond", "latency", "")
-    return safe(Block(title, heads, rows, texts=0))
+    return safe(Table(title, heads, rows, texts=0))
 
 
-def blocks(plan: Plan, advice: Advice | None = None) -> Iterator[Block]:
+def tables(plan: Plan, advice: Advice | None = None) -> Iterator[Table]:
     """For a terminal: the shortest that answers."""
-    yield variants_block(plan)
+    yield variants_table(plan)
     if plan.what_if:
-        yield what_if_block(plan)
+        yield what_if_table(plan)
     if plan.growth:
-        yield growth_block(plan)
+        yield growth_table(plan)
     if advice:
-        yield scaling_block(advice)
+        yield scaling_table(advice)
 
 
-def validation_block(variant: Variant) -> Block:
+def validation_table(variant: Variant) -> Table:
     rows = [
         [
             f"{significant(row.rate)}/s",
@@ -245,7 +245,7 @@ def validation_block(variant: Variant) -> Block:
         for row in variant.validation.rows
     ]
     heads = ("rate", "", "P99 ms", "predicted", "P50 ms", "predicted", "rate off by")
-    return safe(Block(f"{variant.endpoint}: rates that the model had not seen", heads, rows, texts=2))
+    return safe(Table(f"{variant.endpoint}: rates that the model had not seen", heads, rows, texts=2))
 
 
 def _none(value: int | None) -> str:
@@ -256,10 +256,10 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{significant(100 * value, 2)} %" if math.isfinite(value) else "∞"
 
 
-def _narrowed(title: str, heads: Sequence[str], rows: list[list[str]], texts: int = 1) -> Block:
+def _narrowed(title: str, heads: Sequence[str], rows: list[list[str]], texts: int = 1) -> Table:
     """Without the columns in which nothing is known."""
     kept = [n for n in range(len(heads)) if n < texts or any(row[n] != ABSENT for row in rows)]
-    return safe(Block(title, [heads[n] for n in kept], [[row[n] for n in kept] for row in rows], texts))
+    return safe(Table(title, [heads[n] for n in kept], [[row[n] for n in kept] for row in rows], texts))
 
 
 # ---- Markdown
@@ -270,21 +270,21 @@ def markdown(plan: Plan, command: str = "", advice: Advice | None = None) -> str
     out = [f"# Capacity plan: {text(_rates(asked))} at {text(objective(asked.slo))}", ""]
     out += [f"**{text(conclusion(plan))}**", ""]
     out += _bullets(warnings(plan))
-    out += _table(variants_block(plan), "## Variants")
+    out += _section(variants_table(plan), "## Variants")
     out += _bullets(
         f"{variant.endpoint}: {answer}" if isinstance(answer, str) else _settings(variant, answer)
         for variant, answer in plan.variants
     )
     if plan.what_if:
-        out += _table(what_if_block(plan), "## What if")
+        out += _section(what_if_table(plan), "## What if")
     if plan.growth:
-        out += _table(growth_block(plan), "## Growth")
+        out += _section(growth_table(plan), "## Growth")
     if advice:
-        block = scaling_block(advice)
-        out += _table(block, "## Autoscaling")
-        out += [text(block.title) + ".", ""]
+        shown = scaling_table(advice)
+        out += _section(shown, "## Autoscaling")
+        out += [text(shown.title) + ".", ""]
     if plan.sensitivity:
-        out += _table(sensitivity_block(plan), "## If an assumption were wrong")
+        out += _section(sensitivity_table(plan), "## If an assumption were wrong")
     out += ["## How well the model predicts", ""]
     for variant, _ in plan.variants:
         off = (
@@ -294,7 +294,7 @@ def markdown(plan: Plan, command: str = "", advice: Advice | None = None) -> str
         )
         out += [f"{text(variant.endpoint)}: on rates that it had not seen the model {off}.", ""]
         if variant.validation.rows:
-            out += _table(validation_block(variant))
+            out += _section(validation_table(variant))
         out += _bullets(variant.calibration.notes)
     out += ["## What it rests on", "", *_bullets(f"run {name}" for name in plan.runs)]
     out += [f"    {plain(command)}", ""] if command else []
@@ -314,10 +314,8 @@ def _settings(variant: Variant, answer: Answer) -> str:
     )
 
 
-def _table(block: Block, head: str = "") -> list[str]:
-    rule = ["---" if n < block.texts else "---:" for n in range(len(block.heads))]
-    lines = [[text(cell) for cell in block.heads], rule, *([text(cell) for cell in row] for row in block.rows)]
-    return [*([head, ""] if head else []), *(f"| {' | '.join(line)} |" for line in lines), ""]
+def _section(shown: Table, head: str = "") -> list[str]:
+    return [*([head, ""] if head else []), *table(shown.heads, shown.rows, shown.texts)]
 
 
 def _bullets(lines: Sequence[str] | Iterator[str]) -> list[str]:

@@ -13,11 +13,13 @@ from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear
 from tailrate.analysis.pages.html.table import table
-from tailrate.analysis.pages.report.markdown import text
 from tailrate.analysis.records import RunError
+from tailrate.analysis.text import markdown as md
 from tailrate.analysis.text import words
+from tailrate.analysis.text.markdown import text
+from tailrate.analysis.text.table import Table
 from tailrate.cli.campaign.matrix import Cell, Size, Subject
-from tailrate.cli.campaign.tables import Results, Table, headline
+from tailrate.cli.campaign.tables import Results, headline
 
 COLOURS = 8
 """That the styles know."""
@@ -39,9 +41,7 @@ def markdown(
     for one in found:
         out += [f"## {text(one.title)}", "", text(one.about), ""]
         if one.rows:
-            lines = [[text(head) for head in one.head], ["---", *["---:"] * (len(one.head) - 1)]]
-            lines += [[text(cell) for cell in row] for row in one.rows]
-            out += [*(f"| {' | '.join(line)} |" for line in lines), ""]
+            out += md.table(one.heads, one.rows)
         out += [*(f"- {text(note)}" for note in one.notes), ""]
     return "\n".join(out).rstrip() + "\n"
 
@@ -89,7 +89,7 @@ def _section(number: int, one: Table, drawn: Html | None) -> Html:
         tag("h2", one.title),
         tag("p", one.about),
         drawn,
-        table(one.head, one.rows, one.title) if one.rows else None,
+        table(one.heads, one.rows, one.title) if one.rows else None,
         tag("ul", (tag("li", note) for note in one.notes)) if one.notes else None,
         id=f"s{number}",
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from tailrate.analysis.text.table import Table
 from tailrate.analysis.text.words import significant
 from tailrate.cli.campaign.matrix import Cell, Size, Subject, cells
 from tailrate.cli.campaign.published import CLAIMS
@@ -18,15 +18,6 @@ SAME_RATE = 0.05
 """By which rates may differ that are called the same."""
 BETTER = ("compiled-reduce-overhead", "cudagraph", "compiled-max-autotune", "compiled", "compiled-default")
 """Of these the fastest stands for what compiling brings, as with the published figures."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    title: str
-    about: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = field(default=())
 
 
 def tables(size: Size, results: Results, only: Sequence[str] = ()) -> Iterator[Table]:
@@ -90,7 +81,7 @@ def bare(subject: Subject, variants: Sequence[str], batches: Sequence[int], resu
         "shape: the first and the next call with a row more than the largest batch; none: what is compiled is compiled "
         "for each size, and a server pads to these."
     )
-    return Table(f"{subject.label}, bare", about, head, rows, notes)
+    return Table(f"{subject.label}, bare", head, rows, about=about, notes=notes)
 
 
 def _bare_row(variant: str, batches: Sequence[int], found: Mapping[str, Any]) -> list[str]:
@@ -143,7 +134,7 @@ def published(results: Results) -> Table | None:
         "Ratios travel between machines, times do not. Here: the fastest compiled variant, in one precision (fp32). "
         "Where it is less than theirs, the profiles say where the time goes; on a CPU there are no launches to save."
     )
-    return Table("Published figures beside ours", about, head, rows) if rows else None
+    return Table("Published figures beside ours", head, rows, about=about) if rows else None
 
 
 def _agrees(found: Mapping[str, Any]) -> bool:
@@ -188,7 +179,7 @@ def served(subject: Subject, variants: Sequence[str], results: Results) -> Table
             *(significant(top.get(key)) for key in ("power_w", "joules_per_request", "temp_c", "sm_mhz")),
         ])  # fmt: skip
     about = "Behind HTTP on one server, in turn on the same arrivals; the device's state at the highest rate it kept."
-    return Table(f"{subject.label}, served", about, head, rows, notes)
+    return Table(f"{subject.label}, served", head, rows, about=about, notes=notes)
 
 
 STAGES = {"queue": "queue", "batch": "batch", "h2d": "copy in", "compute": "compute", "d2h": "copy out"}
@@ -215,7 +206,7 @@ def inside(subject: Subject, variants: Sequence[str], results: Results) -> Table
     head = ["variant", "rate/s", "rows a batch", "latency, ms", *(f"{name}, ms" for name in STAGES.values())]
     head += ["way there and back, ms", "bare batch", "a bare call, ms", "bare rows/s"]
     about = "Means at the highest rate it kept, beside a bare call with a batch of the size that those are padded to."
-    return Table(f"{subject.label}, where a served request's time goes", about, head, rows)
+    return Table(f"{subject.label}, where a served request's time goes", head, rows, about=about)
 
 
 def together(subject: Subject, variants: Sequence[str], results: Results) -> Table:
@@ -237,7 +228,7 @@ def together(subject: Subject, variants: Sequence[str], results: Results) -> Tab
             rows.append(row)
     head = ["variant", "rate/s each", "P50 alone → beside the other, ms", "", "P99", ""]
     about = "At the same rate each: by itself, and both at once. P99 has a ratio where its sample is large enough."
-    return Table(f"{subject.label}, two variants on one device", about, head, rows, notes)
+    return Table(f"{subject.label}, two variants on one device", head, rows, about=about, notes=notes)
 
 
 def _not_compared(alone: Mapping[str, Any] | None, both: Mapping[str, Any] | None) -> str | None:
@@ -276,7 +267,7 @@ def operators(title: str, profile: Mapping[str, Any]) -> Table:
         [row["name"], f"{row['calls'] / calls:.3g}", *(f"{row[key] / calls:.3g}" for key in times)] for row in table
     ]
     head = ["operator", "calls", *(key.removesuffix("_ms").replace("_", " ") + ", ms" for key in times)]
-    return Table(title, about + ".", head, rows)
+    return Table(title, head, rows, about=about + ".")
 
 
 def measured(size: Size, results: Results, only: Sequence[str] = ()) -> tuple[int, int]:

@@ -22,6 +22,7 @@ def cache(
 ) -> None:
     """Lists what is kept for the next start of a server (compiled code, weights, profiles), and removes what is old."""
     from tailrate.analysis.text import console, words
+    from tailrate.analysis.text.table import Table
     from tailrate.serve.options import ServeOptions
     from tailrate.serve.runner import cache_folders as kept
 
@@ -46,7 +47,7 @@ def cache(
             state = became.get(one, "in use" if one.locked else "")
             rows.append((one.name, one.kind, words.size(one.bytes), kept.age(now_s - one.used_s), state))
         about = f"{len(items)} kept, {words.size(sum(one.bytes for one in items))}"
-        console.grid(str(folder), about, ("name", "kind", "size", "last used", ""), rows)
+        console.tables([Table(str(folder), ("name", "kind", "size", "last used", ""), rows, 2, about)])
         for path in others:
             what = f"{path.relative_to(folder)}, {words.size(kept.size(path))}"
             click.echo(f"{what}: neither code, weights nor a profile of this user's, so left alone")

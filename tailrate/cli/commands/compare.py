@@ -27,7 +27,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     """
     from tailrate import analysis
     from tailrate.analysis.text import console
-    from tailrate.analysis.verdicts.gate import CIRCUMSTANCES, Gate, block, changes, inside, judge
+    from tailrate.analysis.verdicts.gate import CIRCUMSTANCES, Gate, changes, inside, judge, table
 
     try:
         asked = [Gate.parse(gate) for gate in gates if gate != CIRCUMSTANCES]
@@ -44,7 +44,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     if as_json:
         click.echo(json.dumps(judged.as_json(), indent=1, ensure_ascii=False))
     else:
-        console.found((), [block(found, several=len(runs) > 1)], judged.sentences)
+        console.found((), [table(found, several=len(runs) > 1)], judged.sentences)
     raise SystemExit(judged.exit_code)
 
 

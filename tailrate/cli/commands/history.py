@@ -66,7 +66,7 @@ def _show_history(runs: Path, *, fail_on_regression: bool, as_json: bool, by: st
     if as_json:
         click.echo(json.dumps(shown.as_json(), indent=1, allow_nan=False))
     else:
-        console.blocks(shown.blocks())
+        console.tables(shown.tables())
         for sentence in shown.sentences():
             click.echo(sentence)
     return shown.exit_code if fail_on_regression else 0

@@ -58,6 +58,6 @@ def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: 
     if as_json:
         click.echo((folder / "plan.json").read_text(encoding="utf-8"), nl=False)
     else:
-        console.found(plan_text.warnings(made), plan_text.blocks(made, advice), [plan_text.conclusion(made)])
+        console.found(plan_text.warnings(made), plan_text.tables(made, advice), [plan_text.conclusion(made)])
         click.echo(f"plan: {(folder / 'plan.html').resolve()}")
     raise SystemExit(made.exit_code)

@@ -26,7 +26,7 @@ from tailrate.cli.processes import bare
 @click.option("--calls", type=int, default=20, show_default=True, help="how many batches")
 def profile(model: str, variant: str, host: str | None, ca_file: str, calls: int, **given: Any) -> None:
     """Where the time of MODEL's batches goes, by operator; traces open in Perfetto or chrome://tracing."""
-    from tailrate.analysis.text.console import grid
+    from tailrate.analysis.text.console import tables
     from tailrate.cli.campaign.tables import operators
 
     if host:
@@ -40,7 +40,7 @@ def profile(model: str, variant: str, host: str | None, ca_file: str, calls: int
         found = {f"batches of {size}": one for size, one in whole["profiles"].items()}
     for what, one in found.items():
         table = operators(f"{model}/{variant}, {what}", one)
-        grid(table.title, table.about, table.head, table.rows)
+        tables([table])
         click.echo(f"trace: {one['trace']}")
 
 

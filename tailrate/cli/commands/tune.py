@@ -27,5 +27,5 @@ def tune(folders: tuple[Path, ...], as_json: bool, objective: str, **given: Any)
     if as_json:
         click.echo(json.dumps(found.as_json() | {"notes": sentences}, indent=1, ensure_ascii=False))
     else:
-        console.found((), [tuning.block(found)], sentences)
+        console.found((), [tuning.table(found)], sentences)
     raise SystemExit(0 if found.best else 1)
