@@ -24,6 +24,16 @@ from typing import Any
 
 SCHEMA = 1
 
+
+def formerly(name: str) -> str:
+    """The name before the project had its own: run folders of schema 1 and older servers still say it.
+
+    >>> formerly("x-tailrate-clock")
+    'x-headroom-clock'
+    """
+    return name.replace("tailrate", "headroom")
+
+
 MANIFEST = "run.json"
 EVENTS = "events.jsonl"
 REQUESTS = "requests"

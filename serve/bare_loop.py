@@ -34,7 +34,7 @@ from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.runner.open_runner import CUDA_CALLS, Opening, opened, seen_by
 from tailrate.serve.runner.runner import first_line, out_of_memory
-from tailrate.serve.spec import ServeError
+from tailrate.serve.spec import ServeError, install
 from tailrate.serve.telemetry.machine import cores, cpu_model, first_line_of
 from tailrate.serve.variants._precision import without_tf32
 
@@ -273,7 +273,7 @@ class Loop:
 def main() -> None:
     """In the thread that opens the model, as in a replica: compilers and CUDA graphs are bound to it."""
     if find_spec("torch") is None:
-        raise SystemExit("tailrate: measuring a model needs torch: pip install 'tailrate[serve]'")
+        raise SystemExit(f"tailrate: measuring a model needs torch: {install('serve')}")
     if sys.argv[1] == "--machine":
         try:
             print(json.dumps(machine(sys.argv[2])))

@@ -30,6 +30,14 @@ class ServeError(Exception):
     """Misuse, or a server that cannot start: one sentence that says what is wrong and what to do."""
 
 
+def install(extra: str) -> str:
+    """How to get what an extra brings: from the checkout, where there is one, since no index has this package."""
+    checkout = Path(__file__).absolute().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return f"pip install '{checkout}[{extra}]'"
+    return f"install tailrate with its extra {extra}"
+
+
 def unknown(kind: str, name: str, known: list[str]) -> ServeError:
     """The sentence for a name that is not among the known ones, with the closest of them."""
     near = get_close_matches(name, known, n=1)

@@ -3,6 +3,7 @@
 Runs as a program of its own; prints its port as the first line. Every answer takes `--delay-ms`, with
 `--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`. With
 `--token` it answers nobody else, and repeats what it was sent in each error; with `--cert` and `--key` it speaks TLS.
+`--brand headroom`: its headers are those of a server of before the project had its own name.
 """
 
 from __future__ import annotations
@@ -115,10 +116,10 @@ class Endpoint:
         stages = f"queue;dur={queue_ms}, batch;dur=0, h2d;dur=0, compute;dur={compute_ms}, d2h;dur=0"
         more = {
             "server-timing": f"{stages}, total;dur={queue_ms + compute_ms}",
-            "x-tailrate-clock": f"{received},{self.clock_ns()}",
-            "x-tailrate-batch": "1",
-            "x-tailrate-replica": "only",
-            "x-tailrate-device": "cpu",
+            f"x-{self.options.brand}-clock": f"{received},{self.clock_ns()}",
+            f"x-{self.options.brand}-batch": "1",
+            f"x-{self.options.brand}-replica": "only",
+            f"x-{self.options.brand}-device": "cpu",
             "x-request-id": headers.get("x-request-id", ""),
         }
         return 200, {"outputs": []}, more
@@ -151,6 +152,7 @@ async def main() -> None:
     parser.add_argument("--recompile-every", type=int, default=0)
     parser.add_argument("--fallback", default="")
     parser.add_argument("--telemetry", type=int, default=1)
+    parser.add_argument("--brand", default="tailrate")
     for name in ("--token", "--cert", "--key"):
         parser.add_argument(name, default="")
     endpoint = Endpoint(parser.parse_args())

@@ -25,6 +25,7 @@ from tailrate.cli.campaign.published import CLAIMS
 from tailrate.cli.campaign.runner import LOCK, CampaignError, Work, spread
 from tailrate.cli.campaign.tables import STAGES, Table, best_batch, inside, served, tables, together
 from tailrate.serve import models
+from tailrate.serve.spec import install
 from tailrate.serve.variants import load, refusal
 
 MLP = Subject("mlp", "mlp")
@@ -231,11 +232,11 @@ TINY = Size(
 )  # fmt: skip
 CAMPAIGN = """
 import sys
-from tailrate.cli.campaign import cells
-from tailrate import main
+from tailrate.cli.campaign import matrix
+from tailrate.cli.main import main
 from test_analysis_campaign import TINY
 
-cells.SIZES = {("quick", "cpu"): TINY}
+matrix.SIZES = {("quick", "cpu"): TINY}
 main(["campaign", "--device", "cpu", "--out", sys.argv[1]])
 """
 
@@ -315,7 +316,7 @@ def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert done.returncode == 2
-    assert done.stderr == "tailrate: measuring a model needs torch: pip install 'tailrate[serve]'\n"
+    assert done.stderr == f"tailrate: measuring a model needs torch: {install('serve')}\n"
     assert not (tmp_path / "it").exists()
 
 

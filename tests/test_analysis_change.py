@@ -176,7 +176,7 @@ def test_json_has_what_the_table_has(base: Path, slower: Path) -> None:
 def test_one_run_alone_compares_its_variants(base: Path) -> None:
     code, said = _compare(base)
     assert code == 0
-    rows = [line.split() for line in said.splitlines()[1:]]
+    rows = [line.split() for line in said.splitlines()[2:] if line]
     assert [row[2] for row in rows if row[4] == "p99"] == ["m/eager", "m/eager"]
     first = next(row for row in rows if row[4] == "p50")
     assert float(first[7]) == pytest.approx(0.6, rel=0.05)

@@ -354,7 +354,7 @@ def test_every_sentence(tmp_path: Path) -> None:
 
 def test_a_table_names_what_is_new_in_its_environment(tmp_path: Path) -> None:
     log.add(tmp_path, [run_of(day, facts={("m/a", "torch"): "2.12.0" if day > 6 else "2.11.0"}) for day in range(9)])
-    first, second = overview.overview(tmp_path).blocks()
+    first, second = overview.overview(tmp_path).tables()
     assert first.title == "m/a, NVIDIA H200, torch 2.11.0: 7 runs, 2026-09-21 to 2026-09-27"
     assert second.title.endswith("2 runs, 2026-09-28 to 2026-09-29; other than above: torch 2.11.0 → 2.12.0")
     assert first.rows[2][:3] == ["P99 at 100/s", "40 ms", "×1"]
@@ -381,7 +381,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     log.add(tmp_path, [run_of(day, f"{HOSTILE}{day}", facts=facts) for day in range(8)])
     assert len(lines(tmp_path)) == 8
     found = overview.overview(tmp_path, figure="p99")
-    texts = [text for block in found.blocks() for row in [[block.title], *block.rows] for text in row]
+    texts = [text for block in found.tables() for row in [[block.title], *block.rows] for text in row]
     assert all(text.isprintable() for text in [*texts, *found.sentences()])
     assert any("a\ufffdb\ufffd[31m\ufffd[bold]?" in text for text in texts)
 

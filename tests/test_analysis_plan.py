@@ -102,7 +102,7 @@ def test_a_plan_at_the_edge_names_the_number_that_holds_in_any_case() -> None:
     knee = sizing("p99<20ms").knee_rps(replace(COMPILED.fleet, replicas=5))
     found = answer(replace_error(COMPILED, -0.04), question(0.99 * knee, "p99<20ms"))
     assert (found.replicas, found.replicas_sure) == (5, 6)
-    assert found.spare_pct == pytest.approx(1.0, abs=1.0)
+    assert found.headroom_pct == pytest.approx(1.0, abs=1.0)
     assert found.trusted
     assert "the model's error alone can miss the objective with 5 replicas; 6 hold it even then" in found.warnings
 
@@ -292,7 +292,7 @@ def test_the_form_of_the_json_is_kept(both: Plan) -> None:
     assert first["fleet"]["replicas"] == first["answer"]["replicas"]
     assert set(first["answer"]) == {
         "replicas", "gpus", "rate_rps", "p99_ms", "p99_low_ms", "p99_high_ms", "p99_after_loss_ms", "replicas_sure",
-        "least_replicas", "p99_bound_ms", "utilisation", "mean_batch", "knee_rps", "spare_pct", "cost_per_hour",
+        "least_replicas", "p99_bound_ms", "utilisation", "mean_batch", "knee_rps", "headroom_pct", "cost_per_hour",
         "cost_per_million",
         "energy_cost_per_hour", "joules_per_request", "co2_g_per_million", "trusted", "warnings",
     }  # fmt: skip

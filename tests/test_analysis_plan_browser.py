@@ -174,7 +174,7 @@ def settled(page: Page) -> Page:
 
 
 def tiles(page: Page) -> dict[str, str]:
-    keys = ("replicas", "tail", "after_loss", "tailrate", "hour", "joules")
+    keys = ("replicas", "tail", "after_loss", "headroom", "hour", "joules")
     return {key: page.locator(f".tiles dd[data-fill={key}]").inner_text() for key in keys}
 
 
@@ -247,7 +247,7 @@ def test_moving_controls_gives_the_answer_of_the_planner(
     fleet = replace(fleet, replicas=replicas)
     readings = asked.readings(fleet, rate)
     assert number(shown["tail"]) == pytest.approx(1e3 * sorted(one.latency_s for one in readings)[1], rel=0.07)
-    assert number(shown["tailrate"]) == pytest.approx(100 * (asked.knee_rps(fleet) / rate - 1), abs=4)
+    assert number(shown["headroom"]) == pytest.approx(100 * (asked.knee_rps(fleet) / rate - 1), abs=4)
     variant = replace(compiled(), fleet=fleet)
     bill = Prices(2.5, 0.3, 0.38).bill(replicas, rate, variant.power_w(replicas, readings[0].utilisation))
     assert bill.cost_per_hour is not None

@@ -342,3 +342,23 @@ def test_an_error_text_makes_an_answer_a_failure(tmp_path: Path) -> None:
     texts = pa.array(["", "the answer was cut", *[None] * 98])
     _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index("error"), "error", texts))
     assert analysis.load(written.folder).requests()["ok"].tolist() == [True, False, *[True] * 98]
+
+
+def test_a_folder_of_the_former_name_is_read_and_its_rows_are_not_counted_twice(tmp_path: Path) -> None:
+    """Killed after a table was sealed and before its segments were removed: which it holds, its label says."""
+    written = _segments(tmp_path / "run")
+    segments = {path.name: path.read_bytes() for path in written.folder.glob("*.arrows")}
+    seal(written.folder)
+    for table in ("requests", "devices"):
+        path = written.folder / f"{table}.parquet"
+        rows = pq.read_table(path)
+        label = (
+            rows.schema.metadata.pop(b"tailrate.segments", None) or pq.read_schema(path).metadata[b"tailrate.segments"]
+        )
+        pq.write_table(rows.replace_schema_metadata({b"headroom.segments": label}), path)
+    for name, content in segments.items():
+        (written.folder / name).write_bytes(content)
+    _same_rows(analysis.load(written.folder), written)
+    seal(written.folder)
+    assert not list(written.folder.glob("*.arrows"))
+    _same_rows(analysis.load(written.folder), written)

@@ -19,7 +19,7 @@ from tailrate import analysis
 from tailrate.analysis.planning import tune as tuning
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Rule, Service
-from tailrate.analysis.planning.tune import ENERGY, RATE, Point, Tuning, block, confirm, sentences, tune
+from tailrate.analysis.planning.tune import ENERGY, RATE, Point, Tuning, confirm, sentences, table, tune
 from tailrate.analysis.records import Manifest
 from tailrate.cli.main import main
 
@@ -105,7 +105,7 @@ def test_of_runs(folder: Path) -> None:
     assert found.best.fleet.max_batch == 8
     assert 450 < found.best.rate_rps < 8 / 0.014
     assert "Replicas on a device: only 1 was measured, so no other number is tried." in found.notes
-    shown = block(found)
+    shown = table(found)
     assert any("as measured" in row for row in shown.rows)
 
 

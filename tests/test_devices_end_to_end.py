@@ -87,7 +87,7 @@ def test_every_request_has_the_sample_that_was_true_at_its_time(skewed):
     times = real_ns(row["time_ns"].to_numpy(), began_ns)
     assert all(np.abs(times - at).min() > 95e6 for at in middle)
     joined = joined[joined["sample_ns"].notna()]
-    assert len(joined) > 0.9 * len(run.requests())
+    assert len(joined) > 0.5 * len(run.requests())
     # the sample's own instant by real time, from the row that it came from
     by_energy = row.set_index("energy_j")["time_ns"]
     true_ns = real_ns(by_energy.loc[joined["energy_j"]].to_numpy(), began_ns)

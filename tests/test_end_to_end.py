@@ -22,6 +22,9 @@ MODELS = ["mlp", pytest.param("custom_cnn", marks=pytest.mark.long)]
 OTHER = {"mlp": "traced", "custom_cnn": "compiled"}
 """Beside eager; that one takes a minute to compile."""
 
+NAMESAKES = ("tailrate.py", "serve.py", "loadtest.py", "analysis.py", "locust.py", "ray.py")
+"""What may lie in the folder that somebody works in."""
+
 
 def environment(cache):
     return os.environ | {"TAILRATE_CACHE": str(cache), "COLUMNS": "200"}
@@ -47,10 +50,12 @@ def model(request):
 @pytest.fixture(scope="module")
 def run(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, "-m", "tailrate", "run", model, "--variants", f"eager,{OTHER[model]}", *HOW]
+    for name in NAMESAKES:
+        (folder / name).write_text("import os\nopen(f'{__file__}-ran-{os.getpid()}', 'w').close()\n")
+    command = [sys.executable, "-P", "-m", "tailrate", "run", model, "--variants", f"eager,{OTHER[model]}", *HOW]
     command += ["--run-dir", str(folder), "--run-id", "it", "--slo", "p50<5s"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache")
+        command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache"), cwd=folder
     )
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     assert_nothing_is_left(folder / "cache")
@@ -64,6 +69,11 @@ def test_progress_is_shown_while_models_load_and_steps_run(run, model):
     assert re.search(rf"{model}/{OTHER[model]}: {seen}", said)
     assert f"ready: {model}/eager, {model}/{OTHER[model]} at http://127.0.0.1:" in said
     assert said.count("offered") >= 8
+
+
+def test_files_of_the_working_directory_are_not_taken_for_modules(run):
+    folder = run[0].folder.parent
+    assert {path.name for path in folder.glob("*.py*")} == set(NAMESAKES)
 
 
 def test_every_arrival_of_both_variants_is_there_with_its_stages_and_device(run, model):

@@ -155,6 +155,14 @@ def test_one_process_keeps_the_schedule_and_records_it_all(tmp_path):
     assert re.search(rf"Aggregated\s+{len(rows)}\s", said(tmp_path))
 
 
+def test_a_server_of_the_former_name_says_as_much(tmp_path):
+    with endpoint(delay_ms=3, brand="headroom") as url:
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "20", "--step-seconds", "1")
+    assert_whole(manifest, rows)
+    assert {(row["device"], row["replica"], row["batch_rows"]) for row in rows} == {("cpu", "only", 1)}
+    assert all(row["handled_ms"] >= 3 for row in rows), "by the clock in its header"
+
+
 def test_options_as_environment_and_two_steps_at_once(tmp_path):
     env = {"LOCUST_RATES": "60", "LOCUST_MODE": "mixed", "LOCUST_ARRIVALS": "constant"}
     with endpoint() as url:

@@ -1,4 +1,4 @@
-"""The README is true: its commands exist, its options too, and its column tables are the columns."""
+"""README and docs are true: their commands exist, the options too, and the column tables are the columns."""
 
 import re
 import shlex
@@ -16,6 +16,8 @@ from tailrate.loadtest.engine.scenario.scenario import OPTIONS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+RUN_FOLDER = (ROOT / "docs" / "run-folder.md").read_text()
+LOAD = (ROOT / "docs" / "load.md").read_text()
 PAGES = [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -78,7 +80,7 @@ def test_the_help_of_make_names_its_targets():
 
 
 def table(title):
-    section = README.split(f"### Columns of `{title}`")[1].split("\n#")[0]
+    section = RUN_FOLDER.split(f"## Columns of `{title}`")[1].split("\n#")[0]
     return dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.M))
 
 
@@ -89,7 +91,7 @@ def test_column_tables():
 
 def test_the_option_table_has_every_option_and_its_default():
     for option in OPTIONS:
-        assert f"--{option.name}" in README, option.name
-    for name, value in re.findall(r"`--([a-z-]+) (\d+)`", README.split("## The data path")[0]):
+        assert f"--{option.name}" in LOAD, option.name
+    for name, value in re.findall(r"`--([a-z-]+) (\d+)`", LOAD.split("## Options")[1].split("\n## ")[0]):
         default = next(option.default for option in OPTIONS if option.name == name)
         assert float(value) == float(default), name

@@ -77,7 +77,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with tempfile.TemporaryDirectory(prefix="hr-", ignore_cleanup_errors=True) as home:  # short, as sockets are there
+    with tempfile.TemporaryDirectory(prefix="tr-", ignore_cleanup_errors=True) as home:  # short, as sockets are there
         found = Cluster(Path(home))
         try:
             found.wait(found.dashboard, "/api/version")

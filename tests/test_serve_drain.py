@@ -189,7 +189,7 @@ def serving(home: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
             yield server
         finally:
             server.kill()
-            assert not list(Path(environment["TMPDIR"]).glob("hr*"))
+            assert not list(Path(environment["TMPDIR"]).glob("tr*"))
             shutil.rmtree(environment["TMPDIR"])
 
 

@@ -434,7 +434,7 @@ def test_who_never_gets_to_the_end_of_a_handshake_holds_nobody_up(server: Served
 
 def scratch(server: Served) -> Path:
     """Of the cluster, in the folder for temporary files."""
-    (found,) = Path(tempfile.gettempdir()).glob(f"hr{server.process.pid}-*")
+    (found,) = Path(tempfile.gettempdir()).glob(f"tr{server.process.pid}-*")
     return found
 
 

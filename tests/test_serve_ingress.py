@@ -183,7 +183,7 @@ def test_a_ray_that_writes_another_is_refused_before_anything_starts(
     assert done.returncode == 1
     assert said in done.stderr
     assert ("Traceback" in done.stderr) is bool(known)
-    assert list(tmp_path.glob("hr*")) == []
+    assert list(tmp_path.glob("tr*")) == []
 
 
 def test_ray_is_capped_at_what_was_tried() -> None:

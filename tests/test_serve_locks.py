@@ -20,31 +20,31 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_a_dead_server_left_is_swept_and_nothing_else(temp: Path) -> None:
     """Numbers say nothing: they are of another PID namespace, of somebody's payroll, or used again."""
-    for name in ("hr2024-payroll", "hr1-dead", "hr2-link", "hr3-held", f"hr{os.getpid()}-mine"):
+    for name in ("tr2024-payroll", "tr1-dead", "tr2-link", "tr3-held", f"tr{os.getpid()}-mine"):
         (temp / name).mkdir()
         (temp / name / "work").touch()
     code = "import pathlib, sys; from tailrate.serve import file_locks\nfile_locks.live(pathlib.Path(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", code, temp / "hr1-dead" / cluster.ALIVE], check=True)
-    subprocess.run([sys.executable, "-c", code, temp / f"hr{os.getpid()}-mine" / cluster.ALIVE], check=True)
-    (temp / "hr2-link" / cluster.ALIVE).symlink_to(temp / "hr2024-payroll" / "work")
-    (temp / "hr4-away").symlink_to(temp / "hr1-dead")
-    held = file_locks.live(temp / "hr3-held" / cluster.ALIVE)
+    subprocess.run([sys.executable, "-c", code, temp / "tr1-dead" / cluster.ALIVE], check=True)
+    subprocess.run([sys.executable, "-c", code, temp / f"tr{os.getpid()}-mine" / cluster.ALIVE], check=True)
+    (temp / "tr2-link" / cluster.ALIVE).symlink_to(temp / "tr2024-payroll" / "work")
+    (temp / "tr4-away").symlink_to(temp / "tr1-dead")
+    held = file_locks.live(temp / "tr3-held" / cluster.ALIVE)
     cluster._sweep()
     left = {path.name for path in temp.iterdir()}
-    assert left == {"hr2024-payroll", "hr2-link", "hr3-held", "hr4-away"}
-    assert (temp / "hr2024-payroll" / "work").exists()
+    assert left == {"tr2024-payroll", "tr2-link", "tr3-held", "tr4-away"}
+    assert (temp / "tr2024-payroll" / "work").exists()
     os.close(held)
     cluster._sweep()
-    assert not (temp / "hr3-held").exists()
+    assert not (temp / "tr3-held").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
 def test_what_is_another_users_stays(temp: Path) -> None:
-    (temp / "hr1-theirs").mkdir()
-    (temp / "hr1-theirs" / cluster.ALIVE).touch()
-    os.chown(temp / "hr1-theirs" / cluster.ALIVE, 10001, 10001)
+    (temp / "tr1-theirs").mkdir()
+    (temp / "tr1-theirs" / cluster.ALIVE).touch()
+    os.chown(temp / "tr1-theirs" / cluster.ALIVE, 10001, 10001)
     cluster._sweep()
-    assert (temp / "hr1-theirs").exists()
+    assert (temp / "tr1-theirs").exists()
 
 
 def test_a_lock_leads_to_no_other_file_and_empties_none(tmp_path: Path) -> None:

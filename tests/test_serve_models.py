@@ -53,7 +53,8 @@ def test_null_and_all_checks_need_no_torch() -> None:
     program = (
         "import sys; sys.modules |= dict.fromkeys(['torch', 'ray', 'transformers', 'tokenizers'])\n"
         "from tailrate.serve import models, variants\n"
-        "from tailrate.serve.options import ServeOptions, check\n"
+        "from tailrate.serve.deploy.check_options import check\n"
+        "from tailrate.serve.options import ServeOptions\n"
         "from tailrate.serve.runner.open_runner import open_runner\n"
         "options = ServeOptions(('null',), ('eager',))\n"
         "with open_runner(models.load('null'), variants.load('eager'), options, print) as runner:\n"

@@ -5,7 +5,7 @@ import pytest
 
 from tailrate.serve import models, variants
 from tailrate.serve.deploy import listing
-from tailrate.serve.spec import ServeError, Variant
+from tailrate.serve.spec import ServeError, Variant, install
 
 
 def test_names_are_files_with_hyphens() -> None:
@@ -60,7 +60,7 @@ def test_refusals_are_one_sentence_before_anything_is_loaded() -> None:
     assert refusal("eager-tf32") == "eager-tf32 needs cuda: a CPU has no tf32"
     assert str(refusal("scripted", "bert")).startswith("bert cannot be scripted")
     absent = replace(variants.load("onnx"), packages=("no_such_package",))
-    assert refusal(absent) == "onnx needs no_such_package: pip install 'tailrate[onnx]'"
+    assert refusal(absent) == f"onnx needs no_such_package: {install('onnx')}"
 
 
 def test_the_list_says_what_can_be_had_here_and_why_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_the_list_says_what_can_be_had_here_and_why_not(monkeypatch: pytest.Monk
     monkeypatch.setattr(listing, "has_cuda", lambda: True)
     assert "tf32" in listing.text()
     monkeypatch.setattr(listing, "find_spec", lambda name: None)
-    assert "needs torch: pip install 'tailrate[serve]'" in listing.text()
+    assert f"needs torch: {install('serve')}" in listing.text()

@@ -20,6 +20,7 @@ from tailrate.analysis.records import Manifest, read_events
 from tailrate.cli.main import main
 from tailrate.cli.processes import serving
 from tailrate.serve.deploy import doctor
+from tailrate.serve.spec import install
 
 ROOT = Path(__file__).parents[1]
 SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
@@ -56,7 +57,7 @@ def sentence(done):
         (
             ["srve"],
             "unknown command 'srve'; known are cache, campaign, compare, demo, doctor, history, plan, profile, report, "
-            "rows, run, serve, soak, tune; did you mean serve?",
+            "rows, run, scenarios, serve, soak, tune; did you mean serve?",
         ),
         (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, mlp, null"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
@@ -330,7 +331,7 @@ def test_doctor_looks_at_an_endpoint():
 
 def test_doctor_says_the_whole_of_an_advice(monkeypatch):
     monkeypatch.setattr(doctor, "checks", lambda port, host: [("ray", "note", "not installed", doctor.TO_SERVE)])
-    assert "pip install 'tailrate[serve]'" in CliRunner().invoke(main, ["doctor"]).output
+    assert install("serve") in CliRunner().invoke(main, ["doctor"]).output
 
 
 def test_serve_list_names_models_and_variants():
@@ -352,3 +353,25 @@ def test_what_decides_how_to_serve_reaches_the_server_flags_and_zeros_too(monkey
     with pytest.raises(OSError, match="not started"), serving("null", ["eager"], how):
         pass
     assert asked[-4:] == ["--profile", "--parity-share=0.0", "--set=delay_ms=3", "--set=size=1"]
+
+
+def test_scenarios_are_listed_and_copied_to_be_changed(tmp_path: Path) -> None:
+    names = sorted(path.stem for path in (ROOT / "loadtest").glob("[a-z]*.py"))
+    assert [line.split()[0] for line in here("scenarios").stdout.splitlines()] == names
+    for name in names:
+        copy = tmp_path / f"{name}.py"
+        assert f"locust -f {copy} " in here("scenarios", "--copy", name, "--to", tmp_path).stdout
+        assert copy.read_bytes() == (ROOT / "loadtest" / copy.name).read_bytes()
+    assert sentence(here("scenarios", "--copy", "bert", "--to", tmp_path)).endswith("bert.py is there already")
+    assert "unknown scenario 'brt'" in sentence(here("scenarios", "--copy", "brt"))
+    assert "is not a folder" in sentence(here("scenarios", "--copy", "bert", "--to", tmp_path / "no"))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["resnet50", "soak"])
+def test_a_copied_scenario_is_a_locustfile(name: str, tmp_path: Path) -> None:
+    """Those two import more of ours than the class that all have."""
+    here("scenarios", "--copy", name, "--to", tmp_path)
+    code = f"from locust.util.load_locustfile import load_locustfile; print(len(load_locustfile('{name}.py')[0]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

@@ -28,6 +28,7 @@ from tailrate.analysis.records import (
     REQUEST_COLUMNS,
     REQUESTS,
     RunError,
+    formerly,
     parts,
     sealed_path,
     segments,
@@ -184,12 +185,13 @@ def find(folder: Path, table: str) -> Stored:
     labelled, unsealed = True, 0
     for path, found in metadata.items():
         told = found.metadata or {}
-        holds = json.loads(told.get(_HELD, b"{}"))
+        label = told.get(_HELD) or told.get(formerly(_HELD.decode()).encode())
+        holds = json.loads(label or b"{}")
         known = sum(held.get(name, 0) for name in holds)  # of a part in the sealed file
         fresh = list(_groups(path, found, known))
         pieces += fresh
         unsealed += 0 if path == sealed else sum(part.rows for part in fresh)
-        labelled &= _HELD in told
+        labelled &= label is not None
         held |= {name: max(rows, held.get(name, 0)) for name, rows in holds.items()}
         columns = found.schema.to_arrow_schema().names
         names += columns

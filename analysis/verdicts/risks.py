@@ -34,7 +34,7 @@ SEVERITIES = (WRONG, DOUBT, LIMIT)
 NEAR_LATE = 0.5
 """Of the lateness that would do harm."""
 MUCH_CPU_PCT = 60.0
-ENOUGH_SPARE = 2.0
+ENOUGH_HEADROOM = 2.0
 """The load side's own limit over the highest rate that was offered."""
 WIDE_P99 = 0.2
 """Half of P99's interval over P99."""
@@ -120,10 +120,10 @@ def _self_check(run: Run) -> Iterator[Risk]:
     if not check.get("closed"):
         used = [(check.get("cpu_pct") or 0.0) / MOST_CPU_PCT, (check.get("late_p99_ms") or 0.0) / LATE_MS]
         slack = max(1.0, 1 / max(*used, 0.01))
-    tailrate = float(check["safe_rps"]) * slack / offered if offered else ENOUGH_SPARE
-    if tailrate < ENOUGH_SPARE:
-        most = f"by its self-check the load generator can do about {words.significant(tailrate, 2)} times"
-        yield Risk("self_check", DOUBT, f"{most} what was asked of it here", tailrate)
+    headroom = float(check["safe_rps"]) * slack / offered if offered else ENOUGH_HEADROOM
+    if headroom < ENOUGH_HEADROOM:
+        most = f"by its self-check the load generator can do about {words.significant(headroom, 2)} times"
+        yield Risk("self_check", DOUBT, f"{most} what was asked of it here", headroom)
 
 
 def _system(run: Run) -> Iterator[Risk]:

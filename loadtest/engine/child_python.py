@@ -17,6 +17,10 @@ def command(module: str, *words: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *words]
 
 
+def locust(*words: str) -> list[str]:
+    return command("tailrate.loadtest._locust", *words)
+
+
 def environment() -> dict[str, str]:
     """Also where the package was not installed but found by a path."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}

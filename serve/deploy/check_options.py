@@ -11,7 +11,7 @@ from tailrate.serve import models, variants
 from tailrate.serve.edge import auth
 from tailrate.serve.models import _weights
 from tailrate.serve.options import DEVICES, WAYS, ServeOptions
-from tailrate.serve.spec import ServeError, unknown
+from tailrate.serve.spec import ServeError, install, unknown
 from tailrate.serve.telemetry.sampler import MIN_PERIOD_MS
 
 
@@ -31,7 +31,7 @@ def check(options: ServeOptions) -> None:
             if why := variants.refusal(variants.load(variant), spec, options.device):
                 raise ServeError(why)
         if spec.build is not None and (missing := [p for p in ("torch", "safetensors") if find_spec(p) is None]):
-            raise ServeError(f"{name} needs {', '.join(missing)}: pip install 'tailrate[serve]'")
+            raise ServeError(f"{name} needs {', '.join(missing)}: {install('serve')}")
     if options.device not in DEVICES:
         raise ServeError(f"unknown device '{options.device}'; known are {', '.join(DEVICES)}")
     if options.ingress not in WAYS:
@@ -60,7 +60,7 @@ def check(options: ServeOptions) -> None:
         if value is not None and value < 1:
             raise ServeError(f"{name} must be at least 1")
     if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
-        raise ServeError(f"serving needs {', '.join(missing)}: pip install 'tailrate[serve]'")
+        raise ServeError(f"serving needs {', '.join(missing)}: {install('serve')}")
     _check_tls(options.tls_cert, options.tls_key)
     exposure(options)
     _check_port(options.host, options.port)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -112,7 +112,7 @@ def start(
     check(options)
     _sweep()
     # for this user alone, unlike what Ray makes of a folder; short, as paths of the sockets in it are limited
-    scratch = tempfile.mkdtemp(prefix=f"hr{os.getpid()}-")
+    scratch = tempfile.mkdtemp(prefix=f"tr{os.getpid()}-")
     held = file_locks.live(Path(scratch, ALIVE))
     try:
         fast = _prepare_environment(options, Path(scratch), say)
@@ -163,7 +163,7 @@ def _handlers_kept() -> Iterator[None]:
 
 def _sweep() -> None:
     """Removes what servers of ours that were killed have left behind: they hold a lock in it as long as they live."""
-    for left in Path(tempfile.gettempdir()).glob("hr[0-9]*-*"):
+    for left in Path(tempfile.gettempdir()).glob("tr[0-9]*-*"):
         held = None if left.is_symlink() else file_locks.grip(left / ALIVE)
         if held is not None:
             shutil.rmtree(left, ignore_errors=True)
@@ -253,11 +253,23 @@ def _start_cluster(options: ServeOptions, scratch: str, http_options: dict[str, 
     serve.run_many(targets, wait_for_applications_running=False)
 
 
+class _NoPaths(list[str]):
+    """Ray adds the working directory, to be the first place where its workers look for modules: a file in it that is
+    named like one of ours would run in its place."""
+
+    def extend(self, paths: Iterable[str]) -> None:
+        """Not these."""
+
+
 def _start_ray(scratch: str) -> None:
     import ray
+    from ray.job_config import JobConfig
 
+    job = JobConfig()
+    job._py_driver_sys_path = _NoPaths()
     ray.init(
         address="local",
+        job_config=job,
         namespace=NAMESPACE,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,

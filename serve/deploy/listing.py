@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tailrate.serve import models, variants
-from tailrate.serve.spec import Variant
+from tailrate.serve.spec import Variant, install
 from tailrate.serve.variants._precision import TF32
 
 NVIDIA = Path("/proc/driver/nvidia/version")
@@ -24,7 +24,7 @@ def has_cuda() -> bool:
 def why_not(variant: Variant, cuda: bool) -> str | None:
     """Why this cannot be had on this machine, whatever the model, or None."""
     if find_spec("torch") is None:
-        return "needs torch: pip install 'tailrate[serve]'"
+        return f"needs torch: {install('serve')}"
     if "cpu" not in variant.devices and not cuda:
         return "needs a CUDA device"
     missing = variants.missing(variant)

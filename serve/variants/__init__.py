@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from tailrate.serve.spec import ModelSpec, ServeError, Variant, unknown
+from tailrate.serve.spec import ModelSpec, ServeError, Variant, install, unknown
 from tailrate.serve.variants._precision import TF32
 
 
@@ -40,7 +40,7 @@ def missing(variant: Variant) -> str | None:
     absent = [package for package in variant.packages if find_spec(package) is None]
     if not absent:
         return None
-    return f"{variant.name} needs {', '.join(absent)}: pip install 'tailrate[{variant.extra}]'"
+    return f"{variant.name} needs {', '.join(absent)}: {install(variant.extra)}"
 
 
 def refusal(variant: Variant, spec: ModelSpec, device: str) -> str | None:

@@ -109,7 +109,7 @@ def _locust(
     from tailrate.loadtest.engine.record import provenance
     from tailrate.loadtest.engine.soak import launch
 
-    command = child_python.command("locust", "-f", str(path), "--headless", "--only-summary", "--host", host)
+    command = child_python.locust("-f", str(path), "--headless", "--only-summary", "--host", host)
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / LOG)]
     command += ["--json-file", str(folder / STATS), *words]
     if processes > 1:

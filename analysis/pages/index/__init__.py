@@ -16,7 +16,7 @@ from tailrate.analysis.history.regression import BETTER, WORSE, judge
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.pages.index.page import GENERATOR, html
 from tailrate.analysis.pages.index.runs_table import Remarks
-from tailrate.analysis.records import MANIFEST, RunError, write_atomically
+from tailrate.analysis.records import MANIFEST, RunError, formerly, write_atomically
 from tailrate.analysis.text.words import ABSENT
 
 INDEX = "index.html"
@@ -63,4 +63,5 @@ def is_ours(index: Path) -> bool:
     if not index.is_file():
         return False
     with index.open(encoding="utf-8", errors="replace") as page:
-        return f'content="{GENERATOR}"' in page.read(1000)
+        head = page.read(1000)
+    return any(f'content="{name}"' in head for name in (GENERATOR, formerly(GENERATOR)))

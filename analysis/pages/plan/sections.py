@@ -46,7 +46,7 @@ TILES = (
     ("replicas", "Replicas", "on {gpus} {devices}, {busy} busy"),
     ("tail", "{percentile}", "between {between} ms"),
     ("after_loss", "{percentile} with {n_plus} lost", "from when they fall"),
-    ("tailrate", "Room to the knee", "which is at {knee}"),
+    ("headroom", "Room to the knee", "which is at {knee}"),
     ("hour", "Cost an hour", "{million} per million requests"),
     ("joules", "Energy per request", "{co2} of CO₂e per million"),
 )
@@ -88,7 +88,7 @@ COLUMNS = (
     ("busy", "busy"),
     ("batch", "in a batch"),
     ("knee", "knee"),
-    ("tailrate", "tailrate"),
+    ("headroom", "headroom"),
     ("hour", "an hour"),
     ("million", "a million"),
     ("joules", "a request"),

@@ -163,7 +163,7 @@ class PlanView:
             "busy": busy(answer["utilisation"]),
             "batch": words.significant(known("mean_batch")),
             "knee": words.rate(answer["knee_rps"]),
-            "tailrate": percent((known("spare_pct") or 0.0) / 100),
+            "headroom": percent((known("headroom_pct") or 0.0) / 100),
             "hour": self.money(answer["cost_per_hour"]),
             "million": self.money(answer["cost_per_million"]),
             "joules": words.with_unit(" J")(answer["joules_per_request"]),

@@ -228,7 +228,6 @@ def _again(view: View) -> Html:
 
 
 SECTIONS: tuple[tuple[str, str, Callable[[View], Html | None]], ...] = (
-    ("ran", "What ran", _ran),
     ("rates", "Latency and rate", _rates),
     ("capacity", "How much it can take", _capacity),
     ("percentiles", "Latency by percentile", _percentiles),
@@ -243,5 +242,6 @@ SECTIONS: tuple[tuple[str, str, Callable[[View], Html | None]], ...] = (
     ("steps", "Every step", _steps),
     ("risks", "Risks and limits", _risks),
     ("trust", "Can this be trusted?", _trust),
+    ("ran", "What ran", _ran),
     ("again", "How to repeat it", _again),
 )

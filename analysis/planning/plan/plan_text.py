@@ -91,9 +91,9 @@ def conclusion(plan: Plan) -> str:
 
 def _knee(answer: Answer) -> str:
     """Where the objective is just held."""
-    if answer.spare_pct < 1:
+    if answer.headroom_pct < 1:
         return "right at the knee"
-    return f"the knee {significant(answer.spare_pct, 2)} % higher"
+    return f"the knee {significant(answer.headroom_pct, 2)} % higher"
 
 
 def _rates(asked: Question) -> str:
@@ -146,7 +146,7 @@ def variants_table(plan: Plan) -> Table:
         ("busy", lambda _, a: share(a.utilisation)),
         ("batch", lambda _, a: significant(a.mean_batch)),
         ("knee/s", lambda _, a: significant(a.knee_rps)),
-        ("tailrate", lambda _, a: f"{significant(a.spare_pct, 2)} %"),
+        ("headroom", lambda _, a: f"{significant(a.headroom_pct, 2)} %"),
         ("an hour", lambda _, a: priced(a.cost_per_hour)),
         ("per million", lambda _, a: priced(a.cost_per_million)),
         ("J/request", lambda _, a: significant(a.joules_per_request)),

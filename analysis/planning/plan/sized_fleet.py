@@ -45,7 +45,7 @@ class Answer:
     utilisation: float
     mean_batch: float
     knee_rps: float
-    spare_pct: float
+    headroom_pct: float
     cost_per_hour: float | None
     cost_per_million: float | None
     energy_cost_per_hour: float | None
@@ -92,7 +92,7 @@ def answered(variant: Variant, question: Question) -> Answer | str:
         utilisation=middle.utilisation,
         mean_batch=middle.mean_batch,
         knee_rps=knee,
-        spare_pct=100 * (knee / rate - 1),
+        headroom_pct=100 * (knee / rate - 1),
         trusted=not warnings,
         warnings=(*warnings, *_reservations(variant, replicas, sure, question)),
         **asdict(paid),

@@ -20,7 +20,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, is_success
+from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, formerly, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.client import Answer, Client, error_sentence
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
@@ -30,6 +30,8 @@ from tailrate.loadtest.engine.workers.stall_watch import Watch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
 
+FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
+"""As servers of before the project's own name send them."""
 GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
@@ -277,7 +279,7 @@ class Driver:
 
     def _read(self, fields: Mapping[str, str], name: str, parse: Callable[[str], Read | None]) -> Read | None:
         """What a field of an answer says; one that is empty says nothing, and one that cannot be meant counts."""
-        if not (said := fields.get(name)):
+        if not (said := fields.get(name) or fields.get(FORMER_HEADERS[name])):
             return None
         if (found := parse(said)) is None:
             self._batcher.bad[name] += 1

@@ -52,7 +52,7 @@ def _flat_out(url: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as scratch:
         words = ["--mode", "closed", "--concurrency", "1,32", "--step-seconds", "2", "--settle-seconds", "0"]
         words += ["--idle-seconds", "0", "--variants", "eager", "--run-dir", scratch, "--run-id", "flat-out"]
-        command = child_python.command("locust", "-f", str(scenario_file("custom_cnn")), "--headless", "--host", url)
+        command = child_python.locust("-f", str(scenario_file("custom_cnn")), "--headless", "--host", url)
         done = subprocess.run([*command, "--only-summary", *words], capture_output=True, text=True)
         if not (Path(scratch) / "flat-out").exists():
             refuse(f"the endpoint could not be tried: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")

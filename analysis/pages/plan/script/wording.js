@@ -14,7 +14,7 @@ const wording = (made) => {
     return {
       replicas: count(found.replicas), gpus: count(found.gpus), tail: ms(1e3 * found.tail), between: span(found),
       after_loss: found.lost === null ? "–" : ms(1e3 * found.lost), busy: found.utilisation > 0.99 ? "> 99 %" : percent(found.utilisation), batch: significant(found.batch),
-      knee: rate(found.knee), tailrate: found.knee === null ? "–" : percent(found.knee / asked.rate - 1), hour: money(bill.hour), million: money(bill.million),
+      knee: rate(found.knee), headroom: found.knee === null ? "–" : percent(found.knee / asked.rate - 1), hour: money(bill.hour), million: money(bill.million),
       joules: bill.joules === null ? "–" : `${significant(bill.joules)} J`, co2: bill.co2 === null ? "–" : `${significant(bill.co2)} g`,
       percentile: tailName(asked), n_plus: count(asked.nPlus),
     };
