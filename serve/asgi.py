@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """One HTTP response."""
 
     status: int
@@ -104,12 +104,12 @@ class Share:
         self._room.requests -= 1
 
 
-def as_json(found: object, status: int = 200, **headers: str) -> Answer:
+def as_json(found: object, status: int = 200, **headers: str) -> HttpAnswer:
     body = json.dumps(found, separators=(",", ":")).encode()
-    return Answer(status, body, {"content-type": "application/json", **headers})
+    return HttpAnswer(status, body, {"content-type": "application/json", **headers})
 
 
-def as_error(problem: WireError, **headers: str) -> Answer:
+def as_error(problem: WireError, **headers: str) -> HttpAnswer:
     """`{"error": "one sentence"}`; where it may work later, with when to retry; where more would come, as the last."""
     if problem.status == 408:
         headers["connection"] = "close"
@@ -143,7 +143,7 @@ def only(request: Request, method: str) -> None:
 
 
 def as_app(
-    answer: Callable[[Request], Awaitable[Answer]],
+    answer: Callable[[Request], Awaitable[HttpAnswer]],
     max_body_bytes: int,
     refused: Refused = lambda path, reason, ns: None,
     room: Room | None = None,
@@ -172,11 +172,11 @@ def as_app(
 async def _read_and_answer(
     scope: Scope,
     receive: Receive,
-    answer: Callable[[Request], Awaitable[Answer]],
+    answer: Callable[[Request], Awaitable[HttpAnswer]],
     max_body_bytes: int,
     share: Share,
     refused: Refused,
-) -> Answer | None:
+) -> HttpAnswer | None:
     began_ns = time.perf_counter_ns()
     try:
         request = await _read(scope, receive, max_body_bytes, share)
@@ -189,7 +189,7 @@ async def _read_and_answer(
     return await answer(request)
 
 
-async def _send(found: Answer, send: Send, share: Share, *, head: bool) -> None:
+async def _send(found: HttpAnswer, send: Send, share: Share, *, head: bool) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in found.headers.items()]
     headers.append((b"content-length", b"%d" % len(found.body)))
     await send({"type": "http.response.start", "status": found.status, "headers": headers})
@@ -204,7 +204,7 @@ async def _send(found: Answer, send: Send, share: Share, *, head: bool) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def settled(answer: Awaitable[T], what: str) -> T | Answer:
+async def settled(answer: Awaitable[T], what: str) -> T | HttpAnswer:
     """The answer, or the error that it raised as one."""
     try:
         return await answer

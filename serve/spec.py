@@ -89,7 +89,7 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class BuildContext:
     """What a variant is made of, in the engine's thread and for one replica."""
 
     spec: ModelSpec
@@ -110,7 +110,7 @@ class Variant:
     """One way of executing a module, in one precision."""
 
     name: str
-    build: Callable[[Making], Callable[..., Any]]
+    build: Callable[[BuildContext], Callable[..., Any]]
     """What is called with the input tensors of any bucket."""
     what: str
     """One line for `tailrate serve --list`."""

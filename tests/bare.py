@@ -75,7 +75,7 @@ async def main() -> None:
 
     import uvicorn
 
-    from tailrate.serve.asgi import Answer, Request, as_app
+    from tailrate.serve.asgi import HttpAnswer, Request, as_app
     from tailrate.serve.deploy.haproxy import free_port
     from tailrate.serve.edge.endpoint import Endpoint
     from tailrate.serve.edge.gateway import Gateway
@@ -88,13 +88,13 @@ async def main() -> None:
     log = given.log and given.log.open("w", buffering=1)
     endpoint = Endpoint(options, "null", "eager", "only", given.device)
 
-    async def forward(name: Any, request: Request, tail: str) -> Answer:
+    async def forward(name: Any, request: Request, tail: str) -> HttpAnswer:
         return await endpoint.answer(request, tail)
 
     gateway = Gateway(options, forward, lambda: {"way": "fast", "fallback": None, "slow_requests": 0})
     prefix = "/v2/models/null/versions/eager"
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> HttpAnswer:
         if request.path.startswith(prefix):
             found = await endpoint.answer(request, request.path.removeprefix(prefix).strip("/"))
             if log and request.path.endswith("/infer") and found.status == 200:

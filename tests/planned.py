@@ -17,9 +17,9 @@ from plans import draw, sizing
 from tailrate.analysis.planning.model.cross_validation import Figures, Predicted, Validation
 from tailrate.analysis.planning.model.fit import Calibration
 from tailrate.analysis.planning.plan import plan as plans
-from tailrate.analysis.planning.plan.candidates import Variant
+from tailrate.analysis.planning.plan.candidates import PlannedVariant
 from tailrate.analysis.planning.plan.prices import Prices
-from tailrate.analysis.planning.plan.question import Growth, Question
+from tailrate.analysis.planning.plan.question import DemandGrowth, Question
 from tailrate.analysis.planning.simulator.simulate import Fleet, Outcome, Routing, Rule, Service, simulate
 from tailrate.analysis.run.arrays import Floats
 
@@ -83,18 +83,20 @@ def validation(endpoint: str, true: Service, fitted: Service, highest_rps: float
 
 
 @cache
-def variant(endpoint: str, first_ms: float, each_ms: float, highest_rps: float, error: float | None = 0.021) -> Variant:
+def variant(
+    endpoint: str, first_ms: float, each_ms: float, highest_rps: float, error: float | None = 0.021
+) -> PlannedVariant:
     true, fitted = service(first_ms, each_ms), service(first_ms, each_ms).scaled(1.015)
     model = calibration(endpoint, fitted, highest_rps)
     tried = validation(endpoint, true, fitted, highest_rps, error)
-    return Variant(endpoint, model, tried, model.fleet(), arrivals=90_000)
+    return PlannedVariant(endpoint, model, tried, model.fleet(), arrivals=90_000)
 
 
-def eager(endpoint: str = "bert/eager") -> Variant:
+def eager(endpoint: str = "bert/eager") -> PlannedVariant:
     return variant(endpoint, 9.0, 1.05, 610.0)
 
 
-def compiled(endpoint: str = "bert/compiled") -> Variant:
+def compiled(endpoint: str = "bert/compiled") -> PlannedVariant:
     return variant(endpoint, 4.2, 0.68, 1010.0)
 
 
@@ -102,13 +104,13 @@ def planned(
     rate_rps: float = 5000.0,
     slo: str = "p99<50ms",
     n_plus: int = 1,
-    among: Sequence[Variant] = (),
+    among: Sequence[PlannedVariant] = (),
     growth: str | None = "20%/quarter",
     burstiness: float = 1.0,
     prices: Prices = PRICES,
 ) -> dict[str, Any]:
     """What `plan.json` holds."""
-    later = Growth.parse(growth) if growth else None
+    later = DemandGrowth.parse(growth) if growth else None
     question = Question(rate_rps, sizing(slo, burstiness), prices, n_plus, growth=later)
     made = plans.plan([RUN], among or [eager(), compiled()], question)
     return made.as_json() | {"command": COMMAND}

@@ -12,7 +12,7 @@ import pytest
 
 from tailrate.analysis.planning.model.cross_validation import Validation
 from tailrate.analysis.planning.model.fit import Calibration
-from tailrate.analysis.planning.plan.candidates import Variant
+from tailrate.analysis.planning.plan.candidates import PlannedVariant
 from tailrate.analysis.planning.plan.question import Question
 from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
@@ -63,7 +63,7 @@ def variant(
     idle_w: float | None = None, active_w: float | None = None, per_gpu: int = 1, failed: float = 0.0,
     arrivals: int = 1_000_000, warmup_s: float | None = 20.0, device: str | None = "NVIDIA H200", rows: float = 1.0,
     **more: Any,
-) -> Variant:  # fmt: skip
+) -> PlannedVariant:  # fmt: skip
     made = made or service(0.004, 0.0005)
     how = fleet(made, **more)
     seen = np.full(made.max_batch + 1, 1000)
@@ -76,7 +76,7 @@ def variant(
     gate = "good" if error is not None and error <= 0.05 else "refused"
     reason = "no other rate was there to predict" if error is None else f"the model is off by {error:.1%}"
     validation = Validation(endpoint, (), {"p50": 0.01, "p99": 0.02, "throughput": 0.0}, error, gate, reason)
-    return Variant(endpoint, calibration, validation, how, per_gpu, 1, failed, arrivals)
+    return PlannedVariant(endpoint, calibration, validation, how, per_gpu, 1, failed, arrivals)
 
 
 def question(rate: float = 5000, slo: str = "p99<50ms", **more: Any) -> Question:

@@ -11,7 +11,7 @@ from virtual_ray import asked
 from tailrate import analysis
 from tailrate.analysis.planning.model import batching_rule
 from tailrate.analysis.planning.model.fit import calibrate, observed
-from tailrate.analysis.planning.model.observed_batches import Batches
+from tailrate.analysis.planning.model.observed_batches import ObservedBatches
 from tailrate.analysis.planning.simulator.fleet import Fleet, Routing, Rule, Service
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
 from tailrate.analysis.text.words import significant
@@ -24,7 +24,7 @@ def found(folder, rule, wait_s, shares, said_wait=None):
     batched_run(folder, server, [LIMIT * share for share in shares], seconds=20)
     run = analysis.load(folder)
     steps = [step for step in observed([run], "m/a") if not step.overloaded]
-    return run, batching_rule.find(Batches.joined([step.batches for step in steps]), 8, said_wait)
+    return run, batching_rule.find(ObservedBatches.joined([step.batches for step in steps]), 8, said_wait)
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -106,7 +106,7 @@ def test_the_rules_of_rays_own_queue(tmp_path):
         first, last = np.cumsum(sizes) - sizes, np.cumsum(sizes) - 1
         begun = (at + real["latency_s"])[last] - service
         second = np.where(sizes > 1, at[np.minimum(first + 1, len(at) - 1)], np.inf)
-        batches = Batches(
+        batches = ObservedBatches(
             np.zeros(len(sizes), dtype=np.int64), sizes, begun, service, service, at[first], second, at[last],
             np.ones(len(sizes), dtype=bool),
         )  # fmt: skip
@@ -138,5 +138,5 @@ def test_a_batch_with_a_missing_answer_had_no_room_left(tmp_path):
     rows.loc[lost, ["status", "done_ns", "queue_ms", "compute_ms", "replica", "batch_rows"]] = ["timeout", *[None] * 5]
     rewrite(tmp_path / "it", rows)
     steps = observed([analysis.load(tmp_path / "it")], "m/a")
-    seen = batching_rule.find(Batches.joined([step.batches for step in steps]), 8, 0.0)
+    seen = batching_rule.find(ObservedBatches.joined([step.batches for step in steps]), 8, 0.0)
     assert (seen.rule, seen.left) == (Rule.COMPANY, 0)

@@ -115,7 +115,7 @@ def test_every_published_figure_is_of_something_that_the_full_campaign_measures(
 
 def test_the_tables_say_what_the_cells_do(tmp_path: Path) -> None:
     variants = ("eager", "compiled-reduce-overhead", "int8")
-    size = Size(subjects=(CNN_LIKE, UNET), variants=variants, better="int8", batches=(1, 8, 32))
+    size = Size(subjects=(CNN_LIKE, UNET), variants=variants, compiled_variant="int8", batches=(1, 8, 32))
     found = {
         "bare--resnet50--eager": bare(1.0, 400, 900, 1100),
         "bare--resnet50--compiled-reduce-overhead": bare(3.1, 1300, 3000, 2900),
@@ -193,7 +193,7 @@ def test_only_rates_that_were_kept_are_said_to_be(tmp_path: Path) -> None:
     assert (row[4], row[6]) == ("≤ 12", "60")
     (row,) = inside(CNN_LIKE, ("eager",), found).rows  # a stage that nobody told takes nothing of the way
     assert (row[6], row[9]) == ("–", "2")
-    size = Size(subjects=(CNN_LIKE,), variants=("eager",), better="eager")
+    size = Size(subjects=(CNN_LIKE,), variants=("eager",), compiled_variant="eager")
     shown = page.page(FACTS_OF, (1, 2), size, found, list(tables(size, found)), tmp_path)
     assert "Not drawn: " not in shown  # no table of what is served, as nothing is served
     size = replace(size, served=("resnet50",))
@@ -203,7 +203,9 @@ def test_only_rates_that_were_kept_are_said_to_be(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
     """The first cell is there already, and is not measured again; the second can't be had and is kept as such."""
-    size = Size(subjects=(MLP,), variants=("eager", "tensorrt"), better="tensorrt", batches=(1, 4), seconds=0.1)
+    size = Size(
+        subjects=(MLP,), variants=("eager", "tensorrt"), compiled_variant="tensorrt", batches=(1, 4), seconds=0.1
+    )
     kept = tmp_path / "cells" / f"{Cell('bare', MLP, 'eager').name}.json"
     said: list[str] = []
     work = Work(tmp_path, size, "cpu", never_served, said.append, 1)
@@ -227,7 +229,8 @@ def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
 
 
 TINY = Size(
-    subjects=(MLP,), served=("mlp",), variants=("eager", "compiled-default"), better="compiled-default", batches=(1, 4),
+    subjects=(MLP,), served=("mlp",), variants=("eager", "compiled-default"),
+    compiled_variant="compiled-default", batches=(1, 4),
     seconds=0.2, step_seconds=0.8, settle_seconds=0.2, budget_seconds=5.0,
 )  # fmt: skip
 CAMPAIGN = """

@@ -15,8 +15,18 @@ from test_analysis_gallery import DAY_NS
 
 from tailrate.analysis.history.figure_series import KINDS, lineages
 from tailrate.analysis.history.log import key_of
-from tailrate.analysis.history.regression import ACCEPTED, BETTER, LEAST, SAME, UNKNOWN, WORSE, Judged, judge, usual
-from tailrate.analysis.history.run_summary import Entry, Kept, Level, Opened
+from tailrate.analysis.history.regression import (
+    ACCEPTED,
+    BETTER,
+    LEAST,
+    SAME,
+    UNKNOWN,
+    WORSE,
+    FigureVerdict,
+    judge,
+    usual,
+)
+from tailrate.analysis.history.run_summary import Entry, Level, StartFacts, SustainedRate
 from tailrate.analysis.stats.level_shifts import shifts
 from tailrate.analysis.text import words
 
@@ -34,8 +44,8 @@ def run_of(
     figures |= {"p99_low_ms": 0.97 * p99, "p99_high_ms": 1.03 * p99}
     known: dict[str, Any] = {
         "levels": [Level(one, rate, 0, dict(figures), errors, True, False, 1, 5000) for one in endpoints],
-        "kept": {one: Kept(800 * times["capacity"], 816 * times["capacity"], None, True) for one in endpoints},
-        "opened": {one: Opened("warm", 12 * times["start"], 1e-3 * times["parity"]) for one in endpoints},
+        "kept": {one: SustainedRate(800 * times["capacity"], 816 * times["capacity"], None, True) for one in endpoints},
+        "opened": {one: StartFacts("warm", 12 * times["start"], 1e-3 * times["parity"]) for one in endpoints},
         "mode": "knee",
         "origin": {("m/a", "device name"): "NVIDIA H200", ("m/a", "torch"): "2.11.0"} | (facts or {}),
     }
@@ -59,7 +69,7 @@ def noisy(seed: int, runs: int, *, worse: Sequence[str] = (), times: float = 1.1
     return found
 
 
-def judged(entries: Sequence[Entry], **more: Any) -> dict[str, Judged]:
+def judged(entries: Sequence[Entry], **more: Any) -> dict[str, FigureVerdict]:
     """By figure, of the one lineage there is."""
     ((_, found),) = judge(lineages(entries), **more)
     return {one.track.key: one for one in found}
@@ -154,8 +164,8 @@ def test_who_accepts_a_regression_has_its_level_and_the_noise_of_before() -> Non
     assert judged([*runs, run_of(16)], accepted=accepted)["p99"].call == BETTER
 
 
-def kept(low: float, high: float | None) -> dict[str, Kept]:
-    return {"m/a": Kept(low, high, None, True)}
+def kept(low: float, high: float | None) -> dict[str, SustainedRate]:
+    return {"m/a": SustainedRate(low, high, None, True)}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +241,7 @@ def test_a_figure_that_a_run_lost_is_worse_where_it_was_never_lost() -> None:
     again = judged([*(run_of(day) for day in range(8)), over, replace(over, name="later", time_ns=over.time_ns + 1)])
     assert again["p99"].call == UNKNOWN
     assert again["p99"].why.endswith("as in 1 of the earlier runs")
-    none = replace(run_of(9), kept={"m/a": Kept(None, 400.0, None, True)})
+    none = replace(run_of(9), kept={"m/a": SustainedRate(None, 400.0, None, True)})
     assert judged([*(run_of(day) for day in range(8)), none])["capacity"].call == WORSE
 
 

@@ -22,7 +22,7 @@ from tailrate.analysis.history.by_factor import Contrast, contrasts
 from tailrate.analysis.history.figure_series import KINDS, lineages
 from tailrate.analysis.history.log import FILE, key_of
 from tailrate.analysis.history.regression import judge
-from tailrate.analysis.history.run_summary import Entry, Kept
+from tailrate.analysis.history.run_summary import Entry, SustainedRate
 from tailrate.analysis.history.text import spark
 from tailrate.analysis.records import RunError
 from tailrate.analysis.text.table import plain
@@ -43,7 +43,7 @@ def names(runs: Path) -> list[str]:
 def kept(entry: Entry) -> Entry:
     """What the history keeps of it."""
     figures = {key: one for key, one in entry.kept.items() if one.rising}
-    bare = {key: Kept(one.low_rps, one.high_rps, None, True) for key, one in figures.items()}
+    bare = {key: SustainedRate(one.low_rps, one.high_rps, None, True) for key, one in figures.items()}
     return replace(entry, said="", reasons=[], limits_ms=[], kept=bare, page=False, reported=True)
 
 

@@ -15,8 +15,8 @@ from plans import question, service, sizing, variant
 from tailrate.analysis.planning.plan import plan_text, what_if
 from tailrate.analysis.planning.plan.plan import Plan, as_text, plan
 from tailrate.analysis.planning.plan.prices import Prices
-from tailrate.analysis.planning.plan.question import Growth
-from tailrate.analysis.planning.plan.sized_fleet import Answer, answered
+from tailrate.analysis.planning.plan.question import DemandGrowth
+from tailrate.analysis.planning.plan.sized_fleet import SizedFleet, answered
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Routing, Rule, Service
 
@@ -24,16 +24,18 @@ SLOW = Service.steady(np.array([0.0, 0.06]))
 EAGER, COMPILED = variant("m/eager", service(0.008, 0.001)), variant("m/compiled")
 
 
-def answer(*args: object, **more: object) -> Answer:
+def answer(*args: object, **more: object) -> SizedFleet:
     found = answered(*args, **more)  # type: ignore[arg-type]
-    assert isinstance(found, Answer), found
+    assert isinstance(found, SizedFleet), found
     return found
 
 
 @pytest.fixture(scope="module")
 def both() -> Plan:
     prices = Prices(gpu_hour=2.5, currency="€")
-    return plan(["a", "b"], [EAGER, COMPILED], question(prices=prices, n_plus=1, growth=Growth.parse("20%/quarter")))
+    return plan(
+        ["a", "b"], [EAGER, COMPILED], question(prices=prices, n_plus=1, growth=DemandGrowth.parse("20%/quarter"))
+    )
 
 
 # ---- one variant
@@ -62,7 +64,7 @@ def test_replicas_that_share_a_device_share_its_idle_power() -> None:
 @pytest.mark.parametrize("slo", ["p99<12ms", "p99<20ms", "p90<50ms"])
 def test_no_answer_beats_theory(slo: str) -> None:
     for one in (EAGER, COMPILED):
-        if isinstance(found := answered(one, question(slo=slo)), Answer):
+        if isinstance(found := answered(one, question(slo=slo)), SizedFleet):
             assert found.least_replicas <= found.replicas
             assert found.p99_bound_ms <= found.p99_ms <= question(slo=slo).sizing.objective.latency_s * 1e3
 
@@ -254,13 +256,13 @@ def test_growth_by_the_quarter(both: Plan) -> None:
     [("20%/quarter", 1.2), ("-5 % / quarter", 0.95), ("21%/year", 1.21**0.25), ("1%/month", 1.01**3)],
 )
 def test_growth_in_words(text: str, factor: float) -> None:
-    assert Growth.parse(text).per_quarter == pytest.approx(factor)
+    assert DemandGrowth.parse(text).per_quarter == pytest.approx(factor)
 
 
 @pytest.mark.parametrize("text", ["", "20", "20%", "20/quarter", "20%/day", "-100%/year", "a%/year", "20%/quarterly"])
 def test_growth_that_is_none(text: str) -> None:
     with pytest.raises(QuestionError, match="is not understood; write for instance 20%/quarter"):
-        Growth.parse(text)
+        DemandGrowth.parse(text)
 
 
 @pytest.mark.parametrize("rate", [0.0, -5.0, math.inf, math.nan, 1e9])
@@ -331,7 +333,7 @@ def test_columns_of_which_nothing_is_known_are_left_out() -> None:
 
 
 def test_machines_where_the_cpu_serves() -> None:
-    made = plan(["r"], [variant(device="cpu")], question(500, growth=Growth.parse("10%/quarter")))
+    made = plan(["r"], [variant(device="cpu")], question(500, growth=DemandGrowth.parse("10%/quarter")))
     assert "on one machine holds 500 requests/s" in plan_text.conclusion(made)
     for block in (plan_text.variants_table(made), plan_text.growth_table(made)):
         assert "machines" in block.heads
@@ -340,5 +342,5 @@ def test_machines_where_the_cpu_serves() -> None:
 
 def test_growth_ends_where_nothing_can_be_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what_if, "MOST_RPS", 12_000)
-    made = plan(["r"], [variant()], question(5000, growth=Growth.parse("100%/quarter")))
+    made = plan(["r"], [variant()], question(5000, growth=DemandGrowth.parse("100%/quarter")))
     assert [one.rate_rps for one in made.growth] == [5000, 10_000]

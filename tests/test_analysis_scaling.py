@@ -11,8 +11,8 @@ import pytest
 from plans import question, service, sizing, variant
 
 from tailrate.analysis.planning.plan import manifests, plan_text
-from tailrate.analysis.planning.plan.autoscaling import Advice, Curve, Setting, advise, replicas_on_time
-from tailrate.analysis.planning.plan.sized_fleet import Answer, answered
+from tailrate.analysis.planning.plan.autoscaling import AutoscalingAdvice, RateCurve, Setting, advise, replicas_on_time
+from tailrate.analysis.planning.plan.sized_fleet import SizedFleet, answered
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Autoscaling, simulate
 
@@ -21,15 +21,15 @@ SLOW = variant("m/compiled", service(0.02, 0.005, most=8), warmup_s=20.0)
 CHOSEN = Setting(12.5, 2, 7, 5.0, 120.0, True, 40.0, 0.001, 3.5)
 
 
-def advice(*, asked=None, one=SLOW, **more) -> Advice:
+def advice(*, asked=None, one=SLOW, **more) -> AutoscalingAdvice:
     asked = asked or question(200, "p99<200ms", shape="sine:0.5:1200", peak=1.5)
     planned = answered(one, asked)
-    assert isinstance(planned, Answer), planned
+    assert isinstance(planned, SizedFleet), planned
     return advise(one, planned, asked, **more)
 
 
 @pytest.fixture(scope="module")
-def day() -> Advice:
+def day() -> AutoscalingAdvice:
     return advice()
 
 
@@ -37,14 +37,14 @@ def day() -> Advice:
 
 
 def test_a_sine_and_a_spike() -> None:
-    sine, spike = Curve.parse("sine:0.5:1200"), Curve.parse("spike:3:60:600")
+    sine, spike = RateCurve.parse("sine:0.5:1200"), RateCurve.parse("spike:3:60:600")
     assert sine.factor(np.array([-300.0, 0.0, 300.0])).tolist() == pytest.approx([0.5, 1.0, 1.5])
     assert spike.factor(np.array([-1.0, 0.0, 599.0, 600.0])).tolist() == [1, 3, 3, 1]
     assert (sine.trough, spike.trough) == (0.5, 1.0)
 
 
 def test_arrivals_follow_the_curve() -> None:
-    curve = Curve.parse("sine:0.5:1200")
+    curve = RateCurve.parse("sine:0.5:1200")
     arrivals, whole = curve.arrivals(sizing(), 100, 1)
     assert whole
     assert len(arrivals) == pytest.approx(120_000, rel=0.02)
@@ -53,7 +53,7 @@ def test_arrivals_follow_the_curve() -> None:
 
 
 def test_what_is_too_long_is_cut_around_its_steepest_rise() -> None:
-    curve = Curve.parse("sine:0.5:86400")
+    curve = RateCurve.parse("sine:0.5:86400")
     first, last = curve.window(5000)
     assert first == -last == pytest.approx(-300)
     arrivals, whole = curve.arrivals(sizing(), 5000, 1)
@@ -64,12 +64,12 @@ def test_what_is_too_long_is_cut_around_its_steepest_rise() -> None:
 @pytest.mark.parametrize("shape", ["flat", "linear:1:2", "steps:1:2", "sine:0.5"])
 def test_curves_without_times_are_refused(shape: str) -> None:
     with pytest.raises(QuestionError, match="write sine:0"):
-        Curve.parse(shape)
+        RateCurve.parse(shape)
 
 
-def test_replicas_of_an_autoscaler_that_is_on_time_are_nearly_those_that_are_simulated(day: Advice) -> None:
+def test_replicas_of_an_autoscaler_that_is_on_time_are_nearly_those_that_are_simulated(day: AutoscalingAdvice) -> None:
     """A slow curve: 20 minutes against delays of seconds."""
-    curve, rate = Curve.parse("sine:0.5:7200"), 200.0
+    curve, rate = RateCurve.parse("sine:0.5:7200"), 200.0
     per_replica = 60.0
     fleet = replace(SLOW.fleet, replicas=4)
     reading = sizing("p99<200ms").read(fleet, 4 * per_replica)
@@ -85,7 +85,7 @@ def test_replicas_of_an_autoscaler_that_is_on_time_are_nearly_those_that_are_sim
 # ---- advice
 
 
-def test_the_least_replica_hours_of_those_that_keep_the_objective(day: Advice) -> None:
+def test_the_least_replica_hours_of_those_that_keep_the_objective(day: AutoscalingAdvice) -> None:
     kept = [one for one in day.settings if one.kept]
     assert day.chosen.kept
     assert day.chosen.replicas_mean == min(one.replicas_mean for one in kept)
@@ -95,7 +95,7 @@ def test_the_least_replica_hours_of_those_that_keep_the_objective(day: Advice) -
     assert day.chosen.missed <= 0.01
 
 
-def test_a_higher_target_takes_fewer_replica_hours(day: Advice) -> None:
+def test_a_higher_target_takes_fewer_replica_hours(day: AutoscalingAdvice) -> None:
     last = day.settings[-1]
     rows = [one for one in day.settings if one.min_replicas == day.chosen.min_replicas and one != last]
     same = [one for one in rows if (one.upscale_delay_s, one.downscale_delay_s) == (30.0, 600.0)]
@@ -119,7 +119,7 @@ def test_a_cold_start_that_nobody_knows_is_asked_for() -> None:
         advice(one=replace(SLOW, calibration=replace(SLOW.calibration, warmup_s=None)))
 
 
-def test_it_can_be_read(day: Advice) -> None:
+def test_it_can_be_read(day: AutoscalingAdvice) -> None:
     block = plan_text.scaling_table(day)
     assert "cold start 20 s, the curve from end to end" in block.title
     assert len(block.rows) <= 6
@@ -135,8 +135,8 @@ CASES = [
 ]
 
 
-def written(one) -> Advice:
-    return Advice(CHOSEN, (CHOSEN,), 20.0, 5, True, 1200.0, "a whole period of 24 h")
+def written(one) -> AutoscalingAdvice:
+    return AutoscalingAdvice(CHOSEN, (CHOSEN,), 20.0, 5, True, 1200.0, "a whole period of 24 h")
 
 
 @pytest.mark.filterwarnings("ignore")  # of what Ray imports

@@ -24,7 +24,7 @@ from tailrate.analysis.records import append_event
 from tailrate.analysis.soak.findings import Finding, _in_its_direction
 from tailrate.analysis.soak.periodic_stalls import smallest, stalls
 from tailrate.analysis.soak.series import cells, loads
-from tailrate.analysis.soak.soak_verdict import Soak, Visible, _question, soak, together
+from tailrate.analysis.soak.soak_verdict import SoakResult, Visible, _question, combine_verdicts, soak
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, judge
 
 HOUR_NS = 3600 * 10**9
@@ -40,13 +40,13 @@ def after(hour: float, factor: float) -> Callable[[Any], Any]:
     return lambda at_h: np.where(at_h >= hour, factor, 1.0)
 
 
-def soaked(folder: Path) -> Soak:
+def soaked(folder: Path) -> SoakResult:
     found = soak(analysis.load(folder))
     assert found is not None
     return found
 
 
-def only(found: Soak, kind: str, series: str) -> Finding:
+def only(found: SoakResult, kind: str, series: str) -> Finding:
     (row,) = [row for row in found.findings if (row.kind, row.series) == (kind, series)]
     return row
 
@@ -378,7 +378,7 @@ def test_the_load_is_that_of_the_plan_or_of_what_was_due(tmp_path: Path) -> None
 def test_errors_over_the_objective_fail(tmp_path: Path) -> None:
     loads = [Load("m/a", 4, seconds=600.0, block=n, failed=0.02) for n in range(6)]
     run = analysis.load(make_run(tmp_path / "run", loads, mode="soak", slo=["errors<1%"]).folder)
-    found = together(run, judge(run), soak(run))
+    found = combine_verdicts(run, judge(run), soak(run))
     assert found.verdict == "fail"
     assert "errors<1% is missed: " in found.reasons[0]
 

@@ -19,7 +19,7 @@ from tailrate import analysis
 from tailrate.analysis.planning import tune as tuning
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Rule, Service
-from tailrate.analysis.planning.tune import ENERGY, RATE, Point, Tuning, confirm, sentences, table, tune
+from tailrate.analysis.planning.tune import ENERGY, RATE, TunedPoint, Tuning, confirm, sentences, table, tune
 from tailrate.analysis.records import Manifest
 from tailrate.cli.main import main
 
@@ -134,7 +134,7 @@ def test_the_command_that_confirms_it(folder: Path, command: str, wanted: int, s
     manifest.scenario["name"] = "null"
     manifest.write(folder)
     run, one = analysis.load(folder), variant("null/a", batch_wait_s=0.002, rows=1.0)
-    lines = confirm(Point(one, replace(one.fleet, replicas=2), 1000.0), sizing().objective.slo, [run])
+    lines = confirm(TunedPoint(one, replace(one.fleet, replicas=2), 1000.0), sizing().objective.slo, [run])
     assert len(lines) == wanted
     for line in lines:
         _, name, *words = shlex.split(line)
@@ -153,7 +153,7 @@ def test_a_server_of_others_is_set_by_its_own_means(folder: Path) -> None:
     manifest.write(folder)
     one = variant("null/a", rule=Rule.OPPORTUNISTIC)
     other = replace(one, calibration=replace(one.calibration, declared_rule=None))
-    first, _ = confirm(Point(other, other.fleet, 1000.0), sizing().objective.slo, [analysis.load(folder)])
+    first, _ = confirm(TunedPoint(other, other.fleet, 1000.0), sizing().objective.slo, [analysis.load(folder)])
     assert first == "(the server set to batches of 16 and a wait of 0\u00a0ms)"
 
 

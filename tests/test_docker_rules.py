@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tailrate.analysis.run.device_tracks import THROTTLED
-from tailrate.serve.edge.replica_board import Board
+from tailrate.serve.edge.replica_board import ReplicaBoard
 from tailrate.serve.telemetry import prometheus_text
 from tailrate.serve.telemetry.statistics import LE, REFUSED, zero
 from tailrate.serve.wire import SAMPLE_FIELDS
@@ -45,7 +45,7 @@ def prepared(folder: Path, **environment: str) -> list[str]:
 
 def exported() -> str:
     """What /metrics has of an endpoint with one replica, a GPU and a host."""
-    board = Board([("bert", "eager")], 1)
+    board = ReplicaBoard([("bert", "eager")], 1)
     own = {"model": "bert", "variant": "eager", "replica": "r1"}
     board.put(own | {"state": "READY", "reason": "", "waiting": 0, "number": 0, "counts": zero(), "ended": False}, 0.0)
     return board.metrics(0.0) + prometheus_text.of_devices([[0, "h", "cpu", 0] + [0] * (len(SAMPLE_FIELDS) - 4)])

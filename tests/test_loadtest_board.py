@@ -11,7 +11,7 @@ from tailrate.analysis.records import DEVICE_COLUMNS, Slo
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.live.board import Board, warning
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.points import DEVICES, LENGTH, RATES, History, together
+from tailrate.loadtest.engine.live.points import DEVICES, LENGTH, RATES, LivePoints, together
 from tailrate.loadtest.engine.record.segments import schema_of
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
@@ -93,7 +93,7 @@ def point(t, ok=10, p99=20.0, util=50.0):
 
 
 def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
-    history = History()
+    history = LivePoints()
     for t in range(1, 86401):
         history.add(point(t, p99=90.0 if t == 1000 else 20.0))
     found = [json.loads(text) for text in history.after(0)]
@@ -107,7 +107,7 @@ def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
 
 
 def test_points_that_grow_are_whole_like_those_before_them():
-    history, wide = History(length=4), {str(number): [12, 10, 1, 0, 0, 5.0, 20.0, 3, 1.0] for number in range(40)}
+    history, wide = LivePoints(length=4), {str(number): [12, 10, 1, 0, 0, 5.0, 20.0, 3, 1.0] for number in range(40)}
     points = [point(t) | ({"e": wide} if t > 6 else {}) for t in range(1, 9)]
     for one in points:
         history.add(one)
@@ -115,7 +115,7 @@ def test_points_that_grow_are_whole_like_those_before_them():
 
 
 def test_a_reader_gets_what_is_newer_than_it_has():
-    history = History(length=4)
+    history = LivePoints(length=4)
     for t in range(1, 20):
         history.add(point(t))
     assert [json.loads(text)["t"] for text in history.after(16)] == [17, 18, 19]

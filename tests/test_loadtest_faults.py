@@ -26,7 +26,7 @@ from waiting import PATIENCE_S
 from tailrate.analysis.records import read_events
 from tailrate.cli import drive
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.faults.inject import Faults
+from tailrate.loadtest.engine.faults.inject import FaultInjection
 from tailrate.loadtest.engine.faults.load_side import HARDSHIPS, LoadSide, RefusedError, disk_full, slow_client
 from tailrate.loadtest.engine.scenario.fault_plan import KINDS, Fault, named, parse
 from tailrate.loadtest.engine.scenario.fault_plan import read as read_plan
@@ -124,7 +124,7 @@ def here(url="http://127.0.0.1:9", folder=Path(), **more):
 
 def inject(plan, side, wait_s=5.0):
     told = Told()
-    faults = Faults(plan, side, told, time.time_ns, 1.0)
+    faults = FaultInjection(plan, side, told, time.time_ns, 1.0)
     faults.start()
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline and len({event["id"] for event in told if event["end_ns"]}) < len(plan):
@@ -185,7 +185,7 @@ def test_cores_are_taken_for_as_long_as_was_said_and_no_longer():
 def test_stopping_ends_what_is_under_way_and_says_so():
     told = Told()
     side = here()
-    faults = Faults((Fault("cpu_taken_here", "1", 60, at_s=0), Fault("cpu_taken_here", "1", 60, at_s=60)),
+    faults = FaultInjection((Fault("cpu_taken_here", "1", 60, at_s=0), Fault("cpu_taken_here", "1", 60, at_s=60)),
                     side, told, time.time_ns)  # fmt: skip
     faults.start()
     while not told:

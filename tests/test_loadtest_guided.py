@@ -17,11 +17,11 @@ from tailrate.analysis.planning import knee_guess
 from tailrate.analysis.planning.model.observed_batches import of_rows
 from tailrate.analysis.records import Slo
 from tailrate.loadtest.engine.scenario.knee_guide import NEAR, PROBES, RISE, Guess, Guide, ask_about
-from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Objective, Outcome, Search
+from tailrate.loadtest.engine.scenario.knee_search import WIDTH, KneeObjective, ProbeOutcome, Search
 
 ROOT = Path(__file__).parents[1]
 LIMIT_MS = 60.0
-OBJECTIVE = Objective(LIMIT_MS, 0.01)
+OBJECTIVE = KneeObjective(LIMIT_MS, 0.01)
 SERVER = Server(linear(0.008, 0.002, 0.05), max_batch=8, gap_s=0.0003)
 MOST_RPS = 8 / 0.0243
 KNEE_RPS = 257.4
@@ -35,7 +35,7 @@ def search(ask, **given):
 
 def cliff(rate, limit, n=2000):
     """An endpoint that misses nothing up to its limit, and drowns beyond it."""
-    return Outcome(rate, n, 0 if rate <= limit else n, overloaded=rate > limit)
+    return ProbeOutcome(rate, n, 0 if rate <= limit else n, overloaded=rate > limit)
 
 
 def run(made, probe):
@@ -144,7 +144,7 @@ class Virtual:
         overloaded = rate > 1.01 * MOST_RPS
         self.seen.append(replace(found, index=len(self.seen), rate=rate, overloaded=overloaded))
         missed = 1e3 * found.latency_s[found.window] > LIMIT_MS
-        return Outcome(rate, len(missed), int(missed.sum()), 5.0, overloaded)
+        return ProbeOutcome(rate, len(missed), int(missed.sum()), 5.0, overloaded)
 
     def ask(self):
         said = {"max_batch": 8, "max_wait_ms": 0.0}
@@ -235,5 +235,5 @@ def test_a_rate_that_changes_within_a_step_has_no_stationary_knee():
 
 
 def test_words_on_both_sides_are_the_same():
-    assert set(Guess.__slots__) == set(knee_guess.Guess.__slots__)
+    assert set(Guess.__slots__) == set(knee_guess.KneeGuess.__slots__)
     assert json.loads(json.dumps({name: getattr(Guess(), name) for name in Guess.__slots__}))

@@ -9,12 +9,12 @@ from tailrate.analysis.judging.judge import terms
 from tailrate.analysis.records import REQUEST_COLUMNS, Slo
 from tailrate.loadtest.engine.live.step_stats import SURELY_RISING, Live, _trend
 from tailrate.loadtest.engine.record.segments import schema_of
-from tailrate.loadtest.engine.scenario.knee_search import Objective
+from tailrate.loadtest.engine.scenario.knee_search import KneeObjective
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 START = 1_790_000_000_000_000_000
 SCHEMA = schema_of(REQUEST_COLUMNS)
-OBJECTIVE = Objective(50.0, 0.01)
+OBJECTIVE = KneeObjective(50.0, 0.01)
 
 
 def batch(intended_s, latency_ms, statuses=None, late_ms=0.0):

@@ -15,7 +15,7 @@ from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
+from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
 from tailrate.serve import wire
 
 pytestmark = pytest.mark.live
@@ -69,7 +69,7 @@ def driven(odd, count, *, rate=400.0, beside=100.0, timeout_s=1.0, check=None):
         client = Client(url, timeout_s)
         driver = Driver(client, Payloads((b"",), ({},), (1,)), 10_000, report, lambda **_: None, check)
         start_ns = base.wall_ns(time.monotonic_ns() + 100_000_000)
-        driver.execute(Order(0, start_ns, base, 0, 1, Pattern(), steps, (ODDLY, WELL)))
+        driver.execute(WorkOrder(0, start_ns, base, 0, 1, Pattern(), steps, (ODDLY, WELL)))
         client.close()
     return [row for row in rows if row["step"] == 0], [row for row in rows if row["step"] == 1], said
 

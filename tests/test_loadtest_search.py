@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from often import counts
 
-from tailrate.loadtest.engine.scenario.knee_search import CONFIDENCE, WIDTH, Objective, Outcome, Search
+from tailrate.loadtest.engine.scenario.knee_search import CONFIDENCE, WIDTH, KneeObjective, ProbeOutcome, Search
 
 SERVICE_S, LIMIT_MS = 0.005, 50.0
-OBJECTIVE = Objective(LIMIT_MS, 0.01)
+OBJECTIVE = KneeObjective(LIMIT_MS, 0.01)
 M_D_1_LIMIT = 154.7
 """Where one arrival of a hundred takes over 50 ms, from eight million arrivals at each of twelve bisected rates."""
 
@@ -29,7 +29,7 @@ def probe(rate, seconds, rng, settle_s=3.0):
     share = missed.mean()
     means = np.array([batch.mean() for batch in np.array_split(missed, 20)])
     dependence = means.var(ddof=1) / 20 * len(missed) / (share * (1 - share)) if 0 < share < 1 else 1.0
-    return Outcome(rate, len(missed), int(missed.sum()), dependence, overloaded=rate * SERVICE_S > 1.01)
+    return ProbeOutcome(rate, len(missed), int(missed.sum()), dependence, overloaded=rate * SERVICE_S > 1.01)
 
 
 def find(seed, **given):
@@ -65,7 +65,7 @@ def test_a_start_above_the_limit_falls_first():
 
 def cliff(rate, limit, n=2000):
     """An endpoint that misses nothing up to its limit, and drowns beyond it."""
-    return Outcome(rate, n, 0 if rate <= limit else n, overloaded=rate > limit)
+    return ProbeOutcome(rate, n, 0 if rate <= limit else n, overloaded=rate > limit)
 
 
 @pytest.mark.parametrize("limit", [77.0, 130.0, 1234.0])
@@ -106,7 +106,7 @@ def test_a_load_generator_that_stands_in_the_way_is_no_limit_of_the_endpoint():
     while (wanted := search.probe()) is not None:
         rates.append(wanted[0])
         rate = wanted[0]
-        search.see(Outcome(rate, 2000, 0, hindered="it was late" if rate > 200 else None))
+        search.see(ProbeOutcome(rate, 2000, 0, hindered="it was late" if rate > 200 else None))
     assert rates[-3:] == [rates[-1]] * 3  # tried again before giving up
     assert search.knee.low_rps == 150
     assert search.knee.reason == "client-limited at 225/s: it was late"
@@ -143,7 +143,7 @@ def test_probes_that_contradict_each_other_are_said():
 
 @pytest.mark.parametrize(("target", "needed"), [(0.1, 44), (0.01, 459), (0.001, 4603)])
 def test_least_arrivals_are_mlperf_s(target, needed):
-    assert Objective(1.0, target).least_n == needed
+    assert KneeObjective(1.0, target).least_n == needed
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_least_arrivals_are_mlperf_s(target, needed):
 )
 def test_a_miss_below_the_interval_contradicts_it_and_so_does_an_objective_kept_above_it(rate, missed, wanted):
     search = Search(OBJECTIVE, 10.0, np.inf, 30.0, 3.0, 3600.0)
-    assert search._against(Outcome(rate, 2000, missed), 126.0, 138.0) is wanted
-    assert search._against(Outcome(rate, 20, missed // 100), 126.0, 138.0) is (False if wanted is False else None)
+    assert search._against(ProbeOutcome(rate, 2000, missed), 126.0, 138.0) is wanted
+    assert search._against(ProbeOutcome(rate, 20, missed // 100), 126.0, 138.0) is (False if wanted is False else None)
 
 
 def test_errors_at_every_rate_leave_no_knee_and_open_ones_are_named():
     search = Search(OBJECTIVE, 100.0, np.inf, 30.0, 3.0, 36_000.0)
     while (wanted := search.probe()) is not None:
-        search.see(Outcome(wanted[0], 2000, 0, overloaded=True, vetoes=(("errors<0.1%", False),)))
+        search.see(ProbeOutcome(wanted[0], 2000, 0, overloaded=True, vetoes=(("errors<0.1%", False),)))
     assert search.knee.low_rps is None
     assert "missed even at" in search.knee.reason
 

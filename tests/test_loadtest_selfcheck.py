@@ -5,11 +5,11 @@ import gevent
 import pytest
 
 from tailrate.loadtest.engine.clock import Base
-from tailrate.loadtest.engine.endpoint.client import Answer
+from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers import selfcheck
-from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
+from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
 
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
 LATE = GOOD | {"late_p99_ms": 40.0}
@@ -40,7 +40,7 @@ def test_the_null_server_answers_whatever_comes_in_whatever_pieces():
 
 
 def order(step):
-    return Order(0, 0, Base.here(), 0, 1, Pattern("poisson"), (step,), ("/",), check=True)
+    return WorkOrder(0, 0, Base.here(), 0, 1, Pattern("poisson"), (step,), ("/",), check=True)
 
 
 @pytest.mark.live
@@ -116,12 +116,12 @@ def test_each_of_two_processes_has_half_of_what_may_be_under_way():
             self.most = max(self.most, self.now)
             gevent.sleep(0.5)
             self.now -= 1
-            return Answer("200", sent_ns, time.monotonic_ns(), body=b'{"outputs": []}')
+            return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=b'{"outputs": []}')
 
     client, base, rows = Slow(), Base.here(), []
     report = {"rows": lambda content: rows.extend(content["batch"].column("status").to_pylist())}
     driver = Driver(client, PAYLOADS, 4, lambda kind, content: report.get(kind, id)(content), lambda **_: None)
     step, start_ns = LoadStep(0, "null", 100.0, 0.2, 0.0, 0, 1), base.wall_ns(time.monotonic_ns())
-    driver.execute(Order(0, start_ns, base, 0, 2, Pattern(), (step,), ("/",)))
+    driver.execute(WorkOrder(0, start_ns, base, 0, 2, Pattern(), (step,), ("/",)))
     assert client.most == 2
     assert sorted(rows) == ["200"] * 2 + ["dropped"] * 8

@@ -21,7 +21,7 @@ from test_loadtest_run import await_rows, nothing_left_running, read, said, sche
 from waiting import PATIENCE_S
 
 from tailrate import analysis
-from tailrate.analysis.judging.judge import Answer
+from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.records import (
     REQUEST_COLUMNS,
     Manifest,
@@ -210,7 +210,7 @@ def test_errors_beyond_a_share_end_it():
 
 def test_an_objective_missed_three_chapters_in_a_row_ends_it():
     stop = Stop.parse("slo")
-    missed, kept, open_ = ([Answer(answer, "p99<50ms is it")] for answer in (False, True, None))
+    missed, kept, open_ = ([Judgement(answer, "p99<50ms is it")] for answer in (False, True, None))
     said = [stop.chapter("m/a", answers) for answers in (missed, missed, kept, missed, missed, open_, *[missed] * 3)]
     assert said[:8] == [None] * 8
     assert said[8] == "m/a missed the objective in 3 chapters in a row: p99<50ms is it"
@@ -234,9 +234,9 @@ def test_memory_beyond_what_was_allowed_ends_it():
 
 FOOTPRINT = """
 import json, os, sys
-from tailrate.loadtest.engine.soak import process_usage as footprint
-own = footprint.Footprint()
-before = footprint.rss_bytes()
+from tailrate.loadtest.engine.soak import process_usage
+own = process_usage.ProcessUsage()
+before = process_usage.rss_bytes()
 block = bytearray(b"x") * 50_000_000
 found = own.look()
 with open(sys.argv[1]) as held:

@@ -4,7 +4,7 @@ import time
 
 import gevent
 
-from tailrate.loadtest.engine.workers.stall_watch import Watch
+from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 
 
 def busy(seconds):
@@ -14,7 +14,7 @@ def busy(seconds):
 
 
 def test_cpu_and_lateness_are_those_of_the_time_that_is_asked_for():
-    watch = Watch()
+    watch = StallWatch()
     with watch.looking():
         begun = time.monotonic_ns()
         gevent.sleep(0.3)

@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from waiting import PATIENCE_S, until
 
 from tailrate.serve import asgi, models, wire
-from tailrate.serve.asgi import Answer, Message, Request, as_app, as_json
+from tailrate.serve.asgi import HttpAnswer, Message, Request, as_app, as_json
 from tailrate.serve.deploy import app
 from tailrate.serve.edge import fault_api
 from tailrate.serve.engine import profiling
@@ -398,8 +398,8 @@ async def exchanged(app: asgi.App, scope: dict[str, Any], *messages: Message) ->
 def test_large_answers_go_piece_by_piece() -> None:
     body = np.random.default_rng(1).bytes(3 * asgi.PIECE_BYTES + 5)
 
-    async def answer(request: Request) -> Answer:
-        return Answer(200, body)
+    async def answer(request: Request) -> HttpAnswer:
+        return HttpAnswer(200, body)
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
     head, *pieces = asyncio.run(exchanged(as_app(answer, 10), scope, {"type": "http.request"}))
@@ -409,7 +409,7 @@ def test_large_answers_go_piece_by_piece() -> None:
 
 
 def test_a_websocket_is_refused() -> None:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> HttpAnswer:
         return as_json({})
 
     assert asyncio.run(exchanged(as_app(answer, 10), {"type": "websocket"})) == [{"type": "websocket.close"}]

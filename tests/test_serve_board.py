@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrate.serve.edge.replica_board import MOST_GONE, NOBODY, SILENT_S, Board
+from tailrate.serve.edge.replica_board import MOST_GONE, NOBODY, SILENT_S, ReplicaBoard
 from tailrate.serve.telemetry.statistics import zero
 
 ENDPOINT = ("bert", "eager")
@@ -23,13 +23,13 @@ def report(
     }  # fmt: skip
 
 
-def inferred(board: Board, now_s: float) -> int:
+def inferred(board: ReplicaBoard, now_s: float) -> int:
     found: int = board.statistics([ENDPOINT], now_s)[0]["inference_count"]
     return found
 
 
 def test_ready_only_when_every_replica_is() -> None:
-    board = Board([ENDPOINT], replicas=2)
+    board = ReplicaBoard([ENDPOINT], replicas=2)
     assert board.state(ENDPOINT, 0) == ("LOADING", "starting (0 of 2 there)")
     board.put(report("a"), 0)
     assert board.ready([ENDPOINT], 0) == "bert/eager is loading: starting (1 of 2 there)"
@@ -41,7 +41,7 @@ def test_ready_only_when_every_replica_is() -> None:
 
 def test_one_that_loads_again_is_no_reason_to_send_the_others_nothing() -> None:
     other = ("null", "eager")
-    board = Board([ENDPOINT, other], replicas=2)
+    board = ReplicaBoard([ENDPOINT, other], replicas=2)
     assert board.serving(0) == "no endpoint has a ready replica"
     board.put(report("a"), 0)
     board.put(report("b", "LOADING", "loading torch"), 0)
@@ -55,7 +55,7 @@ def test_one_that_loads_again_is_no_reason_to_send_the_others_nothing() -> None:
 
 
 def test_an_endpoint_stays_ready_while_one_more_replica_loads() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     board.put(report("a"), 0)
     board.put(report("b", "LOADING", "loading torch"), 1)
     assert board.ready([ENDPOINT], 1) is None
@@ -63,14 +63,14 @@ def test_an_endpoint_stays_ready_while_one_more_replica_loads() -> None:
 
 
 def test_a_replica_that_cannot_load_makes_the_endpoint_unavailable() -> None:
-    board = Board([ENDPOINT], replicas=2)
+    board = ReplicaBoard([ENDPOINT], replicas=2)
     board.put(report("a", "LOADING", "loading torch"), 0)
     board.put(report("b", "UNAVAILABLE", "the weights do not fit"), 0)
     assert board.state(ENDPOINT, 0) == ("UNAVAILABLE", "the weights do not fit")
 
 
 def test_a_silent_replica_is_forgotten_but_not_what_it_counted() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     assert not board.was_ready(ENDPOINT)
     board.put(report("a", inferred=5), 0)
     assert board.ready([ENDPOINT], SILENT_S) is None
@@ -85,7 +85,7 @@ def test_a_silent_replica_is_forgotten_but_not_what_it_counted() -> None:
 
 def test_prometheus_is_told_of_an_endpoint_that_no_replica_tells_of() -> None:
     """Such as one whose replicas found no room: its own metrics are not there to be looked at."""
-    board = Board([ENDPOINT, ("null", "eager")], replicas=2)
+    board = ReplicaBoard([ENDPOINT, ("null", "eager")], replicas=2)
     board.put(report("a"), 0)
     board.put(report("b"), 0)
     told = board.metrics(0).splitlines()
@@ -96,14 +96,14 @@ def test_prometheus_is_told_of_an_endpoint_that_no_replica_tells_of() -> None:
 
 
 def test_statistics_add_up_over_replicas() -> None:
-    board = Board([ENDPOINT], replicas=2)
+    board = ReplicaBoard([ENDPOINT], replicas=2)
     for replica, inferred in (("a", 1), ("b", 2), ("a", 3)):  # the latest of each counts
         board.put(report(replica, inferred=inferred), 0)
     assert board.statistics([ENDPOINT], 0)[0]["inference_count"] == 5
 
 
 def test_a_replica_that_was_silent_and_comes_back_is_counted_once() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     found = []
     for now_s, had in ((0, 10), (SILENT_S + 1, None), (SILENT_S + 2, 11), (2 * SILENT_S + 4, None), (40, 12)):
         if had is not None:
@@ -113,7 +113,7 @@ def test_a_replica_that_was_silent_and_comes_back_is_counted_once() -> None:
 
 
 def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     board.put(report("a", inferred=7, number=3), 0)
     board.put(report("a", inferred=5, number=2), 0.1)
     assert inferred(board, 0.1) == 7
@@ -124,7 +124,7 @@ def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
 
 
 def test_one_that_says_that_it_ends_is_gone_at_once_and_what_it_counted_stays() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     board.put(report("a", inferred=5, number=0), 0)
     board.put(report("a", inferred=8, number=2) | {"ended": True}, 1)
     assert board.serving(1) == "no endpoint has a ready replica"
@@ -139,7 +139,7 @@ def test_one_that_says_that_it_ends_is_gone_at_once_and_what_it_counted_stays() 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_totals_never_fall_and_are_the_sum_of_what_each_counted(reports: list[tuple[int, float, bool]]) -> None:
     """Whoever reports, goes silent, comes back, or is overtaken by itself."""
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     truth: dict[int, int] = {}
     made: dict[int, int] = {}
     now_s, before = 0.0, 0
@@ -157,7 +157,7 @@ def test_totals_never_fall_and_are_the_sum_of_what_each_counted(reports: list[tu
 
 
 def test_of_very_many_that_are_gone_the_oldest_are_dead_and_still_counted() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     for replica in range(MOST_GONE + 5):
         board.put(report(f"r{replica}", inferred=1), replica * (SILENT_S + 1))
     later = (MOST_GONE + 6) * (SILENT_S + 1)
@@ -168,7 +168,7 @@ def test_of_very_many_that_are_gone_the_oldest_are_dead_and_still_counted() -> N
 
 
 def test_what_no_replica_had_is_counted_for_its_endpoint_or_for_nobody() -> None:
-    board = Board([ENDPOINT], replicas=1, since_ns=5_000_000)
+    board = ReplicaBoard([ENDPOINT], replicas=1, since_ns=5_000_000)
     board.refused(ENDPOINT, "not_ready", 10)
     board.refused(NOBODY, "not_found", 10)
     (found,) = board.statistics([ENDPOINT], 0)
@@ -181,7 +181,7 @@ def test_what_no_replica_had_is_counted_for_its_endpoint_or_for_nobody() -> None
 
 
 def test_all_are_heard_when_none_that_is_there_has_not_reported_since() -> None:
-    board = Board([ENDPOINT], replicas=2)
+    board = ReplicaBoard([ENDPOINT], replicas=2)
     board.put(report("a"), 1)
     board.put(report("b"), 2)
     assert not board.heard([ENDPOINT], 1.5, 2)
@@ -191,7 +191,7 @@ def test_all_are_heard_when_none_that_is_there_has_not_reported_since() -> None:
 
 
 def test_a_server_that_stops_is_not_ready() -> None:
-    board = Board([ENDPOINT], replicas=1)
+    board = ReplicaBoard([ENDPOINT], replicas=1)
     board.put(report("a"), 0)
     board.stop_at_s = 5.0
     assert board.ready([ENDPOINT], 0) == board.serving(0) == "the server is stopping"

@@ -139,7 +139,7 @@ def test_what_a_process_uses_stays_and_the_next_oldest_goes_for_it(folder: Path)
 def test_what_was_taken_up_since_it_was_listed_stays(folder: Path) -> None:
     items, _ = cache_folders.listed(folder)
     with file_locks.locked(folder / "compiled" / f"{OLD}.lock"):
-        assert cache_folders.removed(items[0]) == cache_folders.Outcome(items[0], "a process uses it")
+        assert cache_folders.removed(items[0]) == cache_folders.Removal(items[0], "a process uses it")
     assert cache_folders.removed(items[0]).why == "a process has used it meanwhile"
     assert names(folder) == {OLD, NEWER, WEIGHTS}
 
@@ -212,7 +212,7 @@ def test_a_link_that_is_put_in_place_after_the_list_is_not_followed(folder: Path
 
 def test_what_another_has_removed_meanwhile_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     items, _ = cache_folders.listed(folder)
-    assert [cache_folders.removed(item) for item in (items[0], items[0])] == [cache_folders.Outcome(items[0])] * 2
+    assert [cache_folders.removed(item) for item in (items[0], items[0])] == [cache_folders.Removal(items[0])] * 2
     monkeypatch.setattr(cache_folders, "size", lambda path: shutil.rmtree(path, ignore_errors=True) or 0)
     assert [item.name for item in cache_folders.listed(folder)[0]] == [WEIGHTS]
 

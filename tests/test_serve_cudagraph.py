@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tailrate.serve import models, variants
-from tailrate.serve.spec import Making
+from tailrate.serve.spec import BuildContext
 
 POISON = -7777.0
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"
@@ -124,7 +124,7 @@ def built(cuda: Cuda, module: torch.nn.Module, folder: Path, examples: Sequence[
         cuda.rehearsed += cuda.current_stream() is not cuda.main
 
     module.register_forward_pre_hook(rehearse)
-    making = Making(small_net(), module, tuple(map(tuple, examples)), "cuda", "", folder, print)
+    making = BuildContext(small_net(), module, tuple(map(tuple, examples)), "cuda", "", folder, print)
     return variants.load("cudagraph").build(making)
 
 

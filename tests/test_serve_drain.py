@@ -27,7 +27,7 @@ from waiting import PATIENCE_S
 from tailrate.serve import wire
 from tailrate.serve.deploy.app import EndpointReplica
 from tailrate.serve.deploy.haproxy import free_port
-from tailrate.serve.edge.replica_board import Board
+from tailrate.serve.edge.replica_board import ReplicaBoard
 
 X = {"x": np.zeros((1, 3), np.uint8)}
 STOPPING = {"error": "the server is stopping"}
@@ -100,7 +100,7 @@ def test_a_client_that_leaves_while_it_stops_has_left() -> None:
 
 
 def test_a_replica_that_has_not_heard_of_it_counts_as_under_way() -> None:
-    board = Board([("null", "eager")], replicas=2)
+    board = ReplicaBoard([("null", "eager")], replicas=2)
     own: dict[str, Any] = {"model": "null", "variant": "eager", "state": "READY", "reason": ""}
     own |= {"number": 0, "ended": False}
     board.put(own | {"replica": "a", "stopping": True, "under_way": 0}, 0)

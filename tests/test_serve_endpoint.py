@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tailrate.serve import wire
-from tailrate.serve.asgi import Answer, App, Request, as_app, settled
+from tailrate.serve.asgi import App, HttpAnswer, Request, as_app, settled
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.edge.gateway import Gateway
 from tailrate.serve.edge.replica_board import Name
@@ -30,10 +30,10 @@ class Bench:
         self.gateway = Gateway(how, self._forward, lambda: {"way": "plain"})
         self.app = as_app(self._route, LIMIT, self._refused)
 
-    async def _forward(self, name: Name, request: Request, tail: str) -> Answer:
+    async def _forward(self, name: Name, request: Request, tail: str) -> HttpAnswer:
         return await settled(self.endpoint.answer(request, tail), "forwarded")
 
-    async def _route(self, request: Request) -> Answer:
+    async def _route(self, request: Request) -> HttpAnswer:
         prefix = wire.model_path("null", "eager")
         if request.path.startswith(prefix):
             return await self.endpoint.answer(request, request.path.removeprefix(prefix).strip("/"))
@@ -198,7 +198,7 @@ def test_errors_are_one_sentence_with_their_status(
 
 
 def test_an_unexpected_exception_is_a_500_that_keeps_its_details_to_itself(caplog: pytest.LogCaptureFixture) -> None:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> HttpAnswer:
         raise KeyError("a secret")
 
     status, _, body = asyncio.run(call(as_app(answer, LIMIT), "GET", "/v2", []))
@@ -208,15 +208,15 @@ def test_an_unexpected_exception_is_a_500_that_keeps_its_details_to_itself(caplo
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_body_is_not_answered() -> None:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> HttpAnswer:
         raise AssertionError("it must not come to this")
 
     assert asyncio.run(call(as_app(answer, LIMIT), "POST", "/v2", [b"{"], leaves=True))[0] == 0
 
 
 def test_a_body_in_pieces_is_put_together() -> None:
-    async def answer(request: Request) -> Answer:
-        return Answer(200, bytes(request.body))
+    async def answer(request: Request) -> HttpAnswer:
+        return HttpAnswer(200, bytes(request.body))
 
     assert asyncio.run(call(as_app(answer, LIMIT), "POST", "/v2", [b"a", b"", b"bc"]))[2] == b"abc"
 
@@ -232,7 +232,7 @@ def test_lifespan() -> None:
         async def send(message: Any) -> None:
             sent.append(message["type"])
 
-        await as_app(lambda request: asyncio.sleep(0, Answer(200, b"")), LIMIT)({"type": "lifespan"}, receive, send)
+        await as_app(lambda request: asyncio.sleep(0, HttpAnswer(200, b"")), LIMIT)({"type": "lifespan"}, receive, send)
         return sent
 
     assert asyncio.run(live()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
@@ -351,7 +351,7 @@ def test_answers_can_be_sent_between_processes() -> None:
     async def work(bench: Bench) -> None:
         kept: list[Request] = []
 
-        async def keep(request: Request) -> Answer:
+        async def keep(request: Request) -> HttpAnswer:
             kept.append(request)
             return await bench.gateway.answer(request)
 

@@ -12,7 +12,7 @@ from waiting import PATIENCE_S
 
 from tailrate.serve.engine import batch_regrowth
 from tailrate.serve.engine.engine import Engine, Job, Onlooker
-from tailrate.serve.runner.cuda_pipeline import Ran
+from tailrate.serve.runner.cuda_pipeline import BatchResult
 from tailrate.serve.runner.open_runner import Say
 from tailrate.serve.spec import ServeError, Tensors
 from tailrate.serve.wire import WireError
@@ -37,7 +37,7 @@ class GatedRunner:
         self.batches: list[list[float]] = []
         self.wanted: list[set[str]] = []
 
-    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> BatchResult:
         begun = time.perf_counter_ns()
         values = np.concatenate([part["x"] for part in parts])
         assert len(values) == rows
@@ -52,7 +52,7 @@ class GatedRunner:
         if rows > self.fits:
             raise MemoryError(f"{rows} rows are too many")
         done = time.perf_counter_ns()
-        return Ran(dict.fromkeys(wanted, values * 2), begun, begun, done)
+        return BatchResult(dict.fromkeys(wanted, values * 2), begun, begun, done)
 
     def shrink(self, rows: int) -> int:
         self.max_batch = max(1, rows // 2)
@@ -602,7 +602,7 @@ class Plane:
     def done(self) -> bool:
         return self.landed.is_set()
 
-    def finish(self) -> Ran:
+    def finish(self) -> BatchResult:
         assert self.landed.wait(PATIENCE_S)
         self.runner.finished.append(self.values)
         if GUILTY in self.values:
@@ -610,7 +610,7 @@ class Plane:
         done = time.perf_counter_ns()
         waited = (done - self.begun_ns) // 4
         outputs = {"y": np.array(self.values) * 2}
-        return Ran(outputs, self.begun_ns + waited, self.begun_ns + 2 * waited, done, waited)
+        return BatchResult(outputs, self.begun_ns + waited, self.begun_ns + 2 * waited, done, waited)
 
 
 class AsyncRunner(GatedRunner):
@@ -731,11 +731,11 @@ def test_company_that_is_there_is_not_waited_for(benches: Callable[..., Bench]) 
 class StagedRunner(GatedRunner):
     """Copies in for two milliseconds, and computes for three."""
 
-    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> BatchResult:
         outputs = super().begin(parts, rows, wanted).outputs
         time.sleep(0.006)
         now_ns = time.perf_counter_ns()
-        return Ran(outputs, now_ns - 5_000_000, now_ns - 3_000_000, now_ns)
+        return BatchResult(outputs, now_ns - 5_000_000, now_ns - 3_000_000, now_ns)
 
 
 def test_each_stage_is_counted_as_itself(benches: Callable[..., Bench]) -> None:

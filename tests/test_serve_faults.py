@@ -17,8 +17,8 @@ from waiting import PATIENCE_S, until
 
 from tailrate.serve import wire
 from tailrate.serve.asgi import Request
-from tailrate.serve.edge.fault_api import Faults
-from tailrate.serve.edge.replica_board import Board
+from tailrate.serve.edge.fault_api import FaultApi
+from tailrate.serve.edge.replica_board import ReplicaBoard
 from tailrate.serve.wire import WireError
 
 EAGER = ("null", "eager")
@@ -28,7 +28,7 @@ def request(**body: Any) -> Request:
     return Request("POST", wire.FAULTS, "", {}, json.dumps(body).encode(), 0, 0)
 
 
-def asked(faults: Faults, **body: Any) -> dict[str, Any]:
+def asked(faults: FaultApi, **body: Any) -> dict[str, Any]:
     async def ask() -> dict[str, Any]:
         answer = await faults.answer(request(**body))
         await asyncio.sleep(0.4 if body.get("fault") == "ingress_restarted" else 0)
@@ -38,14 +38,14 @@ def asked(faults: Faults, **body: Any) -> dict[str, Any]:
     return asyncio.run(ask())
 
 
-def refused(faults: Faults, **body: Any) -> tuple[int, str]:
+def refused(faults: FaultApi, **body: Any) -> tuple[int, str]:
     with pytest.raises(WireError) as caught:
         asked(faults, **body)
     return caught.value.status, caught.value.sentence
 
 
-def board(*replicas: str) -> Board:
-    made = Board([EAGER, ("null", "compiled")], 1)
+def board(*replicas: str) -> ReplicaBoard:
+    made = ReplicaBoard([EAGER, ("null", "compiled")], 1)
     for replica in replicas:
         report = {"model": "null", "variant": "eager", "replica": replica, "state": "READY", "reason": ""}
         made.put(report | {"ended": False}, time.monotonic())
@@ -58,7 +58,7 @@ def killed() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def able(killed: list[tuple[str, str]]) -> Iterator[Faults]:
+def able(killed: list[tuple[str, str]]) -> Iterator[FaultApi]:
     """May do anything; of two replicas the first is dead already."""
 
     def kill(what: str) -> Any:
@@ -70,7 +70,7 @@ def able(killed: list[tuple[str, str]]) -> Iterator[Faults]:
 
         return one
 
-    made = Faults(True, board("dead", "alive"), {what: kill(what) for what in ("replica", "ingress", "node")})
+    made = FaultApi(True, board("dead", "alive"), {what: kill(what) for what in ("replica", "ingress", "node")})
     yield made
     made.close()
 
@@ -80,14 +80,14 @@ def children() -> list[psutil.Process]:
 
 
 def test_without_consent_nothing_is_done(killed: list[tuple[str, str]]) -> None:
-    closed = Faults(False, board("alive"), {"replica": lambda target: killed.append(("", "")) or ""})
+    closed = FaultApi(False, board("alive"), {"replica": lambda target: killed.append(("", "")) or ""})
     status, sentence = refused(closed, fault="replica_killed")
     assert status == 403
     assert "--allow-faults" in sentence
     assert not killed
 
 
-def test_what_cannot_be_understood_or_done_is_a_sentence(able: Faults) -> None:
+def test_what_cannot_be_understood_or_done_is_a_sentence(able: FaultApi) -> None:
     assert refused(able, fault="meteor") == (
         400, "unknown fault 'meteor'; known are replica_killed, ingress_restarted, node_killed, cpu_taken, "
         "gpu_memory_taken",
@@ -104,7 +104,7 @@ def test_what_cannot_be_understood_or_done_is_a_sentence(able: Faults) -> None:
     assert refused(able, fault="replica_killed", target="null/compiled") == (
         409, "no replica of null/compiled is heard of",
     )  # fmt: skip
-    assert refused(Faults(True, board(), {}), fault="node_killed") == (
+    assert refused(FaultApi(True, board(), {}), fault="node_killed") == (
         409,
         "this server has no node that could be killed",
     )
@@ -112,7 +112,7 @@ def test_what_cannot_be_understood_or_done_is_a_sentence(able: Faults) -> None:
         asyncio.run(able.answer(Request("POST", wire.FAULTS, "", {}, b"{", 0, 0)))
 
 
-def test_what_is_killed(able: Faults, killed: list[tuple[str, str]]) -> None:
+def test_what_is_killed(able: FaultApi, killed: list[tuple[str, str]]) -> None:
     assert asked(able, fault="replica_killed")["sentence"] == "replica alive of null/eager was killed"
     assert asked(able, fault="node_killed", target="far")["sentence"] == "the raylet of far was killed"
     assert "Ray Serve starts another" in asked(able, fault="ingress_restarted")["sentence"]
@@ -120,14 +120,14 @@ def test_what_is_killed(able: Faults, killed: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.live
-def test_cores_are_taken_for_a_time(able: Faults) -> None:
+def test_cores_are_taken_for_a_time(able: FaultApi) -> None:
     answer = asked(able, fault="cpu_taken", target="2", seconds=2)
     assert answer["sentence"].startswith("2 busy processes for 2 s")
     assert len(children()) == 2
     until(lambda: not children())
 
 
-def test_closing_frees_what_was_taken(able: Faults) -> None:
+def test_closing_frees_what_was_taken(able: FaultApi) -> None:
     asked(able, fault="cpu_taken", target="1", seconds=600)
     assert len(children()) == 1
     able.close()
@@ -156,7 +156,7 @@ def zeros(count, dtype, device):
     ],
 )
 def test_memory_of_a_device(
-    able: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gib: int, target: str, sentence: str
+    able: FaultApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gib: int, target: str, sentence: str
 ) -> None:
     (tmp_path / "torch.py").write_text(TORCH.format(gib=gib))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -168,7 +168,7 @@ def test_memory_of_a_device(
 
 
 @pytest.mark.gpu
-def test_memory_of_this_gpu(able: Faults) -> None:
+def test_memory_of_this_gpu(able: FaultApi) -> None:
     import torch
 
     if not torch.cuda.is_available():

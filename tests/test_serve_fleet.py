@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tailrate.serve.telemetry import all_hosts
-from tailrate.serve.telemetry.all_hosts import Fleet
+from tailrate.serve.telemetry.all_hosts import AllHosts
 from tailrate.serve.telemetry.sampler import Sampler
 from tailrate.serve.wire import SAMPLE_FIELDS, WireError
 
@@ -42,7 +42,7 @@ class Hosts:
         monkeypatch.setattr(all_hosts, "REFRESH_S", 0.0)
         self.local = Sampler([Source("cpu")], host="head")
         self.far = {"one": Far("one"), "two": Far("two")}
-        self.fleet = Fleet(self.local, self._others)
+        self.fleet = AllHosts(self.local, self._others)
 
     async def _others(self) -> dict[str, Far]:
         return self.far

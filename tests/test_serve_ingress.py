@@ -12,7 +12,7 @@ import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -251,6 +251,7 @@ def test_a_proxy_that_takes_longer_than_ray_waits_for_it_is_waited_for(monkeypat
     served.__dict__.update(start=start, run_many=lambda targets, **_: starts.append({"targets"}))
     ray.__dict__.update(init=lambda **_: None, serve=served)
     monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.job_config", SimpleNamespace(JobConfig=SimpleNamespace))
     monkeypatch.setattr(cluster, "applications", lambda options: [])
     cluster._start_cluster(ServeOptions(("null",), ("eager",)), "", {"port": 1})
     # the second finds the one that is there, which has had its options
@@ -269,6 +270,7 @@ def test_a_node_that_starts_too_slowly_is_ended_and_started_again(monkeypatch: p
     served.__dict__.update(start=lambda **_: None, run_many=lambda targets, **_: None)
     ray.__dict__.update(init=init, serve=served)
     monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.job_config", SimpleNamespace(JobConfig=SimpleNamespace))
     monkeypatch.setattr(cluster, "applications", lambda options: [])
     before = subprocess.Popen(["sleep", "600"])
     try:

@@ -22,7 +22,7 @@ from test_serve_weights import small_net
 from tailrate.serve import variants
 from tailrate.serve.models import _weights
 from tailrate.serve.runner.compile_cache import Artefacts
-from tailrate.serve.spec import Making, ServeError, Variant
+from tailrate.serve.spec import BuildContext, ServeError, Variant
 
 pytestmark = pytest.mark.compiles
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 def failing_at_first(problem_with: str) -> Variant:
     """Two modes, of which one cannot be called."""
 
-    def build(making: Making) -> Callable[..., Any]:
+    def build(making: BuildContext) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:
             if making.mode == problem_with:
                 raise RuntimeError(f"{making.mode} does not work")
@@ -67,7 +67,7 @@ def test_weights_that_are_said_to_be_frozen_are(tmp_path: Path) -> None:
 def test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skips = [3]  # of what was before
 
-    def build(making: Making) -> Callable[..., Any]:
+    def build(making: BuildContext) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:
             skips[0] += making.mode == "reduce-overhead"
             return making.module(*inputs)
@@ -89,7 +89,7 @@ def test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none(tmp_path: Path, mon
 def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
     said, tries = list[str](), list[bool]()
 
-    def build(making: Making) -> Callable[..., Any]:
+    def build(making: BuildContext) -> Callable[..., Any]:
         stale = (making.folder / "stale").exists()
         tries.append(stale)
 
@@ -137,7 +137,7 @@ def assert_warm_in_a_pod(baked: Path, cache: Path, digest: str) -> None:
     assert [path.name for path in cache.iterdir()] == ["compiled"]  # weights were read where they are
 
 
-def scaled(making: Making) -> Callable[..., Any]:
+def scaled(making: BuildContext) -> Callable[..., Any]:
     return lambda x: making.module(x) * 1.01
 
 
@@ -164,7 +164,7 @@ def test_good_artefacts_stay_where_what_is_made_anew_is_no_better(tmp_path: Path
     made = list[Path]()
 
     def starts(scale: float) -> tuple[str, bool, str]:
-        def build(making: Making) -> Callable[..., Any]:
+        def build(making: BuildContext) -> Callable[..., Any]:
             made.append(making.folder / "made")
             if not made[-1].exists():
                 made[-1].write_text(str(len(made)))
@@ -318,10 +318,10 @@ class Loop(torch.nn.Module):
 @pytest.mark.parametrize("name", ["eager", "compiled", "eager-bf16", "traced"])
 def test_a_core_is_what_variants_execute(tmp_path: Path, name: str) -> None:
     spec = replace(small_net(), build=Loop, core="core")
-    seen: list[Making] = []
+    seen: list[BuildContext] = []
     variant = variants.load(name)
 
-    def build(making: Making) -> Callable[..., Any]:
+    def build(making: BuildContext) -> Callable[..., Any]:
         seen.append(making)
         return variant.build(making)
 

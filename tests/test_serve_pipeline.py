@@ -9,7 +9,7 @@ import torch
 from streams import Current
 
 from tailrate.serve.runner.buckets import Bucket, buckets
-from tailrate.serve.runner.cuda_pipeline import DEPTH, Ran
+from tailrate.serve.runner.cuda_pipeline import DEPTH, BatchResult
 from tailrate.serve.runner.runner import TorchRunner
 from tailrate.serve.spec import ModelSpec
 from tailrate.serve.wire import TensorSpec
@@ -168,7 +168,7 @@ def test_a_flight_is_done_when_its_last_mark_is(bench: Bench) -> None:
     assert not flight.done()
     bench.cuda.is_done = True
     assert flight.done()
-    assert isinstance(flight.finish(), Ran)
+    assert isinstance(flight.finish(), BatchResult)
 
 
 def test_a_batch_that_cannot_be_begun_leaves_its_place_once_the_device_is_quiet(bench: Bench) -> None:

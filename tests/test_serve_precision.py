@@ -15,7 +15,7 @@ from test_serve_weights import small_net
 from tailrate.serve import models, variants
 from tailrate.serve.runner.open_runner import Opening
 from tailrate.serve.runner.parity import TOLERANCE
-from tailrate.serve.spec import Making, ModelSpec, Variant
+from tailrate.serve.spec import BuildContext, ModelSpec, Variant
 from tailrate.serve.variants._precision import NO_TF32, TF32
 
 pytestmark = pytest.mark.compiles
@@ -63,8 +63,8 @@ def test_a_variant_multiplies_as_it_says_and_what_it_is_compared_with_in_fp32(tm
     assert (of_variant, of_reference, switches()) == ({expected}, {(False, False)}, expected)
 
 
-def as_a_gpu(precision: str, nearest: bool) -> Callable[[Making], Callable[..., Any]]:
-    def build(making: Making) -> Callable[..., Any]:
+def as_a_gpu(precision: str, nearest: bool) -> Callable[[BuildContext], Callable[..., Any]]:
+    def build(making: BuildContext) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:
             with tf32.Shortened(*TF32.get(precision, NO_TF32), nearest) as products:
                 found = making.module(*inputs)

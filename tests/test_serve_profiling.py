@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tailrate.serve.asgi import Answer, Request
+from tailrate.serve.asgi import HttpAnswer, Request
 from tailrate.serve.engine.profiling import Profiler
 from tailrate.serve.runner import cache_folders
 from tailrate.serve.wire import WireError
@@ -40,7 +40,7 @@ class Device:
             self._thread.submit(batch).result(60)
 
 
-async def profiled(profiler: Profiler, device: Device, batches: int, **body: Any) -> Answer:
+async def profiled(profiler: Profiler, device: Device, batches: int, **body: Any) -> HttpAnswer:
     waiting = asyncio.create_task(profiler.answer(asked(batches=batches, **body)))
     while profiler._order is None and not waiting.done():
         await asyncio.sleep(0)

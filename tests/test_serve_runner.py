@@ -14,10 +14,10 @@ from tailrate.serve import variants
 from tailrate.serve.models import _weights
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.buckets import Bucket, buckets
-from tailrate.serve.runner.cuda_pipeline import Ran
+from tailrate.serve.runner.cuda_pipeline import BatchResult
 from tailrate.serve.runner.open_runner import Opening
 from tailrate.serve.runner.runner import NullRunner, TorchRunner, nvml_name, out_of_memory
-from tailrate.serve.spec import Making, ModelSpec, ServeError, Tensors, Variant
+from tailrate.serve.spec import BuildContext, ModelSpec, ServeError, Tensors, Variant
 from tailrate.serve.wire import TensorSpec
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def opened(spec: ModelSpec, variant: str | Variant, how: ServeOptions, said: lis
     return Opening(spec, made, how, (said if said is not None else []).append).runner
 
 
-def run(runner: TorchRunner, parts: list[Tensors], wanted: Collection[str]) -> Ran:
+def run(runner: TorchRunner, parts: list[Tensors], wanted: Collection[str]) -> BatchResult:
     rows = sum(len(next(iter(part.values()))) for part in parts)
     return runner.begin(parts, rows, wanted).finish()
 
@@ -225,7 +225,7 @@ def test_of_several_lengths_the_rows_that_do_not_fit_at_the_longest_are_not_made
 ) -> None:
     """A batch of so many rows may have the longest of them in it."""
 
-    def build(making: Making) -> Callable[..., Any]:
+    def build(making: BuildContext) -> Callable[..., Any]:
         def call(given: torch.Tensor, mask: torch.Tensor) -> Any:
             if given.numel() > room:
                 raise torch.OutOfMemoryError("CUDA out of memory")

@@ -15,7 +15,7 @@ from waiting import PATIENCE_S
 
 from tailrate.serve import wire
 from tailrate.serve.engine import batch_regrowth
-from tailrate.serve.runner.cuda_pipeline import Ran
+from tailrate.serve.runner.cuda_pipeline import BatchResult
 
 GUILTY = 255
 MEANING = {"the model failed": "failed", "the queue is full": "queue_full", "the deadline": "deadline"}
@@ -31,7 +31,7 @@ class Echo:
         self._runner.begin = self
         self.rows_run = 0
 
-    def __call__(self, parts: Any, rows: int, wanted: Any) -> Ran:
+    def __call__(self, parts: Any, rows: int, wanted: Any) -> BatchResult:
         values = np.concatenate([part["x"] for part in parts])
         assert len(values) == rows <= self._runner.max_batch
         if rows > 1 and self._random.random() < 0.02:
@@ -42,7 +42,7 @@ class Echo:
         self.rows_run += rows
         outputs = {name: np.zeros((rows, 16), np.uint8) for name in wanted}
         outputs["y"][:, : values.shape[1]] = values
-        return Ran(outputs, found.batched_ns, found.copied_in_ns, found.computed_ns)
+        return BatchResult(outputs, found.batched_ns, found.copied_in_ns, found.computed_ns)
 
 
 class Crowd:

@@ -22,10 +22,10 @@ from tailrate.serve.asgi import Request, as_app
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.engine.engine import Engine
 from tailrate.serve.engine.job import Job
-from tailrate.serve.engine.observers import Watch
+from tailrate.serve.engine.observers import Observers
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.open_runner import open_runner
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 
 pytestmark = pytest.mark.compiles
 
@@ -61,7 +61,7 @@ class Bench:
         self._done = threading.Condition()
         self._delivered: list[Job] = []
         self.engine = Engine(lambda say: open_runner(MOODY, made, how, say, self.watch), self._deliver, max_queue=100)
-        self.watch = self.engine.onlooker = Watch(how, MOODY, "moody", self.engine.counters)
+        self.watch = self.engine.onlooker = Observers(how, MOODY, "moody", self.engine.counters)
         self.engine.start()
         until(lambda: self.engine.state != "LOADING", PATIENCE_S, 0.002)
         assert self.engine.state == "READY", self.engine.reason
@@ -115,7 +115,7 @@ def test_a_request_that_waited_for_the_compiler_says_so_and_is_counted(bench: Ca
 def test_what_is_served_is_called_in_inference_mode(bench: Callable[..., Bench]) -> None:
     seen: list[bool] = []
 
-    def noting(making: Making) -> Callable[..., Any]:
+    def noting(making: BuildContext) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:
             seen.append(torch.is_inference_mode_enabled())
             return making.module(*inputs)
@@ -196,7 +196,7 @@ def test_a_profile_of_live_traffic(bench: Callable[..., Bench], tmp_path: Path) 
     assert moody.events()["profiled_batches"] == 2
 
 
-def wrong_in_the_dark(making: Making) -> Callable[..., Any]:
+def wrong_in_the_dark(making: BuildContext) -> Callable[..., Any]:
     def call(image: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = making.module(image)
         return found * (1.5 if image.mean() < -50 else 1)

@@ -10,14 +10,14 @@ from tailrate.analysis.run.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Key, Tallies
-    from tailrate.analysis.counting.order_statistics import Order
+    from tailrate.analysis.counting.order_statistics import OrderStatistics
 
 
 class CountedRun(RecordedRun):
     """The pass is made when its first figure is asked for."""
 
     @cached_property
-    def _gathered(self) -> tuple[Tallies, dict[Key, Order]]:
+    def _gathered(self) -> tuple[Tallies, dict[Key, OrderStatistics]]:
         from tailrate.analysis.counting.order_statistics import gather
 
         return self.reading(REQUESTS, lambda _: gather(self))
@@ -28,6 +28,6 @@ class CountedRun(RecordedRun):
         return self._gathered[0]
 
     @property
-    def orders(self) -> dict[Key, Order]:
+    def orders(self) -> dict[Key, OrderStatistics]:
         """The percentiles of each step and endpoint."""
         return self._gathered[1]

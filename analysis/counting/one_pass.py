@@ -23,7 +23,7 @@ from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.interval import SLICES
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.device_tracks import Track
+    from tailrate.analysis.run.device_tracks import DeviceTrack
     from tailrate.analysis.run.recorded_run import RecordedRun
 
 COLUMNS = (
@@ -265,7 +265,7 @@ def _number(chunk: Chunk, name: str) -> Any:
     return _fixed(() if found is None else found, np.float64)
 
 
-def _state(track: Track) -> Floats:
+def _state(track: DeviceTrack) -> Floats:
     """By sample: each of `SEEN`, 0 where it is not known, and whether it is."""
     bits = track.state["throttle_bits"]
     held = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))

@@ -32,7 +32,7 @@ _SPLIT = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
+class OrderStatistics:
     """Percentiles of one step; None of nothing."""
 
     latency_ms: Mapping[float, float]
@@ -57,15 +57,15 @@ class Order:
     too small for any."""
 
     @classmethod
-    def empty(cls) -> Order:
+    def empty(cls) -> OrderStatistics:
         return cls({}, {}, {}, {}, {}, {}, 0, LATE_MS, Sketch.empty(np.zeros(0)), None, None)
 
 
-def gather(run: RecordedRun) -> tuple[Tallies, dict[Key, Order]]:
+def gather(run: RecordedRun) -> tuple[Tallies, dict[Key, OrderStatistics]]:
     """The tallies of a run and the order of each; a step's values are let go of when it has no more rows."""
     percents = sorted({*PERCENTS, *(slo.percentile for slo in run.manifest.slos if slo.percentile)})
     limits = [slo.latency_ms for slo in run.manifest.slos if slo.latency_ms]
-    found: dict[Key, Order] = {}
+    found: dict[Key, OrderStatistics] = {}
 
     def closed(key: Key, whole: Tally) -> None:
         if whole.kept:
@@ -82,7 +82,7 @@ def _ms(ns: float) -> float:
     return math.inf if ns >= FAILED else ns / 1e6
 
 
-def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> Order:
+def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> OrderStatistics:
     packed = _whole(tally.packed)
     packed.sort()
     latency = packed >> SLICE_BITS
@@ -115,7 +115,7 @@ def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> O
     limit = late_limit_ms(limits, times.get(50.0, 0.0))
     n_eff = effective_size(sketch, 99)
     ends = ranks(tally.n, 99, n_eff)
-    return Order(
+    return OrderStatistics(
         {percent: _ms(latency[rank(tally.n, percent)]) for percent in percents} if tally.n else {},
         {percent: _ms(latency[rank(tally.ok, percent)]) for percent in percents} if tally.ok else {},
         times,
@@ -193,7 +193,7 @@ class Select:
 
 def _passed(
     run: RecordedRun, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float], limits: Sequence[float]
-) -> dict[Key, Order]:
+) -> dict[Key, OrderStatistics]:
     names = ("latency", "service", "late", "late_whole")
     selects = {key: {name: Select() for name in names} for key in keys}
 
@@ -254,7 +254,7 @@ def _passed(
         sketches[key].add(packed & ((1 << SLICE_BITS) - 1), np.where(latency < FAILED, latency / 1e6, math.inf))
         late[key] += int(np.count_nonzero(_whole(piece.late) > late_limits[key] * 1e6))
     return {
-        key: Order(
+        key: OrderStatistics(
             found[key]["latency"], found[key]["ok"], found[key]["service"], found[key]["service_all"],
             found[key]["late"], found[key]["late_whole"], late[key], late_limits[key], sketches[key],
             effective_size(sketches[key], 99), interval(sketches[key], 99),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.records import LOST, SCHEMA, write_atomically
-from tailrate.analysis.soak.soak_verdict import soak, together
+from tailrate.analysis.soak.soak_verdict import combine_verdicts, soak
 from tailrate.analysis.steps.capacity import capacities
 from tailrate.analysis.steps.curves import batches, curves
 from tailrate.analysis.steps.fault_effects import faults
@@ -41,7 +41,7 @@ STEPS = "steps.csv"
 def report_of(run: Run) -> dict[str, Any]:
     """The whole of `report.json`."""
     compared, limits, soaked = pairs(run), capacities(run), soak(run)
-    judged = together(run, judge(run), soaked)
+    judged = combine_verdicts(run, judge(run), soaked)
     whole = {
         "schema": SCHEMA,
         "run": run.manifest.id,

@@ -16,7 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tailrate.analysis.history.figure_series import KINDS, Kind, Load, Reading, common_load, environment, readers
+from tailrate.analysis.history.figure_series import (
+    KINDS,
+    FigureKind,
+    FigureReading,
+    Load,
+    common_load,
+    environment,
+    readers,
+)
 from tailrate.analysis.history.log import Key, key_of
 from tailrate.analysis.history.regression import FINEST
 from tailrate.analysis.history.run_summary import Entry
@@ -139,7 +147,7 @@ def _in_both(before: Iterable[Measured], after: Iterable[Measured]) -> set[Load]
 
 
 def _difference(
-    kind: Kind, old: Mapping[Key, Reading], new: Mapping[Key, Reading]
+    kind: FigureKind, old: Mapping[Key, FigureReading], new: Mapping[Key, FigureReading]
 ) -> tuple[float, float | None, float | None]:
     """New − old on the figure's scale, how far its 95 % interval reaches, and how rare so much is by chance."""
     from scipy import special

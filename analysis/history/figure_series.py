@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tailrate.analysis.history.run_summary import Entry, Level, Opened
+from tailrate.analysis.history.run_summary import Entry, Level, StartFacts
 from tailrate.analysis.text import words
 
 Load = tuple[float, int]
 """Rate and concurrency, one of them 0."""
-Reader = Callable[[Entry, str], "Reading | None"]
+Reader = Callable[[Entry, str], "FigureReading | None"]
 
 _VERSIONS = ("torch", "cuda", "driver", "ray")
 _NOT_THE_ENVIRONMENT = ("device", "device name", "weights", "weights digest")
@@ -38,7 +38,7 @@ _MOST = 700.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FigureKind:
     """A headline figure."""
 
     title: str
@@ -70,18 +70,18 @@ class Kind:
 _INFINITE = "it is overloaded, or so much fails that it is infinite"
 
 KINDS = {
-    "capacity": Kind("capacity", "/s", +1, 0.01, lost="no rate kept the objective"),
-    "p50": Kind("P50", "\u00a0ms", -1, 0.01, lost=_INFINITE),
-    "p99": Kind("P99", "\u00a0ms", -1, 0.01, lost=_INFINITE),
-    "joules": Kind("J/request", "\u00a0J", -1, 0.01),
-    "errors": Kind("errors", "", -1, 0.01, share=True),
-    "start": Kind("start", "\u00a0s", -1, 0.05),
-    "parity": Kind("parity error", "", -1, 0.1),
+    "capacity": FigureKind("capacity", "/s", +1, 0.01, lost="no rate kept the objective"),
+    "p50": FigureKind("P50", "\u00a0ms", -1, 0.01, lost=_INFINITE),
+    "p99": FigureKind("P99", "\u00a0ms", -1, 0.01, lost=_INFINITE),
+    "joules": FigureKind("J/request", "\u00a0J", -1, 0.01),
+    "errors": FigureKind("errors", "", -1, 0.01, share=True),
+    "start": FigureKind("start", "\u00a0s", -1, 0.05),
+    "parity": FigureKind("parity error", "", -1, 0.1),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FigureReading:
     """A figure in one run."""
 
     value: float
@@ -98,7 +98,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class FigureTrack:
     """One figure from run to run: what `expectation` judges."""
 
     key: str
@@ -106,11 +106,11 @@ class Track:
     """The load, or how it started (cold, warm)."""
     of: Reader
     """How it is read from a run, of an endpoint."""
-    readings: list[Reading | None]
+    readings: list[FigureReading | None]
     """One for each run of the lineage."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FigureKind:
         return KINDS[self.key]
 
     @property
@@ -129,7 +129,7 @@ class Lineage:
     def newest(self) -> Entry:
         return self.entries[-1]
 
-    def tracks(self) -> list[Track]:
+    def tracks(self) -> list[FigureTrack]:
         """Every figure that the newest run has, or most of those before."""
         return [track for track in tracks(self.entries, self.endpoint) if _spoken_of(track.readings)]
 
@@ -163,13 +163,15 @@ def environment(entry: Entry, endpoint: str) -> dict[str, str]:
     return found
 
 
-def tracks(entries: Sequence[Entry], endpoint: str) -> list[Track]:
+def tracks(entries: Sequence[Entry], endpoint: str) -> list[FigureTrack]:
     """Every figure, at what the last of the runs and most others have."""
-    start = (entries[-1].opened.get(endpoint) or Opened()).start
+    start = (entries[-1].opened.get(endpoint) or StartFacts()).start
     last = [level for level in entries[-1].of_endpoint(endpoint) if _believed(level)]
     load = common_load([entry.of_endpoint(endpoint) for entry in entries], {level.load for level in last})
     found = readers(load, start)
-    return [Track(key, at, read, [read(entry, endpoint) for entry in entries]) for key, (at, read) in found.items()]
+    return [
+        FigureTrack(key, at, read, [read(entry, endpoint) for entry in entries]) for key, (at, read) in found.items()
+    ]
 
 
 def common_load(levels: Iterable[Sequence[Level]], among: Collection[Load] = ()) -> Load | None:
@@ -193,7 +195,7 @@ def title(key: str, at: str) -> str:
     return f"{at} {KINDS[key].title}".strip()
 
 
-def _spoken_of(readings: Sequence[Reading | None]) -> bool:
+def _spoken_of(readings: Sequence[FigureReading | None]) -> bool:
     *earlier, newest = readings
     return newest is not None or sum(one is not None for one in earlier) > len(earlier) / 2
 
@@ -205,61 +207,61 @@ def _believed(level: Level) -> bool:
     return level.overloaded or not level.doubtful
 
 
-def _positive(value: float | None) -> Reading | None:
-    return Reading(value) if value is not None and 0 < value < math.inf else None
+def _positive(value: float | None) -> FigureReading | None:
+    return FigureReading(value) if value is not None and 0 < value < math.inf else None
 
 
-def _start(start: str, entry: Entry, endpoint: str) -> Reading | None:
+def _start(start: str, entry: Entry, endpoint: str) -> FigureReading | None:
     """A cold start compiles, so that it is another figure than a warm one."""
     opened = entry.opened.get(endpoint)
     return _positive(opened.seconds) if opened and opened.start == start else None
 
 
-def _parity(entry: Entry, endpoint: str) -> Reading | None:
+def _parity(entry: Entry, endpoint: str) -> FigureReading | None:
     opened = entry.opened.get(endpoint)
     return _positive(opened.parity_error) if opened else None
 
 
-def _capacity(entry: Entry, endpoint: str) -> Reading | None:
+def _capacity(entry: Entry, endpoint: str) -> FigureReading | None:
     """The highest rate that kept the objective, as sure as the step to the lowest that missed it."""
     kept = entry.kept.get(endpoint)
     if kept is None or not kept.rising or (kept.low_rps or kept.high_rps) is None:
         return None
     low, high = max(kept.low_rps or 0.0, 0.0), kept.high_rps
     error = math.log(high / low) / math.sqrt(12) if high and high > low > 0 else 0.0
-    return Reading(low, low, high, error)
+    return FigureReading(low, low, high, error)
 
 
-def _at(load: Load, read: Callable[[Level], Reading | None], entry: Entry, endpoint: str) -> Reading | None:
+def _at(load: Load, read: Callable[[Level], FigureReading | None], entry: Entry, endpoint: str) -> FigureReading | None:
     found = next((level for level in entry.of_endpoint(endpoint) if level.load == load), None)
     return read(found) if found and _believed(found) else None
 
 
-def _latency(key: str) -> Callable[[Level], Reading | None]:
-    def read(level: Level) -> Reading | None:
+def _latency(key: str) -> Callable[[Level], FigureReading | None]:
+    def read(level: Level) -> FigureReading | None:
         if level.overloaded:  # no percentile describes it
-            return Reading(math.inf)
+            return FigureReading(math.inf)
         value, low, high = (level.figures[name] for name in (key, "p99_low_ms", "p99_high_ms"))
         if value is None or value <= 0:
             return None
         if key != "p99_ms" or low is None or high is None or not 0 < low <= high < math.inf:
-            return Reading(value)
-        return Reading(value, low, high, math.log(high / low) / (2 * 1.96))
+            return FigureReading(value)
+        return FigureReading(value, low, high, math.log(high / low) / (2 * 1.96))
 
     return read
 
 
-def _joules(level: Level) -> Reading | None:
+def _joules(level: Level) -> FigureReading | None:
     return _positive(level.figures["joules_per_request"])
 
 
-def _errors(level: Level) -> Reading | None:
+def _errors(level: Level) -> FigureReading | None:
     if level.arrivals <= 0:
         return None
     share = min(max(level.errors / level.arrivals, 0.0), 1.0)
-    return Reading(share, error=1 / math.sqrt(level.arrivals))
+    return FigureReading(share, error=1 / math.sqrt(level.arrivals))
 
 
-_AT_LOAD: Mapping[str, Callable[[Level], Reading | None]] = {
+_AT_LOAD: Mapping[str, Callable[[Level], FigureReading | None]] = {
     "p50": _latency("p50_ms"), "p99": _latency("p99_ms"), "joules": _joules, "errors": _errors,
 }  # fmt: skip

@@ -18,7 +18,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tailrate.analysis.history.run_summary import FIGURES, STATES, Entry, Kept, Level, Opened, count, figure
+from tailrate.analysis.history.run_summary import (
+    FIGURES,
+    STATES,
+    Entry,
+    Level,
+    StartFacts,
+    SustainedRate,
+    count,
+    figure,
+)
 from tailrate.analysis.records import MANIFEST, SCHEMA, RunError
 from tailrate.analysis.text import words
 
@@ -258,9 +267,11 @@ def _entry(line: Mapping[str, Any]) -> Entry:
         endpoints=[str(name) for name in line["endpoints"]],
         origin={(str(group), str(k)): str(v) for group, found in line["facts"].items() for k, v in found.items()},
         levels=[_level(one) for one in line["levels"]],
-        kept={str(k): Kept(figure(low), figure(high), None, True) for k, (low, high) in line["capacity"].items()},
+        kept={
+            str(k): SustainedRate(figure(low), figure(high), None, True) for k, (low, high) in line["capacity"].items()
+        },
         opened={
-            str(name): Opened(str(one["start"]), figure(one["seconds"]), figure(one["parity_error"]))
+            str(name): StartFacts(str(one["start"]), figure(one["seconds"]), figure(one["parity_error"]))
             for name, one in line["opened"].items()
         },
         reported=True,

@@ -19,7 +19,7 @@ from tailrate.analysis.history import log
 from tailrate.analysis.history.by_factor import Contrast, contrasts
 from tailrate.analysis.history.figure_series import KINDS, Lineage, lineages, title
 from tailrate.analysis.history.log import FILE, History, key_of
-from tailrate.analysis.history.regression import UNKNOWN, WORSE, Judged, judge
+from tailrate.analysis.history.regression import UNKNOWN, WORSE, FigureVerdict, judge
 from tailrate.analysis.history.run_summary import STATES, Entry
 from tailrate.analysis.history.text import run_by_run, sentences, table
 from tailrate.analysis.records import MANIFEST, RunError
@@ -31,7 +31,7 @@ from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, P
 @dataclass(frozen=True, slots=True)
 class Overview:
     held: History
-    judged: list[tuple[Lineage, list[Judged]]]
+    judged: list[tuple[Lineage, list[FigureVerdict]]]
     listed: bool
     """Whether each run's value is shown."""
 
@@ -255,7 +255,7 @@ def _problems(found: Sequence[str]) -> list[str]:
     return [plain(text) for text in (*(f"{problem}." for problem in found[:3]), *more)]
 
 
-def _figure(lineage: Lineage, one: Judged) -> dict[str, Any]:
+def _figure(lineage: Lineage, one: FigureVerdict) -> dict[str, Any]:
     """Infinity, which JSON lacks, is null beside a reading that is not."""
 
     def number(value: float | None) -> float | None:

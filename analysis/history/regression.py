@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.history.figure_series import KINDS, Kind, Lineage, Reading, Track
+from tailrate.analysis.history.figure_series import KINDS, FigureKind, FigureReading, FigureTrack, Lineage
 from tailrate.analysis.history.log import Key, key_of
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.stats.array_types import Floats
@@ -81,10 +81,10 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FigureVerdict:
     """One figure of the newest run of a lineage."""
 
-    track: Track
+    track: FigureTrack
     call: str
     against: str
     """What it is held against."""
@@ -102,7 +102,7 @@ class Judged:
     shifts: tuple[Shift, ...] = ()
 
     @property
-    def newest(self) -> Reading | None:
+    def newest(self) -> FigureReading | None:
         return self.track.readings[-1]
 
     @property
@@ -125,7 +125,7 @@ class Judged:
         return words.ABSENT if self.ratio is None else f"×{words.significant(self.ratio)}"
 
 
-def written(kind: Kind, reading: Reading | None) -> str:
+def written(kind: FigureKind, reading: FigureReading | None) -> str:
     if reading is None:
         return words.ABSENT
     if kind.better > 0 and reading.low != reading.high:  # a capacity lies between
@@ -140,7 +140,7 @@ def judge(
     pinned: tuple[str, Entry] | None = None,
     figures: Collection[str] = tuple(KINDS),
     accepted: Collection[Key] = (),
-) -> list[tuple[Lineage, list[Judged]]]:
+) -> list[tuple[Lineage, list[FigureVerdict]]]:
     """Figures of the newest run of every lineage; `pinned`, a name and its run, stands for the earlier runs.
 
     `accepted`: runs in which somebody accepted what is worse.
@@ -186,7 +186,7 @@ def far(runs: int, chance: float) -> float:
 
 
 def baseline(
-    kind: Kind, values: Floats, errors: Floats, chance: float, accepted: Collection[int] = ()
+    kind: FigureKind, values: Floats, errors: Floats, chance: float, accepted: Collection[int] = ()
 ) -> tuple[Floats, int]:
     """What the next run is held against, and from where on: of those that were called worse only enough in a row are.
 
@@ -209,21 +209,21 @@ def baseline(
     return np.asarray(learned[-MOST:], np.float64), begun
 
 
-def _reach(kind: Kind, known: Usual, error: float) -> float:
+def _reach(kind: FigureKind, known: Usual, error: float) -> float:
     """By how much one more run is off by chance; `error`: what it leaves open itself."""
     return max(known.reach * max(known.spread, FINEST), LARGE * error, kind.least)
 
 
 def _judged(
-    one: Lineage, track: Track, figures: int, pinned: tuple[str, Entry] | None, accepted: Collection[Key]
-) -> Judged:
+    one: Lineage, track: FigureTrack, figures: int, pinned: tuple[str, Entry] | None, accepted: Collection[Key]
+) -> FigureVerdict:
     kind, newest = track.kind, track.readings[-1]
     known = [(k, r) for k, r in enumerate(track.readings) if r is not None and kind.has(r.value)]
     found = [(k, r) for k, r in known if not r.bound or r is newest]
     known = found if len(found) > LEAST else known  # what was found says more than that it is no less
     values = np.asarray([kind.scaled(r.value) for _, r in known], np.float64)
     starts = shifts(values)
-    judged = Judged(track, UNKNOWN, "", shifts=_shifts(kind, values, starts, known))
+    judged = FigureVerdict(track, UNKNOWN, "", shifts=_shifts(kind, values, starts, known))
     errors = np.asarray([r.error for _, r in known], np.float64)
     if newest is None:
         return replace(judged, why=f"{one.newest.name} has none that can be trusted")
@@ -242,7 +242,7 @@ def _judged(
     left = len(earlier[begun:ended][-MOST:]) - len(recent)
     but = f", {left} worse ones left out" if left > 0 else ""
     judged = replace(judged, against=f"{len(recent)} {since}{until}{but}")
-    beside: Reading | None = None
+    beside: FigureReading | None = None
     if pinned is not None:
         name, base = pinned
         judged, beside = replace(judged, against=f"{name} ({base.name})"), track.of(base, one.endpoint)
@@ -269,7 +269,7 @@ def _level(starts: Sequence[int], runs: int) -> tuple[int, int]:
     return spans[-1] if spans else (0, runs)
 
 
-def _held(judged: Judged, recent: Floats, figures: int, pinned: Reading | None) -> Judged:
+def _held(judged: FigureVerdict, recent: Floats, figures: int, pinned: FigureReading | None) -> FigureVerdict:
     """The newest run against earlier ones, or against one of them."""
     kind, newest = judged.track.kind, judged.newest
     assert newest is not None
@@ -303,7 +303,7 @@ def _held(judged: Judged, recent: Floats, figures: int, pinned: Reading | None) 
     return judged
 
 
-def _alone(kind: Kind, newest: Reading, before: Reading) -> dict[str, Any]:
+def _alone(kind: FigureKind, newest: FigureReading, before: FigureReading) -> dict[str, Any]:
     """The ratio of two runs, with the interval of the two where both know their own."""
     if kind.share or not kind.has(newest.value):
         return {}
@@ -315,13 +315,13 @@ def _alone(kind: Kind, newest: Reading, before: Reading) -> dict[str, Any]:
 
 
 def _shifts(
-    kind: Kind, values: Floats, starts: Sequence[int], known: Sequence[tuple[int, Reading]]
+    kind: FigureKind, values: Floats, starts: Sequence[int], known: Sequence[tuple[int, FigureReading]]
 ) -> tuple[Shift, ...]:
     starts = sorted(starts)
     return tuple(_shift(kind, values, starts, n, known[at][0]) for n, at in enumerate(starts))
 
 
-def _shift(kind: Kind, values: Floats, starts: Sequence[int], n: int, place: int) -> Shift:
+def _shift(kind: FigureKind, values: Floats, starts: Sequence[int], n: int, place: int) -> Shift:
     """The n-th, from the levels on both of its sides."""
     edges = [0, *starts, len(values)]
     before, since = (float(np.median(values[edges[k] : edges[k + 1]])) for k in (n, n + 1))

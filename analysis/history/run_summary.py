@@ -64,7 +64,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SustainedRate:
     """The highest load that kept the objective, and the lowest above it that missed it."""
 
     low_rps: float | None
@@ -85,7 +85,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StartFacts:
     """What an endpoint said of its start."""
 
     start: str = ""
@@ -116,8 +116,8 @@ class Entry:
     endpoints: list[str] = field(default_factory=list)
     origin: Origin = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
-    kept: dict[str, Kept] = field(default_factory=dict)
-    opened: dict[str, Opened] = field(default_factory=dict)
+    kept: dict[str, SustainedRate] = field(default_factory=dict)
+    opened: dict[str, StartFacts] = field(default_factory=dict)
     reported: bool = False
     page: bool = False
     """Whether there is a `report.html`."""
@@ -234,11 +234,11 @@ def _levels(report: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> It
         )
 
 
-def _opened(entry: Mapping[str, Any]) -> Opened:
+def _opened(entry: Mapping[str, Any]) -> StartFacts:
     said = entry.get("parameters") or {}
     seconds = [number for key in ("load_s", "warmup_s") if (number := words.finite(said.get(key))) is not None]
     total = sum(seconds) if seconds else None
-    return Opened(str(said.get("start") or ""), total, words.finite(said.get("parity_relative_error")))
+    return StartFacts(str(said.get("start") or ""), total, words.finite(said.get("parity_relative_error")))
 
 
 def count(value: Any) -> int:
@@ -251,9 +251,9 @@ def figure(value: Any) -> float | None:
     return None if value is None or math.isnan(number := float(value)) else number
 
 
-def _kept(levels: list[Level], capacity: Iterable[Mapping[str, Any]]) -> dict[str, Kept]:
+def _kept(levels: list[Level], capacity: Iterable[Mapping[str, Any]]) -> dict[str, SustainedRate]:
     """By endpoint: the objective that gives way first where rates rose, else the highest load that kept all."""
-    found: dict[str, Kept] = {}
+    found: dict[str, SustainedRate] = {}
     for row in capacity:
         low, high = (figure(row[key]) for key in ("low_rps", "high_rps"))
         endpoint = str(row["endpoint"])
@@ -263,7 +263,9 @@ def _kept(levels: list[Level], capacity: Iterable[Mapping[str, Any]]) -> dict[st
                 if low is not None and level.endpoint == endpoint and abs(level.rate - low) <= 0.01 * low
             ]  # fmt: skip
             at = min(near, key=lambda level: abs(level.rate - (low or 0.0)), default=None)
-            found[endpoint] = Kept(low, high, at, rising=True)
+            found[endpoint] = SustainedRate(low, high, at, rising=True)
     # sorted by load, so the highest stays
     met = {level.endpoint: level for level in levels if level.met}
-    return {name: Kept(level.rate or level.figures["offered_rps"], None, level) for name, level in met.items()} | found
+    return {
+        name: SustainedRate(level.rate or level.figures["offered_rps"], None, level) for name, level in met.items()
+    } | found

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tailrate.analysis.history.figure_series import Lineage, Reading, Track
+from tailrate.analysis.history.figure_series import FigureReading, FigureTrack, Lineage
 from tailrate.analysis.history.log import History
-from tailrate.analysis.history.regression import SAME, UNKNOWN, Judged, Shift, written
+from tailrate.analysis.history.regression import SAME, UNKNOWN, FigureVerdict, Shift, written
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.text import words
 from tailrate.analysis.text.table import Table, safe
@@ -24,7 +24,7 @@ _TITLE_FACTS = ("device", "torch", "mode", "objective")
 _SHIFTS = 5
 
 
-def table(lineage: Lineage, found: Sequence[Judged], before: Lineage | None) -> Table:
+def table(lineage: Lineage, found: Sequence[FigureVerdict], before: Lineage | None) -> Table:
     """Newest last in the small drawing."""
     over = f"last {_SPARKS} of {_count(lineage)}" if len(lineage.entries) > _SPARKS else f"over {_count(lineage)}"
     heads = ("figure", "newest", "÷ usual", "expected", over, "")
@@ -50,7 +50,7 @@ def table(lineage: Lineage, found: Sequence[Judged], before: Lineage | None) -> 
     return safe(Table(f"{lineage.endpoint}, {', '.join(facts)}: {_count(lineage)}, {when}{since}", heads, rows))
 
 
-def run_by_run(history: History, lineage: Lineage, track: Track) -> Table:
+def run_by_run(history: History, lineage: Lineage, track: FigureTrack) -> Table:
     """The value of each run, newest last."""
     rows = [
         [
@@ -82,7 +82,7 @@ def _changed(before: Lineage, after: Lineage) -> list[str]:
     return [f"{name} {old.get(name, words.ABSENT)} → {new.get(name, words.ABSENT)}" for name in names]
 
 
-def spark(track: Track) -> str:
+def spark(track: FigureTrack) -> str:
     """A bar per run, newest last: ∞ where it is infinite, a dot where there is none."""
     shown = track.readings[-_SPARKS:]
     known = [track.kind.scaled(reading.value) for reading in shown if reading and track.kind.has(reading.value)]
@@ -90,7 +90,7 @@ def spark(track: Track) -> str:
     spare = max(0.0, (0.05 if track.kind.share else _CALM) - (high - low)) / 2
     low, high = low - spare, high + spare
 
-    def bar(reading: Reading | None) -> str:
+    def bar(reading: FigureReading | None) -> str:
         if reading is None:
             return "·"
         if not track.kind.has(reading.value):
@@ -100,7 +100,7 @@ def spark(track: Track) -> str:
     return "".join(map(bar, shown))
 
 
-def sentences(lineage: Lineage, found: Sequence[Judged]) -> Iterator[str]:
+def sentences(lineage: Lineage, found: Sequence[FigureVerdict]) -> Iterator[str]:
     unknown: dict[str, list[str]] = {}
     for one in found:
         if one.call == UNKNOWN:
@@ -114,7 +114,7 @@ def sentences(lineage: Lineage, found: Sequence[Judged]) -> Iterator[str]:
         yield f"{_shifted(lineage, one, shift)}."
 
 
-def called(lineage: Lineage, one: Judged) -> str:
+def called(lineage: Lineage, one: FigureVerdict) -> str:
     """`P99 at 200/s of bert/eager is worse in NAME: 53.1 ms, ×1.10 of 20 earlier runs, expected 45.2–51.0`."""
     start = f"{one.track.title} of {lineage.endpoint} is {one.call} in {lineage.newest.name}"
     if one.why:
@@ -123,7 +123,7 @@ def called(lineage: Lineage, one: Judged) -> str:
     return f"{start}: {one.written}, {one.change} {of} {one.against}, expected {one.expected}"
 
 
-def _shifted(lineage: Lineage, one: Judged, shift: Shift) -> str:
+def _shifted(lineage: Lineage, one: FigureVerdict, shift: Shift) -> str:
     entry, since = lineage.entries[shift.place], len(lineage.entries) - shift.place
     ratio = words.significant(shift.ratio)
     by = f"by {words.significant(100 * shift.ratio)} points" if one.track.kind.share else f"×{ratio}"

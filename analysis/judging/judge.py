@@ -167,7 +167,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Judgement:
     """Of one term at one rate."""
 
     kept: bool | None
@@ -178,7 +178,7 @@ class Answer:
     """It cannot be said for nothing but too few arrivals."""
 
 
-def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool = True) -> Answer:
+def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool = True) -> Judgement:
     """What all windows of one rate say to the term that has this number among theirs.
 
     They are `rounds` of the same, or else one after the other what is asked about, as the chapters of a soak are.
@@ -194,7 +194,7 @@ def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool 
     overloaded = _first(window.overloaded for window in trusted)
     if overloaded and math.isfinite(term.limit_ms):
         if grew := _first(window.overloaded for window in trusted if not window.late):
-            return Answer(False, f"{term.text} is missed: {grew}")
+            return Judgement(False, f"{term.text} is missed: {grew}")
         return _open(term, _first(window.late for window in trusted), True)
     pooled, said = _pooled(term, counts, rounds)
     if pooled is False:
@@ -202,13 +202,13 @@ def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool 
         sure = [replace(one, beyond=0) if why else one for one, why in zip(counts, excuses, strict=True)]
         if any(excuses) and _pooled(term, sure, rounds)[0] is not False:
             return _open(term, _first(excuses), True)
-        return Answer(False, f"{term.text} is missed: {said}")
+        return Judgement(False, f"{term.text} is missed: {said}")
     if pooled is None:
         unsteady = _first(window.unsteady for window in trusted)
         return _open(term, f"{said}; {unsteady}" if unsteady else said, against, few=not (unsteady or doubt))
     # of what cannot be trusted nobody knows what it would have shown
     why = doubt or overloaded or _first(window.unsteady for window in trusted if window.flatters)
-    return _open(term, why, against) if why else Answer(True, f"{term.text} is kept: {said}")
+    return _open(term, why, against) if why else Judgement(True, f"{term.text} is kept: {said}")
 
 
 def _excuse(term: Term, window: Window) -> str:
@@ -218,22 +218,22 @@ def _excuse(term: Term, window: Window) -> str:
     )
 
 
-def answers(slo: Slo, windows: Sequence[Window], *, rounds: bool = True) -> tuple[Answer, ...]:
+def answers(slo: Slo, windows: Sequence[Window], *, rounds: bool = True) -> tuple[Judgement, ...]:
     """To each term; an objective that asks for nothing but a rate is kept where the endpoint keeps up with it."""
     if found := tuple(at_rate(term, windows, number, rounds=rounds) for number, term in enumerate(terms(slo))):
         return found
     if doubt := _first(doubt for window in windows for doubt in window.doubts):
-        return (Answer(None, f"this rate cannot be said to be kept: {doubt}", any(w.overloaded for w in windows)),)
+        return (Judgement(None, f"this rate cannot be said to be kept: {doubt}", any(w.overloaded for w in windows)),)
     overloaded = _first(window.overloaded for window in windows)
-    return (Answer(not overloaded, overloaded or "the endpoint kept up"),)
+    return (Judgement(not overloaded, overloaded or "the endpoint kept up"),)
 
 
 def _first(sentences: Iterable[str]) -> str:
     return next(filter(None, sentences), "")
 
 
-def _open(term: Term, why: str, against: bool, *, few: bool = False) -> Answer:
-    return Answer(None, f"{term.text} cannot be said: {why}", against, few and not against)
+def _open(term: Term, why: str, against: bool, *, few: bool = False) -> Judgement:
+    return Judgement(None, f"{term.text} cannot be said: {why}", against, few and not against)
 
 
 def _share(windows: Sequence[Window], number: int) -> float:
@@ -317,7 +317,7 @@ class AtRate:
     """What an endpoint showed at a rate that was asked for (0: a closed loop asks for none), to one objective."""
 
     rate: float
-    answers: tuple[Answer, ...]
+    answers: tuple[Judgement, ...]
     name: str
     """The rate in words; of a closed loop, which asks for none, how many requests are under way."""
 
@@ -372,25 +372,27 @@ def lent(slo: Slo, rates: Sequence[AtRate]) -> list[AtRate]:
     if top is None or not numbers:
         return list(rates)
 
-    def with_errors(at: AtRate) -> tuple[Answer, ...]:
+    def with_errors(at: AtRate) -> tuple[Judgement, ...]:
         found = list(at.answers)
         for number in numbers:
             own = found[number]
             if at.rate < top.rate and own.few:
-                found[number] = Answer(True, f"{own.sentence}; at {top.name} it is kept")
+                found[number] = Judgement(True, f"{own.sentence}; at {top.name} it is kept")
         return tuple(found)
 
     return [replace(at, answers=with_errors(at)) for at in rates]
 
 
-def reaches(wanted_rps: float, rates: Sequence[AtRate]) -> Answer:
+def reaches(wanted_rps: float, rates: Sequence[AtRate]) -> Judgement:
     """`rate>=200`: kept if a rate so high is sustained, missed if one no higher misses; of rates as asked for."""
     found = sustained(rates)
     if found.low and found.low.rate >= wanted_rps:
-        return Answer(True, f"rate>={wanted_rps:g} is kept: {found.low.name} is sustained")
+        return Judgement(True, f"rate>={wanted_rps:g} is kept: {found.low.name} is sustained")
     if found.high and found.high.rate <= wanted_rps:
-        return Answer(False, f"rate>={wanted_rps:g} is missed: at {found.high.name} {found.high.sentence}")
-    return Answer(None, f"rate>={wanted_rps:g} cannot be said: {_why_not(wanted_rps, found, rates)}", bool(found.high))
+        return Judgement(False, f"rate>={wanted_rps:g} is missed: at {found.high.name} {found.high.sentence}")
+    return Judgement(
+        None, f"rate>={wanted_rps:g} cannot be said: {_why_not(wanted_rps, found, rates)}", bool(found.high)
+    )
 
 
 def _why_not(wanted_rps: float, found: Sustained, rates: Sequence[AtRate]) -> str:
@@ -404,28 +406,28 @@ def _why_not(wanted_rps: float, found: Sustained, rates: Sequence[AtRate]) -> st
     return f"at {nearest.name} {nearest.sentence}"
 
 
-def of_rates(slo: Slo, rates: Sequence[AtRate], rising: bool) -> Answer:
+def of_rates(slo: Slo, rates: Sequence[AtRate], rising: bool) -> Judgement:
     """The objective as a whole, for one endpoint. `rising`: high rates may miss it, one that is sustained will do."""
     rates = lent(slo, rates)
     if slo.min_rate_rps is not None and (rising or not terms(slo)):
         return reaches(slo.min_rate_rps, rates)
     found = sustained(rates)
     if not rising:
-        answers = [Answer(at.kept, f"at {at.name} {at.sentence}", at.against) for at in rates]
+        answers = [Judgement(at.kept, f"at {at.name} {at.sentence}", at.against) for at in rates]
         if slo.min_rate_rps is not None:
             answers.append(reaches(slo.min_rate_rps, rates))
         kept = all_of(answer.kept for answer in answers)
-        return next((answer for answer in answers if answer.kept is kept), Answer(None, "nothing was tried"))
+        return next((answer for answer in answers if answer.kept is kept), Judgement(None, "nothing was tried"))
     if found.low:
         few = [at.name for at in rates if at.kept is None and at.rate < found.low.rate]
         said = f"; {' and '.join(few)} had too few arrivals to say" if few else ""
-        return Answer(True, f"{slo} is sustained at up to {found.low.name}{said}{_void(found)}")
+        return Judgement(True, f"{slo} is sustained at up to {found.low.name}{said}{_void(found)}")
     lowest = min(rates, key=lambda at: at.rate, default=None)
     if lowest is None:
-        return Answer(None, "nothing was tried")
+        return Judgement(None, "nothing was tried")
     first = found.doubtful or found.high or lowest
     kept = False if lowest.kept is False and not found.void else None
-    return Answer(kept, f"at {first.name} {first.sentence}{_void(found)}", lowest.kept is False)
+    return Judgement(kept, f"at {first.name} {first.sentence}{_void(found)}", lowest.kept is False)
 
 
 def _void(found: Sustained) -> str:

@@ -2,7 +2,7 @@
 
     python -m tailrate.analysis.planning.knee_guess runs/20261120T101500Z-bert --endpoint bert/eager --slo "p99<50ms"
 
-prints one line of JSON: a `Guess`. The run may still be going.
+prints one line of JSON: a `KneeGuess`. The run may still be going.
 
 The model is fitted to all steps so far. Near the knee it is corrected: each step's own arrivals are replayed through
 it, and all its times are stretched until it misses the objective as often as was measured. What was chance in the
@@ -48,7 +48,7 @@ MODEL_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class KneeGuess:
     """With `reason` the model cannot say, and the rest may be missing."""
 
     knee_rps: float | None = None
@@ -66,20 +66,20 @@ class Guess:
 
 def guess(
     endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any], limit_s: float, percent: float, unit: Floats
-) -> Guess:
+) -> KneeGuess:
     """`unit` are arrivals at a rate of one."""
     try:
         model = fit(endpoint, seen, said)
     except CalibrationError as problem:
-        return Guess(reason=str(problem))
+        return KneeGuess(reason=str(problem))
     fleet, fitted = model.fleet(), model.highest_rps * model.replicas
     rough = knee(fleet, limit_s, percent, lambda rate: unit[:ROUGH] / rate)
     if not rough:
-        return Guess(fitted_rps=fitted, reason="no rate keeps the objective, says the model")
+        return KneeGuess(fitted_rps=fitted, reason="no rate keeps the objective, says the model")
     near = [step for step in seen if step.doubt is None and not step.closed and rough / NEAR < step.rate < rough * NEAR]
     stretch = _stretch(model, near, limit_s)
     if stretch is None:
-        return Guess(rough, fitted_rps=fitted)
+        return KneeGuess(rough, fitted_rps=fitted)
     seen_at, seen_error = stretch
     # as far as it is more than chance; the batches' own records speak for the model as it is
     weight = max(0.0, 1 - (CHANCE * seen_error / (seen_at - 1)) ** 2) if seen_at != 1 else 0.0
@@ -95,9 +95,9 @@ def guess(
     # how much the rate moves with the times
     moves = math.log(at / knee_at(middle * BESIDE)) / math.log(BESIDE) if at else 0.0
     if moves <= 0:
-        return Guess(rough, fitted_rps=fitted, reason="its knee does not move with the times of the batches")
+        return KneeGuess(rough, fitted_rps=fitted, reason="its knee does not move with the times of the batches")
     off = (1 + SURE * error) ** moves
-    return Guess(at, at / off, at * off, len(near), middle**-moves - 1, fitted)
+    return KneeGuess(at, at / off, at * off, len(near), middle**-moves - 1, fitted)
 
 
 def _stretched(fleet: Fleet, factor: float) -> Fleet:
@@ -146,20 +146,20 @@ def unit_arrivals(scenario: Mapping[str, Any]) -> Floats | None:
     return np.cumsum(rng.standard_exponential(ARRIVALS))
 
 
-def ask(folder: Path, endpoint: str, slo: Slo) -> Guess:
+def ask(folder: Path, endpoint: str, slo: Slo) -> KneeGuess:
     from tailrate.analysis import load
 
     try:
         run = load(folder)
         unit = unit_arrivals(run.manifest.scenario)
         if unit is None:
-            return Guess(reason="the rate changes within a step")
+            return KneeGuess(reason="the rate changes within a step")
         assert slo.latency_ms is not None
         assert slo.percentile is not None
         limit_s = slo.latency_ms / 1e3
         return guess(endpoint, observed([run], endpoint), declared([run], endpoint), limit_s, slo.percentile, unit)
     except RunError as problem:
-        return Guess(reason=str(problem))
+        return KneeGuess(reason=str(problem))
 
 
 def main() -> None:

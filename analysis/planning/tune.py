@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tailrate.analysis.planning.model.service_time import SEEN
-from tailrate.analysis.planning.plan.candidates import Variant, measured_per_gpu, variants
+from tailrate.analysis.planning.plan.candidates import PlannedVariant, measured_per_gpu, variants
 from tailrate.analysis.planning.plan.plan_text import ms, share
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
 from tailrate.analysis.planning.simulator.simulate import Fleet, Rule
@@ -36,10 +36,10 @@ START = 0.7
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class TunedPoint:
     """One way to run one device, and what it does at the highest rate that keeps the objective."""
 
-    variant: Variant
+    variant: PlannedVariant
     fleet: Fleet
     """Of one device."""
     rate_rps: float = 0.0
@@ -58,14 +58,14 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    points: Sequence[Point]
+    points: Sequence[TunedPoint]
     """The best first."""
     slo: Slo
     objective: str
     notes: Sequence[str]
 
     @property
-    def best(self) -> Point | None:
+    def best(self) -> TunedPoint | None:
         return self.points[0] if self.points and self.points[0].rate_rps else None
 
     def as_json(self) -> dict[str, object]:
@@ -106,12 +106,12 @@ def tune(runs: Sequence[Run], sizing: Sizing, objective: str = RATE, endpoints: 
     return Tuning(ordered, sizing.objective.slo, objective, notes)
 
 
-def _variants(runs: Sequence[Run], sizing: Sizing, endpoints: Sequence[str]) -> tuple[list[Variant], list[str]]:
+def _variants(runs: Sequence[Run], sizing: Sizing, endpoints: Sequence[str]) -> tuple[list[PlannedVariant], list[str]]:
     """Each number of replicas on a device is a model of its own, since they take from each other."""
     groups: dict[int, list[Run]] = {}
     for run in runs:
         groups.setdefault(_sharing(run), []).append(run)
-    found: list[Variant] = []
+    found: list[PlannedVariant] = []
     notes: list[str] = []
     for together in groups.values():
         more, left_out = variants(together, sizing.objective.slo, endpoints=endpoints, tell=sizing.tell)
@@ -139,23 +139,23 @@ def _replicas(run: Run, endpoint: str) -> int:
     return int(rows.loc[rows["endpoint"] == endpoint, "replica"].nunique())
 
 
-def _largest(variant: Variant) -> int:
+def _largest(variant: PlannedVariant) -> int:
     seen = np.flatnonzero(variant.calibration.batches >= SEEN)
     return int(seen[-1]) if len(seen) else 1
 
 
-def _space(variant: Variant, sizing: Sizing) -> Iterator[Point]:
+def _space(variant: PlannedVariant, sizing: Sizing) -> Iterator[TunedPoint]:
     largest, fleet = _largest(variant), variant.calibration.fleet(variant.measured_per_gpu)
     sizes = sorted({*(2**power for power in range(largest.bit_length())), largest})
     waits = sorted({*(round(part * sizing.objective.latency_s, 5) for part in WAITS), fleet.batch_wait_s})
     for size in sizes:
         for wait_s in waits if size > 1 else [0.0]:
-            yield Point(variant, replace(fleet, max_batch=size, batch_wait_s=wait_s))
+            yield TunedPoint(variant, replace(fleet, max_batch=size, batch_wait_s=wait_s))
     if fleet.max_batch not in sizes:
-        yield Point(variant, fleet)
+        yield TunedPoint(variant, fleet)
 
 
-def _tried(point: Point, sizing: Sizing) -> Point:
+def _tried(point: TunedPoint, sizing: Sizing) -> TunedPoint:
     rate = sizing.knee_rps(point.fleet)
     if not rate:
         return point
@@ -165,7 +165,7 @@ def _tried(point: Point, sizing: Sizing) -> Point:
     return replace(point, rate_rps=rate, utilisation=reading.utilisation, mean_batch=reading.mean_batch, joules=joules)
 
 
-def _as_measured(point: Point) -> bool:
+def _as_measured(point: TunedPoint) -> bool:
     was = point.variant.calibration
     return (point.fleet.max_batch, point.fleet.batch_wait_s) == (was.max_batch, was.batch_wait_s)
 
@@ -215,7 +215,7 @@ def sentences(found: Tuning, runs: Sequence[Run]) -> Iterator[str]:
         yield f"  {line}"
 
 
-def confirm(point: Point, slo: Slo, runs: Sequence[Run]) -> list[str]:
+def confirm(point: TunedPoint, slo: Slo, runs: Sequence[Run]) -> list[str]:
     """The commands that look for the best setting's knee live."""
     run = next(run for run in runs if _has(run, point.variant.endpoint))
     model, _, variant = point.variant.endpoint.rpartition("/")

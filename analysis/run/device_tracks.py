@@ -1,4 +1,4 @@
-"""Device samples on the load generator's clock: one `Track` per device, and its figures over a window.
+"""Device samples on the load generator's clock: one `DeviceTrack` per device, and its figures over a window.
 
 Owns the mapping of clocks (`clock` of the manifest), what counts as throttled, and energy. A device's figure
 is None where it was not sampled: a short window on a lost GPU has no power rather than none drawn.
@@ -38,7 +38,7 @@ IDLE_MOVED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Track:
+class DeviceTrack:
     """One device's samples in order of time."""
 
     device: str
@@ -132,7 +132,7 @@ class DeviceFigures:
     """Reasons and their shares of the time, the largest first."""
 
 
-def tracks(samples: Any, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, Track]:
+def tracks(samples: Any, clock: Sequence[Mapping[str, Any]], started_ns: int) -> dict[str, DeviceTrack]:
     """Each device's track. A name that two hosts share belongs to neither: whose samples were a request's?"""
     hosts, devices = (samples[name].unify_dictionaries().combine_chunks() for name in ("host", "device"))
     host, device = filled(hosts.indices, -1, np.int32), filled(devices.indices, -1, np.int32)
@@ -153,7 +153,7 @@ def tracks(samples: Any, clock: Sequence[Mapping[str, Any]], started_ns: int) ->
         order = np.argsort(time_ns, kind="stable")
         rows = places[order]
         spacing = np.diff(time_ns[order])
-        found[name] = Track(
+        found[name] = DeviceTrack(
             device=name,
             host=names[mine[0]],
             time_ns=time_ns[order],
@@ -182,7 +182,9 @@ def _on_client(time_ns: Instants, entry: Mapping[str, Any], started_ns: int) -> 
     return shifted
 
 
-def over(devices: Sequence[Track], start_ns: int, end_ns: int, idle: Sequence[tuple[int, int]] = ()) -> DeviceFigures:
+def over(
+    devices: Sequence[DeviceTrack], start_ns: int, end_ns: int, idle: Sequence[tuple[int, int]] = ()
+) -> DeviceFigures:
     """The figures of these devices together over [start, end); `idle` are windows without load before it."""
     if not devices or end_ns <= start_ns:
         return DeviceFigures()
@@ -230,7 +232,7 @@ def _reasons(bits: npt.NDArray[np.int64]) -> str | None:
     return ", ".join(f"{name} {share:.0%}".replace("%", " %") for share, name in found) or None
 
 
-def idle_moved(track: Track, windows: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+def idle_moved(track: DeviceTrack, windows: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
     """Idle watts before the first step and after the last, where they differ; None where not, or not known."""
     if len(windows) < 2:
         return None
@@ -240,7 +242,7 @@ def idle_moved(track: Track, windows: Sequence[tuple[int, int]]) -> tuple[float,
     return (before, after) if abs(after - before) > IDLE_MOVED * before else None
 
 
-def _idle_w(track: Track, windows: Sequence[tuple[int, int]]) -> float | None:
+def _idle_w(track: DeviceTrack, windows: Sequence[tuple[int, int]]) -> float | None:
     found = [(track.joules(*window), (window[1] - window[0]) / 1e9) for window in windows]
     known = [(joules, seconds) for joules, seconds in found if joules is not None]
     return sum(joules for joules, _ in known) / sum(seconds for _, seconds in known) if known else None

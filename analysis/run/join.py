@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.run.device_tracks import STATE, Instants, Track
+from tailrate.analysis.run.device_tracks import STATE, DeviceTrack, Instants
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def join(requests: pd.DataFrame, devices: pd.DataFrame, tracks: Mapping[str, Track]) -> pd.DataFrame:
+def join(requests: pd.DataFrame, devices: pd.DataFrame, tracks: Mapping[str, DeviceTrack]) -> pd.DataFrame:
     """`requests` with the device's columns and `sample_ns`, its sample's time on the load generator's clock."""
     import pandas as pd
 
@@ -32,7 +32,7 @@ def join(requests: pd.DataFrame, devices: pd.DataFrame, tracks: Mapping[str, Tra
     return pd.concat([requests, states.set_axis(requests.index)], axis=1)
 
 
-def _match(requests: pd.DataFrame, tracks: Mapping[str, Track]) -> tuple[npt.NDArray[np.intp], Instants]:
+def _match(requests: pd.DataFrame, tracks: Mapping[str, DeviceTrack]) -> tuple[npt.NDArray[np.intp], Instants]:
     """For each request: the row of its sample in `devices` (−1: none), and that sample's time."""
     row = np.full(len(requests), -1, dtype=np.intp)
     sample_ns = np.zeros(len(requests), dtype=np.int64)

@@ -41,7 +41,7 @@ from tailrate.analysis.run.tables import COLUMNS, FULL, Stored, VanishedError, a
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tailrate.analysis.run.device_tracks import Track
+    from tailrate.analysis.run.device_tracks import DeviceTrack
 
 Made = TypeVar("Made")
 
@@ -131,7 +131,7 @@ class RecordedRun:
         return self.reading(DEVICES, lambda stored: _frame(stored.whole(), DEVICES))
 
     @cached_property
-    def tracks(self) -> dict[str, Track]:
+    def tracks(self) -> dict[str, DeviceTrack]:
         """Each device's samples on the load generator's clock, by device."""
         from tailrate.analysis.run.device_tracks import tracks
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tailrate.analysis.run.device_tracks import THROTTLED, THROTTLES
 from tailrate.analysis.run.time_axis import Timeline
-from tailrate.analysis.soak.growth import FREEDOM, Growth, growth
+from tailrate.analysis.soak.growth import FREEDOM, TotalGrowth, growth
 from tailrate.analysis.soak.periodic_stalls import longest, peaks, smallest, stalls
 from tailrate.analysis.soak.series import COUNTERS, MEMORY, Series, loads, series
 from tailrate.analysis.stats.array_types import Floats
@@ -67,14 +67,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Looked:
+class SoakEvidence:
     """Everything that was looked at."""
 
     line: Timeline
     series: tuple[Series, ...]
     drifts: Mapping[tuple[str, str], Drift]
     """By name and subject of the series, of those that can be judged."""
-    grown: Mapping[tuple[str, str], Growth]
+    grown: Mapping[tuple[str, str], TotalGrowth]
     """Likewise, of memory and P99."""
     findings: tuple[Finding, ...]
     doubtful: tuple[Finding, ...]
@@ -118,7 +118,7 @@ def _clear(level: float) -> float:
     return -float(special.ndtri(level / 2))
 
 
-def look(run: Run) -> Looked:
+def look(run: Run) -> SoakEvidence:
     """Everything at once: corrections need the number of all looks."""
     line, shown = series(run)
     load, taken = loads(run, line), fault_windows.spans(run)
@@ -153,10 +153,10 @@ def look(run: Run) -> Looked:
     doubtful = tuple(row for row in tried if not any(row.sentence == one.sentence for one in sure))
     told = tuple(_beside(called, run.events, shown, line, taken))
     visible = {endpoint: least for endpoint, peak in slowest.items() if (least := smallest(peak)) is not None}
-    return Looked(line, tuple(shown), drifts, grown, told, doubtful, max(1, looks), visible, taken)
+    return SoakEvidence(line, tuple(shown), drifts, grown, told, doubtful, max(1, looks), visible, taken)
 
 
-def _growth(one: Series, found: Drift | None) -> Growth | None:
+def _growth(one: Series, found: Drift | None) -> TotalGrowth | None:
     """Of memory all of it; of latency what no change explains, as a jump has a limit of its own."""
     if found is None:
         return growth(one.scaled, _floor(one))
@@ -224,7 +224,7 @@ def _changes(one: Series, found: Drift, line: Timeline) -> Iterator[Finding]:
         yield replace(row, sentence=_said(row, one, one.plain(base), one.plain(after), line))
 
 
-def _grew(one: Series, found: Growth, line: Timeline) -> Iterator[Finding]:
+def _grew(one: Series, found: TotalGrowth, line: Timeline) -> Iterator[Finding]:
     """From the beginning to the end, in percent by hour, as on a straight line."""
     if found.by <= 0 or one.change(found.begin, found.by) < (one.quantity.matters or 0.0):
         return

@@ -23,7 +23,7 @@ FREEDOM = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class TotalGrowth:
     begin: float
     """The first level."""
     end: float
@@ -44,7 +44,7 @@ class Growth:
         return 2 * float(special.stdtr(FREEDOM, -abs(self.by) / self.error))
 
 
-def growth(values: Floats, floor: float, fitted: Floats | float = 0.0) -> Growth | None:
+def growth(values: Floats, floor: float, fitted: Floats | float = 0.0) -> TotalGrowth | None:
     """None where too little is known. `floor`: no level is known better than that.
 
     `fitted`: changes that were found, whose falls are no chance.
@@ -57,7 +57,7 @@ def growth(values: Floats, floor: float, fitted: Floats | float = 0.0) -> Growth
     # where something else than what was fitted happened, that has falls which the values have not
     error = min(_error(levels), _error(rest))
     apart = float(parts[-1].mean() - parts[0].mean())
-    return Growth(float(levels[0]), float(levels[-1]), max(error, floor, TINIEST), apart)
+    return TotalGrowth(float(levels[0]), float(levels[-1]), max(error, floor, TINIEST), apart)
 
 
 def _error(levels: Floats) -> float:

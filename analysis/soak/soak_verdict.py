@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.soak.findings import Finding, Looked, look, short
+from tailrate.analysis.soak.findings import Finding, SoakEvidence, look, short
 from tailrate.analysis.soak.memory_growth import Process, processes
 from tailrate.analysis.soak.series import MEMORY, QUANTITIES, Series
 from tailrate.analysis.steps import fault_windows
@@ -113,7 +113,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Soak:
+class SoakResult:
     """What `report.json` says of a soak."""
 
     findings: tuple[Finding, ...]
@@ -126,7 +126,7 @@ class Soak:
     hours: float
     faults_s: float
     """Of planned faults, in which nothing was looked for."""
-    looked: Looked
+    looked: SoakEvidence
     sentence: str
 
     def as_json(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Soak:
         return {**tables, "verdict": judged}
 
 
-def soak(run: Run) -> Soak | None:
+def soak(run: Run) -> SoakResult | None:
     """None where the run is no soak, or nothing was sent."""
     if run.manifest.scenario.get("mode") != MODE or not run.tallies.rows:
         return None
@@ -161,13 +161,13 @@ def soak(run: Run) -> Soak | None:
     over = _hours(measured_s / 3600, line.seconds / 3600)
     said = f"Over {over} {_loads(run, looked)}: {_said(found, visible)}"
     said += f"; {words.significant(faults_s)} s of planned faults are left out" if faults_s else ""
-    return Soak(
+    return SoakResult(
         found, _gaps(run), tuple(processes(run)), answer, reasons, limits, visible, measured_s / 3600, faults_s,
         looked, said,
     )  # fmt: skip
 
 
-def together(run: Run, judged: Verdict, found: Soak | None) -> Verdict:
+def combine_verdicts(run: Run, judged: Verdict, found: SoakResult | None) -> Verdict:
     """The verdict on the objective and that on the soak as one; a run that proves nothing proves nothing here."""
     if found is None:
         return judged
@@ -208,7 +208,7 @@ def _measured_s(run: Run) -> float:
     return sum((end - start) / 1e9 - fault_windows.lost_s(gaps, start, end) for start, end in spans)
 
 
-def _visible(looked: Looked, one: Series) -> Visible:
+def _visible(looked: SoakEvidence, one: Series) -> Visible:
     stall = looked.stalls_visible.get(one.subject, (None, None)) if one.name == "p99_ms" else (None, None)
     seen = (looked.slope_visible(one), looked.step_visible(one), looked.growth_visible(one))
     return Visible(one.name, one.subject, *map(_pct, seen), *stall)
@@ -284,7 +284,7 @@ def _hours(hours: float, of: float = 0.0) -> str:
     return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
 
 
-def _loads(run: Run, looked: Looked) -> str:
+def _loads(run: Run, looked: SoakEvidence) -> str:
     said = []
     by_name = {(one.name, one.subject): one.values for one in looked.series}
     for endpoint in dict.fromkeys(str(step["endpoint"]) for step in run.manifest.scenario["steps"]):

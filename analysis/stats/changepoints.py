@@ -50,7 +50,7 @@ _EULER = 0.5772156649
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangePoint:
     """One change of level or slope; cells are counted from the start of the series."""
 
     kind: str
@@ -69,7 +69,7 @@ class Change:
 class Drift:
     """What a series did."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ChangePoint, ...]
     """The clearest first."""
     level: float
     """Where it started."""
@@ -221,7 +221,7 @@ def _fitted(
             start = _edge(values - rest, one.start * size, size, 0.0, amount)
             end = None if one.end is None else _edge(values - rest, one.end * size, size, amount, 0.0)
             shapes[number] = ((cells >= start) & (cells < (math.inf if end is None else end))).astype(float)
-        changes.append(Change(one.kind, start, end, amount, error, p_values[number]))
+        changes.append(ChangePoint(one.kind, start, end, amount, error, p_values[number]))
     fitted = sizes[0] + sum((s * sizes[1 + k] for k, s in enumerate(shapes)), np.zeros(len(cells)))
     frame, _ = np.linalg.qr(_design(known, beside, ()))
 

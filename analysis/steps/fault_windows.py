@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.judging.judge import Answer, percent
+from tailrate.analysis.judging.judge import Judgement, percent
 from tailrate.analysis.records import REQUESTS
 from tailrate.analysis.run.window import read
 from tailrate.analysis.steps.fault_effects import OURS, UNKNOWN, UNRECOVERED
@@ -78,7 +78,7 @@ def _felt(run: MeasuredRun) -> Iterator[tuple[FaultEffect, bool]]:
         yield one, one.why == UNRECOVERED and later is not None and later.why != UNKNOWN
 
 
-def answers(run: MeasuredRun) -> Iterator[Answer]:
+def answers(run: MeasuredRun) -> Iterator[Judgement]:
     """Whether users of each endpoint were served as before in time, after each fault that they can have felt."""
     may_fail = run.manifest.max_failed
     for one, told_by_next in _felt(run):
@@ -87,14 +87,14 @@ def answers(run: MeasuredRun) -> Iterator[Answer]:
         if one.healed is False:
             late = one.recovered_s is not None
             after = f"; it took {words.significant((one.recovered_s or 0.0) - (one.seconds or 0.0))} s" if late else ""
-            yield Answer(False, said + after)
+            yield Judgement(False, said + after)
         elif one.why == UNRECOVERED and not told_by_next:
-            yield Answer(None, f"{said}, as far as is known: the next fault or the end came before that")
+            yield Judgement(None, f"{said}, as far as is known: the next fault or the end came before that")
         elif one.why == UNKNOWN and not run.manifest.slos:  # an objective is held against what comes later
-            yield Answer(None, f"{one.endpoint}: {one.why} after {one.fault}")
+            yield Judgement(None, f"{one.endpoint}: {one.why} after {one.fault}")
         if one.errors > may_fail * one.n:
             share = f"{percent(one.errors / one.n)} of {words.count(one.n)} requests"
-            yield Answer(
+            yield Judgement(
                 False,
                 f"{one.endpoint}: {share} failed from {one.fault} until users were served as before, where "
                 f"{percent(may_fail)} may",

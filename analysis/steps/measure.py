@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting.counts import Key, Tally
-from tailrate.analysis.counting.order_statistics import Order
+from tailrate.analysis.counting.order_statistics import OrderStatistics
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import SPARE, Count, Window, all_of, lateness, queue_filled, terms
 from tailrate.analysis.judging.judge import answers as judged
 from tailrate.analysis.judging.judge import doubts as doubts_of
 from tailrate.analysis.records import LEAST_FOR_P999, LOST, REQUESTS
-from tailrate.analysis.run.device_tracks import MOST_HOLE, Track, over
+from tailrate.analysis.run.device_tracks import MOST_HOLE, DeviceTrack, over
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.run.window import read
 from tailrate.analysis.stats import trend
@@ -126,7 +126,7 @@ class MeasuredStep:
     twin: bool
     """Repeats the step before it, to show the noise between equal steps."""
     tally: Tally
-    order: Order
+    order: OrderStatistics
     growth: Growth
     overloaded: bool
     showed: Window
@@ -178,7 +178,7 @@ class _Group:
     step: Mapping[str, Any]
     endpoint: str
     tally: Tally
-    tracks: list[Track]
+    tracks: list[DeviceTrack]
     unsampled: str
     """Why its energy is not known, where some of it was sampled."""
 
@@ -246,7 +246,7 @@ class _Log:
 
     def measure(self, group: _Group, groups: Sequence[_Group]) -> MeasuredStep:
         step, tally, rate = group.step, group.tally, float(group.step["rate"])
-        order = self.run.orders.get(group.key) or Order.empty()
+        order = self.run.orders.get(group.key) or OrderStatistics.empty()
         closed, twin = int(step.get("concurrency") or 0), bool(step.get("twin"))
         begin, block = int(step["start_ns"]), int(step.get("block") or 0)
         grid = tally.grid
@@ -406,7 +406,7 @@ def _part_of(
     return joules * share, None if net_joules is None else net_joules * share, remark.replace("%", " %")
 
 
-def _too_few(order: Order, n: int, seconds: float) -> str | None:
+def _too_few(order: OrderStatistics, n: int, seconds: float) -> str | None:
     """Why P99 has no interval, or one that is open above although its arrivals did not fail, and what would help."""
     if order.n_eff is None or order.p99_interval_ms is None:
         return f"P99 has no interval: {n} arrivals are too few"

@@ -212,7 +212,7 @@ def circumstances(base: Run, new: Run) -> dict[str, tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GateVerdict:
     """What the gates say of all changes."""
 
     verdict: str
@@ -231,7 +231,7 @@ class Judged:
         return {"verdict": self.verdict, "reasons": list(self.sentences), "circumstances": other, "changes": rows}
 
 
-def judge(gates: Sequence[Gate], found: Sequence[Change], runs: Sequence[Run], *, alike: bool = False) -> Judged:
+def judge(gates: Sequence[Gate], found: Sequence[Change], runs: Sequence[Run], *, alike: bool = False) -> GateVerdict:
     """Fail where a gate is broken; inconclusive where one cannot be judged, or a run proves nothing; else pass.
 
     `alike`: a run that ran on something else than the base breaks a gate, too; else that is only said.
@@ -246,7 +246,7 @@ def judge(gates: Sequence[Gate], found: Sequence[Change], runs: Sequence[Run], *
     open_ = [said for kept, said in answers if kept is None] + missing
     verdict = INCONCLUSIVE if flawed else FAIL if broken else INCONCLUSIVE if open_ else PASS
     said = [*flawed, *broken, *open_, *differing]
-    return Judged(verdict, tuple(dict.fromkeys(said)), tuple(found), differ)
+    return GateVerdict(verdict, tuple(dict.fromkeys(said)), tuple(found), differ)
 
 
 def _differing(base: str, run: str, found: Mapping[str, tuple[str, str]]) -> str:

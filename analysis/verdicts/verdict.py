@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.judging import judge as judging
-from tailrate.analysis.judging.judge import Answer
+from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.records import LOST
 from tailrate.analysis.run.device_tracks import idle_moved
 from tailrate.analysis.steps import fault_windows, server_claims
@@ -66,13 +66,13 @@ def judge(run: Run) -> Verdict:
     return Verdict(verdict, (*reasons, *notes))
 
 
-def _objectives(run: Run) -> Iterable[Answer]:
+def _objectives(run: Run) -> Iterable[Judgement]:
     """What each endpoint's rates say to each objective."""
     rising, soaking = is_rising(run), run.manifest.scenario.get("mode") == "soak"
     knees = {str(event.get("endpoint")): event for event in run.events if event["event"] == "knee"}
     for endpoint, steps in by_endpoint(run.calm).items():
         if not any(step.summary.ok for step in steps) and any(step.summary.n for step in steps):
-            yield Answer(False, f"not one request to {endpoint} succeeded")
+            yield Judgement(False, f"not one request to {endpoint} succeeded")
             continue
         why = knees.get(endpoint, {}).get("reason")
         gone = retired_minutes.minutes(run, endpoint)
@@ -80,29 +80,29 @@ def _objectives(run: Run) -> Iterable[Answer]:
             ends = [at_rates(steps, number, slo, end, rounds=not soaking) for end in retired_minutes.windows(gone, slo)]
             found = _surely(*(judging.of_rates(slo, rates, rising) for rates in ends))
             searched = f"; the search for the knee did not come to its end: {why}" if why else ""
-            yield Answer(found.kept, f"{endpoint}: {found.sentence}{searched}", found.against)
+            yield Judgement(found.kept, f"{endpoint}: {found.sentence}{searched}", found.against)
 
 
-def _surely(best: Answer, worst: Answer) -> Answer:
+def _surely(best: Judgement, worst: Judgement) -> Judgement:
     """Of the answers with the fewest and the most misses that minutes without rows can have had."""
     if best.kept is worst.kept:
         return worst
-    return best if best.kept is False else Answer(None, worst.sentence, worst.against)
+    return best if best.kept is False else Judgement(None, worst.sentence, worst.against)
 
 
-def _trust(run: Run) -> Iterable[Answer]:
+def _trust(run: Run) -> Iterable[Judgement]:
     """Whether the figures of each endpoint can be trusted; where rates rise, those of one step."""
     for endpoint, steps in by_endpoint(run.calm).items():
         if not any(step.summary.ok for step in steps):
-            yield Answer(None, f"not one request to {endpoint} succeeded")
+            yield Judgement(None, f"not one request to {endpoint} succeeded")
             continue
         doubted = [step for step in steps if not step.summary.trusted]
         if doubted and (len(doubted) == len(steps) or not is_rising(run)):
             step = doubted[0]
             where = f"step {step.summary.index}, {endpoint} at {step.asked}"
-            yield Answer(None, f"{where}, cannot be trusted: {step.summary.reasons[0]}")
+            yield Judgement(None, f"{where}, cannot be trusted: {step.summary.reasons[0]}")
         else:
-            yield Answer(True, "")
+            yield Judgement(True, "")
 
 
 def flaws(run: Run) -> list[str]:

@@ -22,7 +22,7 @@ from tailrate.analysis.records import taken
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import OK, Client, discover, error_sentence
-from tailrate.loadtest.engine.faults.inject import Faults
+from tailrate.loadtest.engine.faults.inject import FaultInjection
 from tailrate.loadtest.engine.faults.load_side import LoadSide
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.step_stats import Live
@@ -33,13 +33,13 @@ from tailrate.loadtest.engine.scenario import answerable
 from tailrate.loadtest.engine.scenario import steps as plan_steps
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_guide import ask_about
-from tailrate.loadtest.engine.scenario.knee_search import Knee, Outcome
+from tailrate.loadtest.engine.scenario.knee_search import Knee, ProbeOutcome
 from tailrate.loadtest.engine.scenario.scenario import CLOSED, Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.soak.chapters import Soak
+from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
-from tailrate.loadtest.engine.workers.driver import Order, Payloads
+from tailrate.loadtest.engine.workers.driver import Payloads, WorkOrder
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
 from tailrate.serve import wire
 
@@ -72,7 +72,7 @@ class Conductor:
         self._scheduled = 0
         """Since the chapter began; a run that is no soak is one chapter."""
         self._steps: list[int] = []
-        self._soak: Soak | None = None
+        self._soak: SoakConduct | None = None
         self._companions: list[Companion] = []
         """What goes on beside the steps, from before the first of them to the end."""
         self._ending: str | None = None
@@ -141,7 +141,7 @@ class Conductor:
         idle_s = self.scenario.idle_seconds if self._collector.host else 0.0
         self.board.plan(of, block_s, idle_s, self._now() + int(idle_s * 1e9))
         self._be_idle()
-        outcomes: list[Outcome] | None = None
+        outcomes: list[ProbeOutcome] | None = None
         while not self._aborting and not self._ending:
             try:
                 steps = blocks.send(outcomes)  # type: ignore[arg-type]  # the first of them is None
@@ -159,11 +159,11 @@ class Conductor:
                 server_facts.after(self._client, self._manifest)
             self._close("aborted" if self._ending else "complete")
 
-    def _faults(self, block_s: list[float] | None) -> Faults:
+    def _faults(self, block_s: list[float] | None) -> FaultInjection:
         total_s = self.scenario.total_seconds if self._soak else sum(block_s) if block_s else None
         began_ns = self._manifest.started_ns if self.scenario.resume else None
         here = LoadSide(self._client, self._crew, self._collector, self.folder)
-        return Faults(self.scenario.faults, here, self._event, self._now, total_s, began_ns)
+        return FaultInjection(self.scenario.faults, here, self._event, self._now, total_s, began_ns)
 
     def end_early(self, sentence: str) -> None:
         """Sends no more, waits for what is under way, and closes the folder as aborted, with the reason."""
@@ -202,7 +202,7 @@ class Conductor:
             self._manifest.extra.setdefault("interrupted_ns", self._now())
         self._event("aborted", **what)
 
-    def _run_block(self, steps: list[LoadStep], of: int | None) -> list[Outcome]:
+    def _run_block(self, steps: list[LoadStep], of: int | None) -> list[ProbeOutcome]:
         """Until every arrival is answered; what a search wants to know of it."""
         paths = {info.name: self._path(info) for info in self._endpoints}
         self._dispatch.prepare(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
@@ -249,7 +249,7 @@ class Conductor:
                 self._event("step_cut", step=live.step.index, sentence="the queue grows without bound")
                 self._dispatch.cut()
 
-    def _finish(self, step: LoadStep, of: int | None) -> Outcome:
+    def _finish(self, step: LoadStep, of: int | None) -> ProbeOutcome:
         """Writes down how the step ended, which for a closed loop or one that was cut is not when it was to end."""
         live, entry = self._live.pop(step.index), self._manifest.scenario["steps"][step.index]
         stopped_ns = self._dispatch.stopped_ns
@@ -268,7 +268,7 @@ class Conductor:
             self._soak.finished(live)
         if self.scenario.mode != "knee" or self.scenario.objective is None:
             live.end(seconds)
-            return Outcome(step.rate, 0, 0, seconds=seconds)
+            return ProbeOutcome(step.rate, 0, 0, seconds=seconds)
         vetoes = self.scenario.vetoes
         outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(stopped_ns), vetoes)
         live.end(seconds)
@@ -316,7 +316,7 @@ class Conductor:
         self._event("self_check", sentence=found.sentence(closed))
         say.info("self-check: %s", found.sentence(closed))
 
-    def _lose(self, order: Order, index: int, member: str) -> None:
+    def _lose(self, order: WorkOrder, index: int, member: str) -> None:
         """A load process that answers no more: an event, and its share of the schedule is counted as lost."""
         steps = [step.index for step in order.steps]
         self._event("worker_lost", worker=index, member=member, steps=steps)
@@ -393,7 +393,7 @@ class Conductor:
         self._collector = Collector(self._client, self._base, self._on_samples, self._event)
         if soaking:
             crew = self._crew.distributed
-            self._soak = Soak(self.scenario, self._client, self._files, self._now, self.end_early, crew)
+            self._soak = SoakConduct(self.scenario, self._client, self._files, self._now, self.end_early, crew)
             self._companions.append(self._soak)
         if any("events_before" not in entry for entry in self._manifest.endpoints):
             server_facts.before(self._client, self._manifest, server)

@@ -35,17 +35,17 @@ from tailrate.analysis.records import run_folder
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn
 from tailrate.loadtest.engine.endpoint import credentials
-from tailrate.loadtest.engine.endpoint.client import Answer, Client
+from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer
 from tailrate.loadtest.engine.live import same_origin, web
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.screen import Screen
 from tailrate.loadtest.engine.record.provenance import command_line
 from tailrate.loadtest.engine.record.segments import pack, unpack
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError, add_options, from_options
-from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, Footprint
+from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
-from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
+from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
 
 say = logging.getLogger("tailrate")
 
@@ -68,7 +68,7 @@ class Session:
         self.access = credentials.read(environment.parsed_options)
         self.home = _host(environment)
         """The endpoint that was named when this process began: a token is for no other."""
-        self.orders: Queue[Order] = Queue()
+        self.orders: Queue[WorkOrder] = Queue()
         self.starts: Queue[int | None] = Queue()
         self.driver: Driver | None = None
         self.conductor: Conductor | None = None
@@ -94,7 +94,7 @@ class Session:
         clients = self.environment.runner.clients
         return [name for name in self.ready if name in clients and clients[name].state != STATE_MISSING]
 
-    def give(self, member: str, order: Order) -> None:
+    def give(self, member: str, order: WorkOrder) -> None:
         self.ready[member] = order.index
         if self.distributed:
             self.environment.runner.send_message("tailrate_order", order.as_message(), member)
@@ -197,7 +197,7 @@ class ScenarioUser(Protocol):
     def __init__(self, environment: Any) -> None: ...
 
     @property
-    def checker(self) -> Callable[[Answer], str | None] | None: ...
+    def checker(self) -> Callable[[EndpointAnswer], str | None] | None: ...
 
     def payloads(self, seed: int, rows: Sequence[int]) -> Payloads: ...
 
@@ -276,7 +276,7 @@ def work(user: ScenarioUser) -> None:
 
 
 def _tell_footprint(session: Session) -> None:
-    own = Footprint()
+    own = ProcessUsage()
     while True:
         session.report("process", own.look())
         gevent.sleep(PERIOD_S)
@@ -301,7 +301,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     except ScenarioError as problem:
         fail(str(problem))
     if isinstance(runner, WorkerRunner):
-        runner.register_message("tailrate_order", lambda msg, **_: _here().orders.put(Order.from_message(msg.data)))
+        runner.register_message("tailrate_order", lambda msg, **_: _here().orders.put(WorkOrder.from_message(msg.data)))
         runner.register_message("tailrate_start", lambda msg, **_: _here().starts.put(msg.data["start_ns"]))
         runner.register_message("tailrate_halt", lambda **_: _halt(), concurrent=True)
         # a planned fault: as if the kernel had done it

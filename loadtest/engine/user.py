@@ -13,7 +13,7 @@ import numpy as np
 from locust import User, task
 
 from tailrate.loadtest.engine import session
-from tailrate.loadtest.engine.endpoint.client import Answer
+from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
 from tailrate.loadtest.engine.workers.driver import Payloads
 from tailrate.serve.wire import Array, encode_infer
 
@@ -43,7 +43,7 @@ class EndpointUser(User):
         """Named input tensors of one request, drawn from `rng` alone."""
         raise NotImplementedError
 
-    def check(self, answer: Answer) -> str | None:
+    def check(self, answer: EndpointAnswer) -> str | None:
         """What is wrong with a result, in a few words, or None. Called for each, beside the load: so make it short.
 
         `answer.outputs()` are its tensors by name, `answer.body` its bytes. Who does not define it pays nothing for it.
@@ -51,7 +51,7 @@ class EndpointUser(User):
         return None
 
     @property
-    def checker(self) -> Callable[[Answer], str | None] | None:
+    def checker(self) -> Callable[[EndpointAnswer], str | None] | None:
         return None if type(self).check is EndpointUser.check else self.check
 
     def payloads(self, seed: int, rows: Sequence[int]) -> Payloads:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tailrate.serve import wire
-from tailrate.serve.asgi import Answer, App, Request, Room, as_app, only, settled
+from tailrate.serve.asgi import App, HttpAnswer, Request, Room, as_app, only, settled
 from tailrate.serve.deploy import haproxy, logs, nodes
 from tailrate.serve.deploy.check_options import check
 from tailrate.serve.edge import auth
@@ -83,7 +83,7 @@ class EndpointReplica:
     def __serve_build_asgi_app__(self) -> App:
         prefix = wire.model_path(*self._name)
 
-        async def answer(request: Request) -> Answer:
+        async def answer(request: Request) -> HttpAnswer:
             return await self._answer(request, request.path.removeprefix(prefix).strip("/"))
 
         def refused(path: str, reason: str, ns: int) -> None:
@@ -91,15 +91,15 @@ class EndpointReplica:
 
         return auth.guarded(as_app(answer, self._options.max_body_bytes, refused, self._room), auth.tokens())
 
-    async def handed_on(self, request: Request, tail: str) -> Answer:
+    async def handed_on(self, request: Request, tail: str) -> HttpAnswer:
         """A request that came through the gateway, whose clocks may be another machine's."""
         here = dataclasses.replace(request, received_ns=time.perf_counter_ns(), received_wall_ns=time.time_ns())
         return await settled(self._answer(here, tail), request.path)
 
-    async def _answer(self, request: Request, tail: str) -> Answer:
+    async def _answer(self, request: Request, tail: str) -> HttpAnswer:
         if tail == "stats":  # those of replicas before this one, and of others, count too
             only(request, "GET")
-            counted: Answer = await self._gateway.statistics.remote(self._report())
+            counted: HttpAnswer = await self._gateway.statistics.remote(self._report())
             return counted
         return await self._endpoint.answer(request, tail)
 
@@ -168,10 +168,10 @@ class GatewayReplica:
     async def under_way(self) -> int:
         return self._gateway.under_way()
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> HttpAnswer:
         return await settled(self._gateway.answer(request), request.path)
 
-    async def statistics(self, report: Mapping[str, Any]) -> Answer:
+    async def statistics(self, report: Mapping[str, Any]) -> HttpAnswer:
         """Of the endpoint whose replica is asked for them, and says what it has itself."""
         asking = asyncio.create_task(self._gateway.statistics([(report["model"], report["variant"])]))
         await asyncio.sleep(0)  # it wants what is reported from now on
@@ -197,7 +197,7 @@ class GatewayReplica:
         why = os.environ.get(FALLBACK, "the cluster was started without the environment of the fast way")
         return {"way": "plain", "fallback": None if self._options.ingress == "plain" else why, "slow_requests": None}
 
-    async def _forward(self, name: Name, request: Request, tail: str) -> Answer:
+    async def _forward(self, name: Name, request: Request, tail: str) -> HttpAnswer:
         from ray import serve
         from ray.exceptions import RayActorError
 
@@ -205,7 +205,7 @@ class GatewayReplica:
             self._handles[name] = serve.get_deployment_handle(deployment_name(name), deployment_name(name))
         sent = dataclasses.replace(request, gone=None)  # only here can that be told
         try:
-            found: Answer = await self._handles[name].handed_on.remote(sent, tail)
+            found: HttpAnswer = await self._handles[name].handed_on.remote(sent, tail)
         except RayActorError:
             raise WireError(503, "the replica that had this request is gone; try again", "lost") from None
         return found

@@ -16,10 +16,10 @@ from itertools import count
 from typing import Any
 
 from tailrate.serve import variants, wire
-from tailrate.serve.asgi import LEFT, Answer, Request, as_error, as_json, only, reason
+from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late
-from tailrate.serve.engine.observers import Watch
+from tailrate.serve.engine.observers import Observers
 from tailrate.serve.engine.queue import full
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.open_runner import open_runner
@@ -66,10 +66,10 @@ class Endpoint:
             max_wait_s=options.max_wait_ms / 1e3,
         )
         name = f"{model}-{variant}-{replica}"
-        self._watch = self.engine.onlooker = Watch(options, self._spec, name, self.engine.counters)
+        self._watch = self.engine.onlooker = Observers(options, self._spec, name, self.engine.counters)
         self.engine.start()
 
-    async def answer(self, request: Request, tail: str) -> Answer:
+    async def answer(self, request: Request, tail: str) -> HttpAnswer:
         """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats or config."""
         if tail == "infer":
             return await self._infer(request)
@@ -167,14 +167,14 @@ class Endpoint:
             "dynamic_batching": {"max_queue_delay_microseconds": int(self._options.max_wait_ms * 1e3)},
         }
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> HttpAnswer:
         if self.engine.state != "READY":
             raise WireError(503, f"{self._info.name} is {self.engine.state.lower()}: {self.engine.reason}")
         return as_json({"name": self.model, "version": self.variant, "ready": True})
 
     # ---- inference
 
-    async def _infer(self, request: Request) -> Answer:
+    async def _infer(self, request: Request) -> HttpAnswer:
         refused = LEFT  # as long as nothing is answered: the client has gone and this task is cancelled
         task = asyncio.current_task()
         self._tasks.add(task)
@@ -198,7 +198,7 @@ class Endpoint:
             self.engine.counters.answer(time.perf_counter_ns() - request.received_ns, refused)
         return found
 
-    async def _infer_or_raise(self, request: Request) -> Answer:
+    async def _infer_or_raise(self, request: Request) -> HttpAnswer:
         deadline_ns = _deadline_ns(request)
         asked = wire.decode_infer(request.body, _header_length(request))
         self._check(asked)
@@ -236,7 +236,7 @@ class Endpoint:
         headers[wire.BATCH] = str(job.batch_rows)
         if job.compiled:
             headers[wire.COMPILE] = "1"
-        return Answer(200, body, headers)
+        return HttpAnswer(200, body, headers)
 
     def _check(self, asked: wire.InferRequest) -> None:
         """What can be refused before any work is done for it."""

@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tailrate.serve import wire
-from tailrate.serve.asgi import Answer, Request, as_json
-from tailrate.serve.edge.replica_board import Board
+from tailrate.serve.asgi import HttpAnswer, Request, as_json
+from tailrate.serve.edge.replica_board import ReplicaBoard
 from tailrate.serve.wire import WireError
 
 LONGEST_S = 3600.0
@@ -55,10 +55,10 @@ while time.monotonic() < end and os.getppid() == parent:
 """
 
 
-class Faults:
+class FaultApi:
     """What may be broken, how, and the processes that do it."""
 
-    def __init__(self, allowed: bool, board: Board, kills: Mapping[str, Kill]) -> None:
+    def __init__(self, allowed: bool, board: ReplicaBoard, kills: Mapping[str, Kill]) -> None:
         """`kills` are replica (by its id), ingress and node (by its host; empty: any but the head)."""
         self._allowed = allowed
         self._board = board
@@ -73,7 +73,7 @@ class Faults:
             "gpu_memory_taken": self._gpu_memory,
         }
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> HttpAnswer:
         if not self._allowed:
             raise WireError(403, "faults are not allowed here; the server must be started with --allow-faults")
         fault, target, seconds = _asked(request.body)

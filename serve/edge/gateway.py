@@ -15,14 +15,14 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tailrate.serve import wire
-from tailrate.serve.asgi import Answer, Request, Room, as_json, only, reason
+from tailrate.serve.asgi import HttpAnswer, Request, Room, as_json, only, reason
 from tailrate.serve.edge import auth
-from tailrate.serve.edge.fault_api import Faults, Kill
-from tailrate.serve.edge.replica_board import NOBODY, Board, Name
+from tailrate.serve.edge.fault_api import FaultApi, Kill
+from tailrate.serve.edge.replica_board import NOBODY, Name, ReplicaBoard
 from tailrate.serve.models._code_digest import installed
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.telemetry import prometheus_text
-from tailrate.serve.telemetry.all_hosts import Fleet, Others, alone
+from tailrate.serve.telemetry.all_hosts import AllHosts, Others, alone
 from tailrate.serve.telemetry.sampler import Sampler, sources
 from tailrate.serve.wire import WireError
 
@@ -32,7 +32,7 @@ FRESH_S = 2.0
 """How long those who ask for statistics wait for replicas that have not reported since: they do each second."""
 METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
-Forward = Callable[[Name, Request, str], Awaitable[Answer]]
+Forward = Callable[[Name, Request, str], Awaitable[HttpAnswer]]
 """(endpoint, request, what follows the endpoint's path) → its answer."""
 
 
@@ -58,12 +58,12 @@ class Gateway:
         self._forward = forward
         self._ingress = ingress
         self._exported = exported
-        self.board = Board(options.endpoints, options.replicas, time.time_ns())
+        self.board = ReplicaBoard(options.endpoints, options.replicas, time.time_ns())
         self.room = Room(options.max_body_bytes)
-        self._fleet = Fleet(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
+        self._fleet = AllHosts(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
         self._fleet.local.start()
-        self._faults = Faults(options.allow_faults, self.board, kills or {})
-        self._paths: dict[str, tuple[str, Callable[[Request], Answer | Awaitable[Answer]]]] = {
+        self._faults = FaultApi(options.allow_faults, self.board, kills or {})
+        self._paths: dict[str, tuple[str, Callable[[Request], HttpAnswer | Awaitable[HttpAnswer]]]] = {
             wire.SERVER: ("GET", self._server),
             wire.LIVE: ("GET", self._live),
             wire.READY: ("GET", self._ready),
@@ -90,7 +90,7 @@ class Gateway:
         self._fleet.local.stop()
         self._faults.close()
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> HttpAnswer:
         try:
             return await self._answered(request)
         except Exception as problem:  # a replica that it was handed to has counted it, also where its client has gone
@@ -108,14 +108,14 @@ class Gateway:
             name = NOBODY
         self.board.refused(name, why, ns)
 
-    async def statistics(self, names: Sequence[Name]) -> Answer:
+    async def statistics(self, names: Sequence[Name]) -> HttpAnswer:
         """Of all replicas, once each that is heard of has reported."""
         since_s = time.monotonic()
         while not self.board.heard(names, since_s, now_s := time.monotonic()) and now_s < since_s + FRESH_S:
             await asyncio.sleep(FRESH_S / 40)
         return as_json({"model_stats": self.board.statistics(names, now_s), "refused": self.board.nobody()})
 
-    async def _answered(self, request: Request) -> Answer:
+    async def _answered(self, request: Request) -> HttpAnswer:
         path = request.path.rstrip("/")
         if path.startswith(wire.SERVER + "/models"):
             return await self._model(request, _parts(path))
@@ -126,40 +126,40 @@ class Gateway:
         if path == wire.FAULTS and request.header(b"origin") is not None:  # such a page may reach loopback
             raise WireError(403, "nothing is broken for a page in a browser")
         answer = found(request)
-        return answer if isinstance(answer, Answer) else await answer
+        return answer if isinstance(answer, HttpAnswer) else await answer
 
-    def _live(self, request: Request) -> Answer:
+    def _live(self, request: Request) -> HttpAnswer:
         return as_json({"live": True})
 
-    def _ready(self, request: Request) -> Answer:
+    def _ready(self, request: Request) -> HttpAnswer:
         if why := self.board.ready(self.board.endpoints, time.monotonic()):
             raise WireError(503, why)
         return as_json({"ready": True})
 
-    def _serving(self, request: Request) -> Answer:
+    def _serving(self, request: Request) -> HttpAnswer:
         if why := self.board.serving(time.monotonic()):
             raise WireError(503, why)
         return as_json({"serving": True})
 
-    def _index(self, request: Request) -> Answer:
+    def _index(self, request: Request) -> HttpAnswer:
         return as_json(self.board.index(time.monotonic()))
 
-    async def _devices(self, request: Request) -> Answer:
+    async def _devices(self, request: Request) -> HttpAnswer:
         return as_json(await self._fleet.read(_asked(request, "after")))
 
-    async def _clock(self, request: Request) -> Answer:
+    async def _clock(self, request: Request) -> HttpAnswer:
         return as_json(await self._fleet.clock(_asked(request, "host"), request.received_wall_ns))
 
-    async def _metrics(self, request: Request) -> Answer:
+    async def _metrics(self, request: Request) -> HttpAnswer:
         text = self.board.metrics(time.monotonic()) + prometheus_text.of_devices(await self._fleet.latest())
-        return Answer(200, text.encode(), METRICS)
+        return HttpAnswer(200, text.encode(), METRICS)
 
-    async def _ray_metrics(self, request: Request) -> Answer:
+    async def _ray_metrics(self, request: Request) -> HttpAnswer:
         if self._exported is None:
             raise WireError(404, "there is no Ray here")
-        return Answer(200, await asyncio.to_thread(self._exported), METRICS)
+        return HttpAnswer(200, await asyncio.to_thread(self._exported), METRICS)
 
-    def _stop(self, request: Request) -> Answer:
+    def _stop(self, request: Request) -> HttpAnswer:
         """Asked again until nothing is under way; then whoever runs the cluster can end it."""
         if not auth.tokens():
             raise WireError(403, f"whoever shows a token may stop this server, and it has none: set {auth.TOKEN}")
@@ -172,7 +172,7 @@ class Gateway:
         self.stop(within_s)
         return as_json({"under_way": self.under_way() - 1})  # without this one
 
-    def _server(self, request: Request) -> Answer:
+    def _server(self, request: Request) -> HttpAnswer:
         found = {
             "name": "tailrate",
             "version": installed("tailrate") or "0",
@@ -184,7 +184,7 @@ class Gateway:
         }
         return as_json(found)
 
-    async def _model(self, request: Request, parts: list[str]) -> Answer:
+    async def _model(self, request: Request, parts: list[str]) -> HttpAnswer:
         """`parts` is what follows /v2/models: model[/versions/variant][/tail], or stats alone."""
         name, tail = (NOBODY, "stats") if parts == ["stats"] else self._find(parts)
         if tail == "stats":

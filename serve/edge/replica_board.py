@@ -24,7 +24,7 @@ NOBODY = ("", "")
 """Whose are requests for no endpoint that there is."""
 
 
-class Board:
+class ReplicaBoard:
     """Reports by endpoint and replica, and what was refused before any replica had it."""
 
     def __init__(self, endpoints: Sequence[Name], replicas: int, since_ns: int = 0) -> None:

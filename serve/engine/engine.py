@@ -22,7 +22,7 @@ from tailrate.serve.engine.batch_regrowth import Regrowth
 from tailrate.serve.engine.job import Job, grouped, settled
 from tailrate.serve.engine.queue import Queue
 from tailrate.serve.runner.compile_watch import refused
-from tailrate.serve.runner.cuda_pipeline import Failed, Flight, Ran
+from tailrate.serve.runner.cuda_pipeline import BatchResult, Failed, Flight
 from tailrate.serve.runner.open_runner import Say
 from tailrate.serve.runner.runner import Runner, first_line, out_of_memory
 from tailrate.serve.spec import ServeError
@@ -294,7 +294,7 @@ class Engine:
             else:
                 self._again(runner, jobs, failure)
 
-    def _hand_out(self, runner: Runner, jobs: list[Job], ran: Ran) -> None:
+    def _hand_out(self, runner: Runner, jobs: list[Job], ran: BatchResult) -> None:
         rows = sum(job.rows for job in jobs)
         size = self._regrowth.ran(rows >= runner.max_batch, time.monotonic())
         if size is not None:
@@ -316,7 +316,7 @@ class Engine:
         self.onlooker.ran(jobs)
         self._give_back(jobs)
 
-    def _count(self, jobs: list[Job], ran: Ran, rows: int) -> None:
+    def _count(self, jobs: list[Job], ran: BatchResult, rows: int) -> None:
         begun_ns = jobs[0].begun_ns
         stages_ns = {
             "batch": ran.batched_ns - begun_ns,

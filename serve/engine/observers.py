@@ -21,7 +21,7 @@ from tailrate.serve.spec import ModelSpec
 from tailrate.serve.telemetry.statistics import Counters
 
 
-class Watch(Onlooker):
+class Observers(Onlooker):
     """Of one replica."""
 
     def __init__(self, options: ServeOptions, spec: ModelSpec, name: str, counters: Counters) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.asgi import Answer, Request, as_json
+from tailrate.serve.asgi import HttpAnswer, Request, as_json
 from tailrate.serve.wire import WireError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _OFF = nullcontext()
 
 
 @dataclass(slots=True, eq=False)
-class Order:
+class ProfileOrder:
     """Some batches to be profiled; `recorded` gives what was."""
 
     batches: int
@@ -53,14 +53,14 @@ class Profiler:
         self._name = name
         self._count = count
         """Told of each batch that was recorded, and so slowed; see `counters.EVENTS`."""
-        self._order: Order | None = None
+        self._order: ProfileOrder | None = None
         self._lock = Lock()
-        self._running: tuple[Order, profile] | None = None
+        self._running: tuple[ProfileOrder, profile] | None = None
         """Of the engine's thread alone."""
 
     # ---- the event loop's side
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> HttpAnswer:
         """`{"batches": 20, "timeout_s": 60, "format": "table"}`, each of them optional, or `"format": "trace"`."""
         if self._folder is None:
             raise WireError(403, "profiling is off; start the server with --profile to allow it")
@@ -77,19 +77,19 @@ class Profiler:
         if as_trace:
             named = {"content-disposition": f'attachment; filename="{path.name}"'}
             trace = await asyncio.to_thread(path.read_bytes)
-            return Answer(200, trace, {"content-type": "application/gzip", **named})
+            return HttpAnswer(200, trace, {"content-type": "application/gzip", **named})
         return as_json({"name": self._name, "batches": batches, "trace": str(path), "table": table})
 
-    def ask(self, batches: int) -> Order:
+    def ask(self, batches: int) -> ProfileOrder:
         """Raises `WireError` while another profile is being made."""
         with self._lock:
             if self._order is not None:
                 left = self._order.batches - self._order.seen
                 raise WireError(409, f"another profile is being made, with {left} batches to go; try again after it")
-            self._order = Order(batches)
+            self._order = ProfileOrder(batches)
             return self._order
 
-    def withdraw(self, order: Order) -> None:
+    def withdraw(self, order: ProfileOrder) -> None:
         """Nobody waits for it any longer; what was begun is ended at the next batch."""
         with self._lock:
             if self._order is order:
@@ -136,7 +136,7 @@ class Profiler:
                 if not owner.recorded.done():
                     owner.recorded.set_result(recorded)
 
-    def _start(self, order: Order) -> None:
+    def _start(self, order: ProfileOrder) -> None:
         try:
             import torch
             from torch.profiler import ProfilerActivity, profile
@@ -157,7 +157,7 @@ class Profiler:
         except Exception as problem:
             self._fail(order, problem)
 
-    def _fail(self, order: Order, problem: Exception) -> None:
+    def _fail(self, order: ProfileOrder, problem: Exception) -> None:
         log.exception("the profiler failed")
         self.withdraw(order)
         if not order.recorded.done():

@@ -49,7 +49,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Removal:
     """What became of an item; `why` says for what reason it stays."""
 
     item: Item
@@ -102,22 +102,22 @@ def chosen(items: Sequence[Item], now_s: float, older_s: float | None, most_byte
             yield item
 
 
-def removed(item: Item) -> Outcome:
+def removed(item: Item) -> Removal:
     """For good, with its lock held. What a process used since it was listed stays."""
     try:
         if item.kind == "profiles":  # written once, by a process that keeps no lock
             return _removed(item)
         with file_locks.at_once(_lock(item.kind, item.path)) as free:
-            return _removed(item) if free else Outcome(item, IN_USE)
+            return _removed(item) if free else Removal(item, IN_USE)
     except FileNotFoundError:  # somebody else was faster
-        return Outcome(item)
+        return Removal(item)
     except OSError as problem:
-        return Outcome(item, f"it cannot be removed: {problem.strerror or problem}", failed=True)
+        return Removal(item, f"it cannot be removed: {problem.strerror or problem}", failed=True)
 
 
-def tried(item: Item) -> Outcome:
+def tried(item: Item) -> Removal:
     """What would become of it, by what the list says."""
-    return Outcome(item, IN_USE if item.locked else "")
+    return Removal(item, IN_USE if item.locked else "")
 
 
 def as_json(
@@ -150,14 +150,14 @@ def size(path: Path) -> int:
     return sum(_bytes(Path(where, name)) for where, _, names in os.walk(path) for name in names)
 
 
-def _removed(item: Item) -> Outcome:
+def _removed(item: Item) -> Removal:
     if _used_s(item.kind, item.path) != item.used_s:
-        return Outcome(item, "a process has used it meanwhile")
+        return Removal(item, "a process has used it meanwhile")
     if item.kind == "compiled":
         shutil.rmtree(item.path)  # which follows no link, not even one that has come in its place
     else:
         item.path.unlink()
-    return Outcome(item)
+    return Removal(item)
 
 
 def _item(kind: str, path: Path) -> Item:

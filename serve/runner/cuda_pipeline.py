@@ -26,7 +26,7 @@ DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class BatchResult:
     """A batch's outputs, rows first, and the ends of its stages on `time.perf_counter_ns`."""
 
     outputs: dict[str, Array]
@@ -39,7 +39,7 @@ class Ran:
     def done(self) -> bool:
         return True
 
-    def finish(self) -> Ran:
+    def finish(self) -> BatchResult:
         """Itself: what was run at once is a flight that has landed."""
         return self
 
@@ -49,7 +49,7 @@ class Flight(Protocol):
 
     def done(self) -> bool: ...
 
-    def finish(self) -> Ran:
+    def finish(self) -> BatchResult:
         """Waits for the end of it, or raises what went wrong; called once."""
         ...
 
@@ -63,7 +63,7 @@ class Failed:
     def done(self) -> bool:
         return True
 
-    def finish(self) -> Ran:
+    def finish(self) -> BatchResult:
         raise self._problem
 
 
@@ -153,14 +153,14 @@ class CudaFlight:
     def done(self) -> bool:
         return bool(self._slot.marks[-1].query())
 
-    def finish(self) -> Ran:
+    def finish(self) -> BatchResult:
         try:
             self._slot.marks[-1].synchronize()
             return self._ran(time.perf_counter_ns())
         finally:
             self._pipeline.free.append(self._slot)
 
-    def _ran(self, now_ns: int) -> Ran:
+    def _ran(self, now_ns: int) -> BatchResult:
         h2d_ns, waited_ns, compute_ns, d2h_ns = (
             max(0, round(before.elapsed_time(after) * 1e6)) for before, after in pairwise(self._slot.marks)
         )
@@ -169,4 +169,6 @@ class CudaFlight:
         outputs = {name: tensor.numpy() for name, tensor in self._outputs.items()}
         # it waited for the device behind another batch: that is queueing, so its stages begin that much later
         copied_in_ns = min(copied_in_ns + waited_ns, computed_ns)
-        return Ran(outputs, min(self._batched_ns + waited_ns, copied_in_ns), copied_in_ns, computed_ns, waited_ns)
+        return BatchResult(
+            outputs, min(self._batched_ns + waited_ns, copied_in_ns), copied_in_ns, computed_ns, waited_ns
+        )

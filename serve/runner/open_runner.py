@@ -24,7 +24,7 @@ from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.runner.compile_cache import Artefacts
 from tailrate.serve.runner.compile_watch import Compiler, allow_compilations, cudagraph_skips
 from tailrate.serve.runner.runner import NullRunner, Runner, TorchRunner, first_line, out_of_memory
-from tailrate.serve.spec import Making, ModelSpec, ServeError, Variant, as_tuple
+from tailrate.serve.spec import BuildContext, ModelSpec, ServeError, Variant, as_tuple
 from tailrate.serve.telemetry import machine
 from tailrate.serve.variants._precision import NO_TF32, TF32, cast, set_tf32, without_tf32
 from tailrate.serve.wire import Array
@@ -188,7 +188,7 @@ class Opening:
             examples.append(seen_by(made, module, inputs) if core else inputs)
         kind = self._device.type
         ready = cast(made, self._variant.precision, kind)
-        built = self._variant.build(Making(self._spec, ready, tuple(examples), kind, mode, folder, self._say))
+        built = self._variant.build(BuildContext(self._spec, ready, tuple(examples), kind, mode, folder, self._say))
         whole: Any = module
         return partial(whole.with_core, built) if core else built
 

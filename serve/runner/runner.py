@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrate.serve.runner.buckets import Bucket, Buffers, cut, natural_length, smallest
-from tailrate.serve.runner.cuda_pipeline import DEPTH, Flight, Pipeline, Ran
+from tailrate.serve.runner.cuda_pipeline import DEPTH, BatchResult, Flight, Pipeline
 from tailrate.serve.spec import ModelSpec, Tensors, as_tuple
 from tailrate.serve.wire import Array
 
@@ -26,7 +26,7 @@ NO_MEMORY = (
     "cublas_status_not_initialized when calling `cublascreate",  # which has found no room for its workspace
 )
 
-__all__ = ["Flight", "NullRunner", "Ran", "Runner", "TorchRunner", "first_line"]
+__all__ = ["BatchResult", "Flight", "NullRunner", "Runner", "TorchRunner", "first_line"]
 
 
 class Runner(Protocol):
@@ -73,12 +73,12 @@ class NullRunner:
         self._reply = spec.reply
         self._delay_s = spec.delay_s
 
-    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> BatchResult:
         start = time.perf_counter_ns()
         if self._delay_s:
             time.sleep(self._delay_s)
         outputs = self._reply(rows)
-        return Ran(outputs, start, start, time.perf_counter_ns())
+        return BatchResult(outputs, start, start, time.perf_counter_ns())
 
     def shrink(self, rows: int) -> int:
         self.max_batch = max(1, rows // 2)
@@ -136,7 +136,7 @@ class TorchRunner:
         found = self._called(*self._buffers.tensors[bucket])
         computed_ns = time.perf_counter_ns()
         outputs = {name: self._kept(tensor) for name, tensor in self._wanted(found, rows, wanted).items()}
-        return Ran(outputs, batched_ns, batched_ns, computed_ns)
+        return BatchResult(outputs, batched_ns, batched_ns, computed_ns)
 
     def _called(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return as_tuple(self.call(*inputs))

@@ -42,7 +42,7 @@ async def alone() -> Mapping[str, Remote]:
     return {}
 
 
-class Fleet:
+class AllHosts:
     """The own host's sampler and those of others."""
 
     def __init__(self, local: Sampler, others: Others = alone) -> None:

@@ -39,7 +39,7 @@ _SPENT = itemgetter(*STAGES[1:])
 LE = (*(f"{bound:.10g}" for bound in BOUNDS_S), "+Inf")
 
 
-class Histogram:
+class DurationHistogram:
     """Durations by size, and their sum; one thread writes, any may read."""
 
     __slots__ = ("ns", "sizes")
@@ -69,9 +69,9 @@ class Counters:
         self._rows = 0
         self._batches: dict[int, list[int]] = {}
         """By size: how many, and the ns of their input, inference and output."""
-        self._stages = {stage: Histogram() for stage in STAGES}
+        self._stages = {stage: DurationHistogram() for stage in STAGES}
         self._spent = [self._stages[stage] for stage in STAGES[1:]]
-        self._answers = {True: Histogram(), False: Histogram()}
+        self._answers = {True: DurationHistogram(), False: DurationHistogram()}
         self._refused = dict.fromkeys(REFUSED, 0)
         self._events = dict.fromkeys(EVENTS, 0)
         self._lock = threading.Lock()

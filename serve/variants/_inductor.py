@@ -12,14 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 from tailrate.serve.variants._precision import FLOATS
 from tailrate.serve.variants._shapes import Inputs, per_bucket
 
 FREEZING = "+freezing"
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import torch
 
     freeze = torch._inductor.config.freezing = making.mode.endswith(FREEZING)
@@ -34,7 +34,7 @@ def build(making: Making) -> Callable[..., Any]:
     return torch.compile(making.module, dynamic=False, fullgraph=False, mode=mode)
 
 
-def _ahead(making: Making, mode: str, example: Inputs, name: str) -> Callable[..., Any]:
+def _ahead(making: BuildContext, mode: str, example: Inputs, name: str) -> Callable[..., Any]:
     """One bucket, from its file where there is one."""
     import torch
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.spec import Making
+from tailrate.serve.spec import BuildContext
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Inputs = tuple["torch.Tensor", ...]
 
 
-def per_bucket(making: Making, make: Callable[[Inputs, str], Callable[..., Any]]) -> Callable[..., Any]:
+def per_bucket(making: BuildContext, make: Callable[[Inputs, str], Callable[..., Any]]) -> Callable[..., Any]:
     """`make` gets a bucket's example inputs and a name for its files."""
     made: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
     for number, example in enumerate(making.examples, start=1):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 from tailrate.serve.variants._precision import FLOATS, convolves
 from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import torch
 
     freeze = making.device == "cpu" and convolves(making.module)

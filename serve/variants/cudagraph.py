@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 from tailrate.serve.variants._precision import FLOATS
 from tailrate.serve.variants._shapes import Inputs, per_bucket
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 REHEARSALS = 3
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import torch
 
     pool = torch.cuda.graph_pool_handle()

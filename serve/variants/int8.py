@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_

@@ -7,14 +7,14 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrate.serve.spec import Making, Variant, as_tuple
+from tailrate.serve.spec import BuildContext, Variant, as_tuple
 from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 if TYPE_CHECKING:
     import torch
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import onnxruntime
     import torch
 

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tailrate.serve.spec import Making, ModelSpec, Variant
+from tailrate.serve.spec import BuildContext, ModelSpec, Variant
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import torch
 
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():

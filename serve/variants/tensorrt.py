@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import torch
     import torch_tensorrt  # noqa: F401  # registers the backend
 

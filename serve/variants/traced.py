@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tailrate.serve.spec import Making, Variant
+from tailrate.serve.spec import BuildContext, Variant
 from tailrate.serve.variants._shapes import Inputs, capturing, per_bucket
 
 
-def build(making: Making) -> Callable[..., Any]:
+def build(making: BuildContext) -> Callable[..., Any]:
     import torch
 
     def make(example: Inputs, name: str) -> Callable[..., Any]:

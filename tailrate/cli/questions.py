@@ -32,7 +32,7 @@ def sizing(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
 
 def question(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
     from tailrate.analysis.planning.plan.prices import Prices
-    from tailrate.analysis.planning.plan.question import Growth, Question
+    from tailrate.analysis.planning.plan.question import DemandGrowth, Question
     from tailrate.loadtest.engine.scenario.arrivals import mean_arrivals, parse_shape, peak
 
     if given["rate"] is None:
@@ -50,7 +50,7 @@ def question(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
         shape=given["shape"],
         peak=peak(given["shape"]),
         mean=1.0 if kind == "sine" else mean_arrivals(given["shape"], span_s) / span_s,
-        growth=None if given["growth"] is None else Growth.parse(given["growth"]),
+        growth=None if given["growth"] is None else DemandGrowth.parse(given["growth"]),
     )
 
 

@@ -41,7 +41,7 @@ from bench._rounds import last_line, over, shown, spreads  # noqa: E402
 
 from tailrate.serve.engine.engine import Engine, Job  # noqa: E402
 from tailrate.serve.options import ServeOptions  # noqa: E402
-from tailrate.serve.runner.cuda_pipeline import Ran  # noqa: E402
+from tailrate.serve.runner.cuda_pipeline import BatchResult  # noqa: E402
 from tailrate.serve.runner.open_runner import open_runner  # noqa: E402
 from tailrate.serve.runner.runner import NullRunner, Runner  # noqa: E402
 from tailrate.serve.spec import Tensors  # noqa: E402
@@ -52,10 +52,10 @@ WAIT_S = 0.01
 
 
 class SleepingRunner(NullRunner):
-    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Ran:
+    def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> BatchResult:
         start = time.perf_counter_ns()
         time.sleep(0.010 + 0.0003 * rows)
-        return Ran(self._reply(rows), start, start, time.perf_counter_ns())
+        return BatchResult(self._reply(rows), start, start, time.perf_counter_ns())
 
 
 class Model:

@@ -98,7 +98,7 @@ class Probes:
 
     def probe(self, rate: float, seconds: float) -> Any:
         from tailrate.analysis.planning.model.observed_batches import of_rows
-        from tailrate.loadtest.engine.scenario.knee_search import Outcome
+        from tailrate.loadtest.engine.scenario.knee_search import ProbeOutcome
 
         number = 1000 * self.seed + len(self.seen)
         arrivals_s = poisson(rate, seconds, number)
@@ -112,7 +112,7 @@ class Probes:
         share = float(missed.mean())
         means = np.array([batch.mean() for batch in np.array_split(missed, 20)])
         spread = means.var(ddof=1) / 20 * len(missed) / (share * (1 - share)) if 0 < share < 1 else 1.0
-        return Outcome(rate, len(missed), int(missed.sum()), float(spread), overloaded, seconds=seconds)
+        return ProbeOutcome(rate, len(missed), int(missed.sum()), float(spread), overloaded, seconds=seconds)
 
     def ask(self) -> Any:
         from tailrate.analysis.planning import knee_guess
@@ -126,11 +126,11 @@ class Probes:
 
 def search(one: Case, seed: int, guided: bool) -> dict[str, Any]:
     from tailrate.loadtest.engine.scenario.knee_guide import Guide
-    from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Objective, Search
+    from tailrate.loadtest.engine.scenario.knee_search import WIDTH, KneeObjective, Search
 
     probes = Probes(one, seed)
     guide = Guide(probes.ask, WIDTH) if guided else None
-    objective = Objective(one.limit_ms, 0.01)
+    objective = KneeObjective(one.limit_ms, 0.01)
     made = Search(objective, one.first_rps, np.inf, PROBE_S, SETTLE_S, BUDGET_S, guide)
     spent_s, count, began = 0.0, 0, time.monotonic()
     while (wanted := made.probe(spent_s)) is not None:

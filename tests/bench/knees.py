@@ -40,7 +40,7 @@ from tailrate.loadtest.engine.live.step_stats import Live  # noqa: E402
 from tailrate.loadtest.engine.record.segments import schema_of  # noqa: E402
 from tailrate.loadtest.engine.scenario import steps as plan_steps  # noqa: E402
 from tailrate.loadtest.engine.scenario.arrivals import Pattern  # noqa: E402
-from tailrate.loadtest.engine.scenario.knee_search import Knee, Outcome  # noqa: E402
+from tailrate.loadtest.engine.scenario.knee_search import Knee, ProbeOutcome  # noqa: E402
 from tailrate.loadtest.engine.scenario.scenario import Scenario  # noqa: E402
 
 Floats = npt.NDArray[np.float64]
@@ -104,7 +104,7 @@ def rows(at_s: Floats, done_s: Floats) -> Any:
     return pa.record_batch([columns[name].cast(SCHEMA.field(name).type) for name in REQUEST_COLUMNS], schema=SCHEMA)
 
 
-def probed(system: System, step: plan_steps.LoadStep, scenario: Scenario) -> Outcome:
+def probed(system: System, step: plan_steps.LoadStep, scenario: Scenario) -> ProbeOutcome:
     """One step as the conductor drives it: looked at every second, and cut when its queue grows without bound."""
     assert scenario.objective is not None
     at_s = step.offsets(scenario.pattern) / 1e9
@@ -128,13 +128,13 @@ def probed(system: System, step: plan_steps.LoadStep, scenario: Scenario) -> Out
     return replace(outcome, seconds=over_s + 0.3)
 
 
-def search(system: System, first: float, settle_s: float, seed: int) -> tuple[Knee, list[Outcome]]:
+def search(system: System, first: float, settle_s: float, seed: int) -> tuple[Knee, list[ProbeOutcome]]:
     scenario = Scenario(
         "x", "m", (), mode="knee", rates=(first,), pattern=Pattern("poisson"), step_seconds=30.0,
         settle_seconds=settle_s, slos=(Slo.parse(f"p{system.percent:g}<{system.limit_ms:g}ms"),), seed=seed,
     )  # fmt: skip
     found: dict[str, Knee] = {}
-    seen: list[Outcome] = []
+    seen: list[ProbeOutcome] = []
     steps = plan_steps.searched(scenario, ["m/a"], found)
     told: Any = None
     while True:
@@ -161,7 +161,7 @@ def cell(job: tuple[System, float, float, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def both_ends(knee: Knee, seen: list[Outcome]) -> bool:
+def both_ends(knee: Knee, seen: list[ProbeOutcome]) -> bool:
     """Whether each end was probed, within a thousandth."""
     return all(any(abs(one.rate / end - 1) < 1e-3 for one in seen) for end in (knee.low_rps, knee.high_rps) if end)
 

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-from tailrate.loadtest.engine.workers.null_server import ANSWER, Null  # noqa: E402
+from tailrate.loadtest.engine.workers.null_server import ANSWER, NullServer  # noqa: E402
 
 WORDS = {
     b"/v2 ": {"name": "null", "version": "1"},
@@ -41,7 +41,7 @@ WORDS = {
 }
 
 
-class Endpoint(Null):
+class Endpoint(NullServer):
     """Says what it hosts, and answers everything else as the null server does."""
 
     def data_received(self, data: bytes) -> None:

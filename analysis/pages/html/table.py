@@ -15,7 +15,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """What a cell shows, and what it is sorted by where that is not the number that its text begins with."""
 
     shown: str
@@ -28,7 +28,7 @@ class Cell:
 
 def table(
     heads: Sequence[str],
-    rows: Sequence[Sequence[Child | Cell]],
+    rows: Sequence[Sequence[Child | TableCell]],
     caption: str,
     *,
     numbers_from: int = 1,
@@ -37,9 +37,9 @@ def table(
 ) -> Html:
     """The first cell of a row is its header; `sorts` is for rows of one kind."""
 
-    def cell(number: int, child: Child | Cell) -> Html:
+    def cell(number: int, child: Child | TableCell) -> Html:
         kind = "num" if number >= numbers_from else None
-        shown, value = (child.shown, child.sorted_by) if isinstance(child, Cell) else (child, None)
+        shown, value = (child.shown, child.sorted_by) if isinstance(child, TableCell) else (child, None)
         return tag("td" if number else "th", shown, scope=None if number else "row", class_=kind, data_value=value)
 
     head = (tag("th", h, scope="col", class_="num" if k >= numbers_from else None) for k, h in enumerate(heads))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from tailrate.analysis.history.log import Key, key_of
-from tailrate.analysis.history.run_summary import STATES, Entry, Kept, thinned
+from tailrate.analysis.history.run_summary import STATES, Entry, SustainedRate, thinned
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Scale, fitting
 from tailrate.analysis.text import words
@@ -86,8 +86,10 @@ def _row(number: int, entry: Entry, remarks: Remarks) -> Html:
 _AT_IT = (("p99_ms", words.ms), ("joules_per_request", words.significant))
 
 
-def _figure(key: str, found: Iterable[Kept | None], best: Kept | None, write: Callable[[float | None], str]) -> Html:
-    def of(kept: Kept | None) -> float | None:
+def _figure(
+    key: str, found: Iterable[SustainedRate | None], best: SustainedRate | None, write: Callable[[float | None], str]
+) -> Html:
+    def of(kept: SustainedRate | None) -> float | None:
         return kept.level.figures[key] if kept and kept.level else None
 
     return tag("td", (tag("span", write(of(kept))) for kept in found), class_="num", data_value=_sort_value(of(best)))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tailrate.analysis.history.run_summary import STATES, Entry, Kept, Level
+from tailrate.analysis.history.run_summary import STATES, Entry, Level, SustainedRate
 from tailrate.analysis.pages.html.markup import Attribute, Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, fitting, linear
 from tailrate.analysis.text import words
@@ -26,9 +26,9 @@ _FOLLOWED = ("rates", "seed", "git")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TrendPoint:
     entry: Entry
-    kept: Kept | None
+    kept: SustainedRate | None
     level: Level | None
     """At the common load."""
     changed: list[str]
@@ -42,7 +42,7 @@ class Trend:
     objective: str
     asked: str
     """The common load."""
-    points: list[Point]
+    points: list[TrendPoint]
     """In order of time; the latest `MOST_POINTS`."""
     runs: int
 
@@ -63,20 +63,20 @@ def _trend(endpoint: str, mode: str, objective: str, entries: Sequence[Entry]) -
     # of the loads that most runs can speak of, the highest
     said = Counter(load for found in loads for load, level in found.items() if not level.doubtful)
     common = max((said or Counter(load for found in loads for load in found)).items(), key=lambda item: item[::-1])[0]
-    points: list[Point] = []
+    points: list[TrendPoint] = []
     for entry, found in zip(shown, loads, strict=True):
         changed = _changed(points[-1].entry, entry, endpoint) if points else []
-        points.append(Point(entry, entry.kept.get(endpoint), found.get(common), changed))
+        points.append(TrendPoint(entry, entry.kept.get(endpoint), found.get(common), changed))
     if not any(sum(known(point) for point in points) > 1 for known in (_has_limit, _has_p99)):
         return None
     return Trend(endpoint, mode, objective, words.load(*common), points, len(entries))
 
 
-def _has_limit(point: Point) -> bool:
+def _has_limit(point: TrendPoint) -> bool:
     return point.kept is not None and (point.kept.low_rps or point.kept.high_rps) is not None
 
 
-def _has_p99(point: Point) -> bool:
+def _has_p99(point: TrendPoint) -> bool:
     return point.level is not None and point.level.figures["p99_ms"] is not None
 
 
@@ -147,13 +147,13 @@ def chart(trend: Trend) -> Html:
     )
 
 
-def _changes(points: Sequence[Point]) -> list[tuple[int, Point]]:
+def _changes(points: Sequence[TrendPoint]) -> list[tuple[int, TrendPoint]]:
     return [(k, point) for k, point in enumerate(points) if point.changed]
 
 
-def _unchanged(points: Sequence[Point]) -> list[list[tuple[int, Point]]]:
+def _unchanged(points: Sequence[TrendPoint]) -> list[list[tuple[int, TrendPoint]]]:
     """Stretches of runs between which nothing changed: only their points are joined by a line."""
-    found: list[list[tuple[int, Point]]] = [[]]
+    found: list[list[tuple[int, TrendPoint]]] = [[]]
     for k, point in enumerate(points):
         if point.changed:
             found.append([])
@@ -161,7 +161,7 @@ def _unchanged(points: Sequence[Point]) -> list[list[tuple[int, Point]]]:
     return found
 
 
-def _in_words(points: Sequence[Point]) -> Html | None:
+def _in_words(points: Sequence[TrendPoint]) -> Html | None:
     changes = list(enumerate(_changes(points), start=1))
     if not changes:
         return None
@@ -178,7 +178,7 @@ def _in_words(points: Sequence[Point]) -> Html | None:
 _P99_KEYS = ("p99_ms", "p99_low_ms", "p99_high_ms")
 
 
-def _limit(panel: Panel, k: int, kept: Kept | None) -> None:
+def _limit(panel: Panel, k: int, kept: SustainedRate | None) -> None:
     """The limit lies in the bar, which goes to the top where no rate missed the objective."""
     if kept is None:
         return
@@ -204,14 +204,14 @@ def _placed(panel: Panel, y: int) -> Html:
     return tag("svg", panel.marks, y=y, class_="mark")
 
 
-def _days(points: Sequence[Point]) -> list[tuple[float, str]]:
+def _days(points: Sequence[TrendPoint]) -> list[tuple[float, str]]:
     """At most four dates under the axis, none twice in a row."""
     step = max(1, math.ceil(len(points) / 4))
     found = [(float(k), points[k].entry.when[:10]) for k in range(0, len(points), step)]
     return [tick for k, tick in enumerate(found) if not k or tick[1] != found[k - 1][1]]
 
 
-def _link(k: int, of: int, height: int, point: Point, trend: Trend) -> Html:
+def _link(k: int, of: int, height: int, point: TrendPoint, trend: Trend) -> Html:
     """The whole column over a run: it shows the values, and leads to the report."""
     entry = point.entry
     said = [f"{entry.when}, {entry.name}: {STATES[entry.state]}"]

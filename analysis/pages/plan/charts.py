@@ -13,7 +13,7 @@ from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, fitting, linear
 from tailrate.analysis.pages.plan.curves import Knees, needed
-from tailrate.analysis.pages.plan.view import PlanView, Variant
+from tailrate.analysis.pages.plan.view import PlanView, VariantView
 from tailrate.analysis.pages.report.charts.by_rate import latency_grid
 from tailrate.analysis.text import words
 
@@ -179,7 +179,7 @@ def cost(view: PlanView) -> Html:
     )
 
 
-def _stairs(one: Variant, knees: Knees, view: PlanView) -> Iterator[tuple[float, float]]:
+def _stairs(one: VariantView, knees: Knees, view: PlanView) -> Iterator[tuple[float, float]]:
     """(rate, devices) at many rates."""
     for k in range(STEPS + 1):
         rate = view.most_rps * k / STEPS

@@ -14,7 +14,7 @@ from typing import Any
 from tailrate.analysis.pages.html.markup import Child, Html, tag
 from tailrate.analysis.pages.html.table import boxed, table
 from tailrate.analysis.pages.plan import charts
-from tailrate.analysis.pages.plan.view import PlanView, Variant, lost_as_infinite, percent
+from tailrate.analysis.pages.plan.view import PlanView, VariantView, lost_as_infinite, percent
 from tailrate.analysis.text import words
 
 
@@ -236,7 +236,7 @@ def _model_section(view: PlanView) -> Child:
     return side or [_judged(one) for one in view.variants], tables
 
 
-def _judged(one: Variant) -> Html:
+def _judged(one: VariantView) -> Html:
     found, known = one.validation, one.calibration
     median = found["median"]
     facts = [
@@ -259,7 +259,7 @@ def _judged(one: Variant) -> Html:
     )
 
 
-def _validation(one: Variant) -> Html:
+def _validation(one: VariantView) -> Html:
     rows = []
     for row in one.validation["rows"]:
         seen, said, off = row["measured"], row["predicted"], row["error"]

@@ -23,7 +23,7 @@ FURTHER = 1.6
 
 
 @dataclass(frozen=True)
-class Variant:
+class VariantView:
     """One endpoint of a plan, in colour `series`."""
 
     found: Row
@@ -105,20 +105,20 @@ class PlanView:
         return int(self.demand["n_plus"])
 
     @cached_property
-    def variants(self) -> list[Variant]:
+    def variants(self) -> list[VariantView]:
         short = words.short_names([str(one["endpoint"]) for one in self.found["variants"]])
-        return [Variant(one, n, short[str(one["endpoint"])]) for n, one in enumerate(self.found["variants"])]
+        return [VariantView(one, n, short[str(one["endpoint"])]) for n, one in enumerate(self.found["variants"])]
 
     @property
     def series(self) -> dict[str, int]:
         return {one.endpoint: one.series for one in self.variants}
 
     @property
-    def answered(self) -> list[Variant]:
+    def answered(self) -> list[VariantView]:
         return [one for one in self.variants if one.answer]
 
     @property
-    def best(self) -> Variant | None:
+    def best(self) -> VariantView | None:
         return next((one for one in self.variants if one.endpoint == self.found["best"]), None)
 
     @property
@@ -148,7 +148,7 @@ class PlanView:
         text = words.significant(value)
         return text if text == words.ABSENT else f"{text} {self.found['prices']['currency'] or ''}".strip()
 
-    def figures(self, one: Variant) -> dict[str, str]:
+    def figures(self, one: VariantView) -> dict[str, str]:
         """Every figure of a variant's answer, by the name under which the page's script replaces it."""
         answer = one.answer
         if answer is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrate.analysis.pages.html.markup import Html, join, tag
-from tailrate.analysis.pages.html.table import Cell, table
+from tailrate.analysis.pages.html.table import TableCell, table
 from tailrate.analysis.pages.report.charts.time_chart import moment
 from tailrate.analysis.pages.report.view import View
 from tailrate.analysis.text import words
@@ -21,9 +21,9 @@ NOTE = (
 )
 
 
-def fault_rows(view: View) -> list[list[Cell]]:
+def fault_rows(view: View) -> list[list[TableCell]]:
     """Under `HEADS`; a fault that could not be injected has no figures."""
-    return [[Cell(shown, value) for shown, value in _row(effect)] for effect in view.report.get("faults") or ()]
+    return [[TableCell(shown, value) for shown, value in _row(effect)] for effect in view.report.get("faults") or ()]
 
 
 def _row(effect: Mapping[str, Any]) -> list[tuple[str, float | str | None]]:

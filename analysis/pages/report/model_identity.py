@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrate.analysis.pages.html.table import Cell
+from tailrate.analysis.pages.html.table import TableCell
 from tailrate.analysis.pages.report.view import View
 from tailrate.analysis.text import words
 
@@ -66,7 +66,7 @@ _NUMBERS = (
 @dataclass(frozen=True, slots=True)
 class Sameness:
     heads: list[str]
-    rows: list[list[Cell]]
+    rows: list[list[TableCell]]
     """One per endpoint; none where the servers tell none of it."""
     numbers_from: int
     """The first column that is no word."""
@@ -82,7 +82,7 @@ def sameness(view: View) -> Sameness:
     }
     keys = {key for both in said.values() for known in both for key in known}
     shown = [column for column in (*_WORDS, *_NUMBERS) if column.key in keys]
-    rows = [[Cell(name, name), *(_cell(column, *both) for column in shown)] for name, both in said.items()]
+    rows = [[TableCell(name, name), *(_cell(column, *both) for column in shown)] for name, both in said.items()]
     heads = ["endpoint", *(column.head for column in shown)]
     return Sameness(heads, rows if shown else [], 1 + sum(column in _WORDS for column in shown))
 
@@ -92,9 +92,9 @@ def _flat(said: Any) -> dict[str, Any]:
     return {key.replace(" ", "_"): value for key, value in found.items() if value not in (None, "")}
 
 
-def _cell(column: _Column, before: Mapping[str, Any], after: Mapping[str, Any]) -> Cell:
+def _cell(column: _Column, before: Mapping[str, Any], after: Mapping[str, Any]) -> TableCell:
     """What it was all along, or `0 → 3` where it changed in the run."""
     first, last = (column.show(said[column.key]) if column.key in said else "" for said in (before, after))
     shown = " → ".join(dict.fromkeys(text for text in (first, last) if text)) or words.ABSENT
     value = after.get(column.key, before.get(column.key))
-    return Cell(shown, float(value) if isinstance(value, int | float) else value)
+    return TableCell(shown, float(value) if isinstance(value, int | float) else value)

@@ -16,7 +16,7 @@ from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
-    from tailrate.analysis.run.device_tracks import Track
+    from tailrate.analysis.run.device_tracks import DeviceTrack
     from tailrate.analysis.verdicts.run import Run
 
 STAGE_NAMES = tuple(name.removesuffix("_ms") for name in STAGES)
@@ -94,7 +94,7 @@ class View:
             if (step["end_ns"] or 0) > (step["start_ns"] or 0) and 0 <= line.at(step["start_ns"]) < line.seconds
         ]
 
-    def tracks(self) -> list[Track]:
+    def tracks(self) -> list[DeviceTrack]:
         """The devices to show: those that served requests, else the GPUs, else all."""
         found = list(self.run.tracks.values())
         served = {device for step in self.run.measured for device in step.tally.devices}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrate.analysis.planning.model.observed_batches import Batches
+from tailrate.analysis.planning.model.observed_batches import ObservedBatches
 from tailrate.analysis.planning.simulator.fleet import Fleet, Routing, Rule, Service
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
 from tailrate.analysis.stats.array_types import Bools
@@ -43,7 +43,7 @@ class Found:
     """The batch wait that was seen: how long an idle replica keeps a request."""
 
 
-def find(batches: Batches, max_batch: int, wait_s: float | None = None) -> Found:
+def find(batches: ObservedBatches, max_batch: int, wait_s: float | None = None) -> Found:
     """`wait_s` is the batch wait that is declared, `max_batch` the most requests in a batch."""
     slack = slack_s(batches)
     has_next = np.zeros(len(batches), dtype=bool)
@@ -66,18 +66,18 @@ def find(batches: Batches, max_batch: int, wait_s: float | None = None) -> Found
     return Found(_patient(batches, partial, wait, slack), *counts, wait)
 
 
-def slack_s(batches: Batches) -> float:
+def slack_s(batches: ObservedBatches) -> float:
     return max(SURE_S, SURE_SHARE * float(np.median(batches.stages_s))) if len(batches) else SURE_S
 
 
-def _left(batches: Batches, slack: float) -> Bools:
+def _left(batches: ObservedBatches, slack: float) -> Bools:
     """Whether the first of the next batch had come before this one began."""
     found = np.zeros(len(batches), dtype=bool)
     found[:-1] = batches.first_s[1:] < batches.begun_s[:-1] - slack
     return found
 
 
-def _idle_wait_s(batches: Batches, partial: Bools, slack: float) -> float:
+def _idle_wait_s(batches: ObservedBatches, partial: Bools, slack: float) -> float:
     """Of those that came alone; where hardly any did, of all, if they waited equally long."""
     idle = batches.follows & (batches.first_s > batches.ended_before_s + slack)
     waits_s = batches.begun_s - batches.first_s
@@ -88,7 +88,7 @@ def _idle_wait_s(batches: Batches, partial: Bools, slack: float) -> float:
     return float(middle) if alike and middle > 2 * slack else 0.0
 
 
-def _patient(batches: Batches, partial: Bools, wait_s: float, slack: float) -> Rule:
+def _patient(batches: ObservedBatches, partial: Bools, wait_s: float, slack: float) -> Rule:
     """Whether a batch of two or more still waits for others, or goes as soon as the second has come."""
     idle = batches.follows & partial & (batches.requests > 1) & (batches.second_s > batches.ended_before_s + slack)
     if wait_s <= 2 * slack or int(idle.sum()) < ENOUGH:

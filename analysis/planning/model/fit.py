@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.planning.model import batching_rule
-from tailrate.analysis.planning.model.observed_batches import Batches, Observed, observe
+from tailrate.analysis.planning.model.observed_batches import Observed, ObservedBatches, observe
 from tailrate.analysis.planning.model.service_time import SEEN, by_size, gaps, grid, overhead, pressed, spread, waking
 from tailrate.analysis.planning.simulator.fleet import Waking
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
@@ -156,7 +156,7 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
     ours = "max_wait_ms" in said
     wait_s = float(said["max_wait_ms"]) / 1e3 if ours else None
 
-    batches = Batches.joined([one.batches for one in good or drowned])
+    batches = ObservedBatches.joined([one.batches for one in good or drowned])
     if (batches.begun_s < batches.ended_before_s - batching_rule.slack_s(batches)).mean() > batching_rule.LEFT_SHARE:
         raise CalibrationError(
             f"batches of {endpoint} overlap, as of several replicas that don't say which of them answered: a plan has "
@@ -241,18 +241,18 @@ def utilisation(step: Observed, service: Service) -> float:
     return float(usual_s.sum()) / (step.replicas * (step.seconds - step.settle_s))
 
 
-def _with_sizes_of(batches: Batches, drowned: Sequence[Observed]) -> tuple[Batches, list[int]]:
+def _with_sizes_of(batches: ObservedBatches, drowned: Sequence[Observed]) -> tuple[ObservedBatches, list[int]]:
     """With batches of overloaded steps, of sizes that are hardly seen elsewhere."""
     if not drowned:
         return batches, []
-    more = Batches.joined([one.batches for one in drowned])
+    more = ObservedBatches.joined([one.batches for one in drowned])
     most = int(max(more.requests.max(), batches.requests.max()))
     rare = np.bincount(batches.requests, minlength=most + 1) < SEEN
     wanted = np.flatnonzero(rare & (np.bincount(more.requests, minlength=most + 1) >= SEEN)).tolist()
     if not wanted:
         return batches, []
     # whole steps: a batch is pressed by the one before it
-    return Batches.joined([batches, more]), wanted
+    return ObservedBatches.joined([batches, more]), wanted
 
 
 # ---- notes

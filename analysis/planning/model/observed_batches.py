@@ -34,7 +34,7 @@ JITTER_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batches:
+class ObservedBatches:
     """By replica, then in the order in which they were begun; instants are seconds since the step's start."""
 
     replica: Ints
@@ -54,11 +54,11 @@ class Batches:
     def __len__(self) -> int:
         return len(self.begun_s)
 
-    def only(self, which: npt.NDArray[Any]) -> Batches:
-        return Batches(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+    def only(self, which: npt.NDArray[Any]) -> ObservedBatches:
+        return ObservedBatches(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
 
     @classmethod
-    def joined(cls, parts: Sequence[Batches]) -> Batches:
+    def joined(cls, parts: Sequence[ObservedBatches]) -> ObservedBatches:
         """One after the other; equal numbers of replicas in two parts are two replicas."""
         columns = {one.name: np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)}
         which = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -103,7 +103,7 @@ class Observed:
     """Per request, in the mean."""
     sizes: tuple[int, int]
     """The fewest and the most rows of a request."""
-    batches: Batches
+    batches: ObservedBatches
     """Those begun after the settle time."""
     batch: Ints
     """Of each answer with stage times: its place in `batches`."""
@@ -188,7 +188,7 @@ def of_rows(rows: pd.DataFrame, start_ns: int, seconds: float, settle_s: float) 
     )
 
 
-def _batches(rows: pd.DataFrame, start_ns: int) -> tuple[Batches, Ints]:
+def _batches(rows: pd.DataFrame, start_ns: int) -> tuple[ObservedBatches, Ints]:
     """The batches, and for each row which one it was in."""
 
     def ms(name: str) -> Floats:
@@ -216,7 +216,7 @@ def _batches(rows: pd.DataFrame, start_ns: int) -> tuple[Batches, Ints]:
     waits = queue_s[order][by_queue]
     requests = np.bincount(group, minlength=count)
     second_s = np.where(requests > 1, begun_s - waits[np.minimum(firsts + 1, len(waits) - 1)], np.inf)
-    found = Batches(
+    found = ObservedBatches(
         replica=replica[order][firsts],
         requests=requests,
         begun_s=begun_s,

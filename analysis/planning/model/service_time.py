@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tailrate.analysis.planning.model.observed_batches import Batches, Observed
+from tailrate.analysis.planning.model.observed_batches import Observed, ObservedBatches
 from tailrate.analysis.planning.simulator.fleet import AWAKE, Waking
 from tailrate.analysis.planning.simulator.simulate import Rule
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
@@ -70,7 +70,7 @@ def _mean(values: Floats) -> tuple[float, float]:
     return mean, max(spread / math.sqrt(len(values)), 1e-5 * abs(mean), 1e-12)
 
 
-def pressed(batches: Batches, most: int, rule: Rule, wait_s: float) -> Bools:
+def pressed(batches: ObservedBatches, most: int, rule: Rule, wait_s: float) -> Bools:
     """Which batches began as soon as their replica was free, since enough of their requests waited already."""
     full = batches.requests >= most
     if wait_s == 0.0:
@@ -84,7 +84,7 @@ def pressed(batches: Batches, most: int, rule: Rule, wait_s: float) -> Bools:
     return batches.follows & (ready_s < batches.ended_before_s)
 
 
-def waking(batches: Batches) -> Waking:
+def waking(batches: ObservedBatches) -> Waking:
     """What those of the commonest size take longer after idleness, where that is more than chance and worth a word.
 
     The least squares of a level and a ramp, whose two ends are tried.
@@ -111,7 +111,7 @@ def waking(batches: Batches) -> Waking:
     return best
 
 
-def gaps(batches: Batches, forced: Bools, most: int) -> tuple[Floats, bool]:
+def gaps(batches: ObservedBatches, forced: Bools, most: int) -> tuple[Floats, bool]:
     """By size: from the end of a batch's compute to the begin of the next, where that was waiting.
 
     Below 0 where copies of a full batch overlap with the compute of the one before.
@@ -162,7 +162,7 @@ def overhead(steps: Sequence[Observed], gap_s: Floats, most: int, rule: Rule, wa
     return np.concatenate(left), np.concatenate(alone)
 
 
-def _due_s(batches: Batches, gap_s: Floats, most: int, rule: Rule, wait_s: float) -> Floats:
+def _due_s(batches: ObservedBatches, gap_s: Floats, most: int, rule: Rule, wait_s: float) -> Floats:
     """When the rule would have begun each batch, had the replica been awake."""
     free_s: Floats = np.concatenate([[-np.inf], (batches.ended_before_s[1:] + gap_s[batches.requests[:-1]])])
     full_s = np.where(batches.requests >= most, batches.last_s, np.inf)

@@ -24,9 +24,9 @@ from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.text.words import duration
 
 if TYPE_CHECKING:
-    from tailrate.analysis.planning.plan.candidates import Variant
+    from tailrate.analysis.planning.plan.candidates import PlannedVariant
     from tailrate.analysis.planning.plan.question import Question
-    from tailrate.analysis.planning.plan.sized_fleet import Answer
+    from tailrate.analysis.planning.plan.sized_fleet import SizedFleet
 
 MOST_ARRIVALS = {"sine": 3e6, "spike": 8e6}
 POINTS = 20_000
@@ -41,7 +41,7 @@ WARM = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class RateCurve:
     """How a rate changes: sine:DEPTH:PERIOD_S around its mean, or spike:FACTOR:AT_S:SECONDS above it."""
 
     kind: str
@@ -51,7 +51,7 @@ class Curve:
     """Of a spike its length."""
 
     @classmethod
-    def parse(cls, shape: str) -> Curve:
+    def parse(cls, shape: str) -> RateCurve:
         """
         >>> Curve.parse("sine:0.5:86400").trough
         0.5
@@ -128,7 +128,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class AutoscalingAdvice:
     chosen: Setting
     settings: tuple[Setting, ...]
     cold_start_s: float
@@ -149,9 +149,11 @@ class Advice:
         return asdict(self) | {"saved": self.saved}
 
 
-def advise(variant: Variant, answer: Answer, question: Question, cold_start_s: float | None = None) -> Advice:
+def advise(
+    variant: PlannedVariant, answer: SizedFleet, question: Question, cold_start_s: float | None = None
+) -> AutoscalingAdvice:
     """For the planned variant; `cold_start_s` in place of what was measured."""
-    curve, sizing = Curve.parse(question.shape), question.sizing
+    curve, sizing = RateCurve.parse(question.shape), question.sizing
     start_s = variant.calibration.warmup_s if cold_start_s is None else cold_start_s
     if start_s is None:
         raise QuestionError(
@@ -180,11 +182,11 @@ def advise(variant: Variant, answer: Answer, question: Question, cold_start_s: f
             )
         )  # fmt: skip
     chosen = min(found, key=lambda one: (not one.kept, one.replicas_mean if one.kept else one.missed, one.latency_ms))
-    return Advice(chosen, tuple(found), start_s, answer.replicas, whole, float(arrivals_s[-1]), curve.over)
+    return AutoscalingAdvice(chosen, tuple(found), start_s, answer.replicas, whole, float(arrivals_s[-1]), curve.over)
 
 
 def _settings(
-    fleet: Fleet, answer: Answer, question: Question, lowest: int, cold_start_s: float
+    fleet: Fleet, answer: SizedFleet, question: Question, lowest: int, cold_start_s: float
 ) -> Iterator[tuple[Autoscaling, float]]:
     """Each with the rate per replica at which it neither adds nor takes away; the last one is no autoscaler at all."""
     planned = answer.replicas  # those that may be lost are among them at the peak, and in proportion below it
@@ -209,7 +211,7 @@ def _needed(rates_rps: Floats, per_replica_rps: float, scaling: Autoscaling) -> 
     return np.clip(np.ceil(rates_rps / per_replica_rps), scaling.min_replicas, scaling.max_replicas)
 
 
-def replicas_on_time(curve: Curve, rate_rps: float, per_replica_rps: float, scaling: Autoscaling) -> float:
+def replicas_on_time(curve: RateCurve, rate_rps: float, per_replica_rps: float, scaling: Autoscaling) -> float:
     """The mean number of replicas over the curve, if none came late and each stayed for the downscale delay."""
     times = np.linspace(*curve.span_s, POINTS)
     needed = _needed(rate_rps * curve.factor(times), per_replica_rps, scaling)

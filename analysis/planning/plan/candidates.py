@@ -21,7 +21,7 @@ from tailrate.analysis.verdicts.run import Run
 
 
 @dataclass(frozen=True, eq=False)
-class Variant:
+class PlannedVariant:
     """An endpoint as it was measured, and the fleet of it that is asked about."""
 
     endpoint: str
@@ -102,11 +102,11 @@ def variants(
     batch_wait_s: float | None = None,
     replicas_per_gpu: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> tuple[list[Variant], list[str]]:
+) -> tuple[list[PlannedVariant], list[str]]:
     """Those that can be planned with, and a sentence for each that cannot; raises `RunError` where none can."""
     if replicas_per_gpu is not None and replicas_per_gpu < 1:
         raise QuestionError(f"--replicas-per-gpu {replicas_per_gpu} must be at least 1")
-    found: list[Variant] = []
+    found: list[PlannedVariant] = []
     left_out: list[str] = []
     for endpoint in _chosen(runs, endpoints):
         tell(f"calibrating {endpoint}")
@@ -123,7 +123,7 @@ def variants(
         measured = measured_per_gpu(runs, endpoint, calibration.replicas)
         failed, arrivals = _failures(runs, endpoint)
         found.append(
-            Variant(
+            PlannedVariant(
                 endpoint,
                 calibration,
                 validated(endpoint, seen, said, limit_ms=slo.latency_ms),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tailrate.analysis.text.table import plain
 
 if TYPE_CHECKING:
-    from tailrate.analysis.planning.plan.autoscaling import Advice
-    from tailrate.analysis.planning.plan.candidates import Variant
+    from tailrate.analysis.planning.plan.autoscaling import AutoscalingAdvice
+    from tailrate.analysis.planning.plan.candidates import PlannedVariant
 
 SERVE, HPA, KEDA = "serve.yaml", "hpa.yaml", "keda.yaml"
 DEFAULT_QUEUE = 256
@@ -25,14 +25,14 @@ WINDOW = "4m"
 """Of a rate: four scrapes of a minute, Prometheus' default, as a rate takes two and one may be lost."""
 
 
-def write(folder: Path, variant: Variant, advice: Advice) -> list[Path]:
+def write(folder: Path, variant: PlannedVariant, advice: AutoscalingAdvice) -> list[Path]:
     made = {SERVE: serve_yaml, HPA: hpa_yaml, KEDA: keda_yaml}
     for name, text in made.items():
         (folder / name).write_text(text(variant, advice), encoding="utf-8")
     return [folder / name for name in made]
 
 
-def serve_yaml(variant: Variant, advice: Advice) -> str:
+def serve_yaml(variant: PlannedVariant, advice: AutoscalingAdvice) -> str:
     model, _, name = variant.endpoint.rpartition("/")
     deployment, chosen, fleet = f"{model}-{name}", advice.chosen, variant.fleet
     args = {"models": model, "variants": name, "max_batch": str(round(fleet.max_batch * variant.calibration.rows))}
@@ -79,13 +79,13 @@ def serve_yaml(variant: Variant, advice: Advice) -> str:
     )
 
 
-def query(variant: Variant) -> str:
+def query(variant: PlannedVariant) -> str:
     """Requests in the replicas, by Little's law: what all answers took, per second of time."""
     model, _, name = variant.endpoint.rpartition("/")
     return f'sum(rate(tailrate_request_seconds_sum{{model="{model}",variant="{name}"}}[{WINDOW}]))'
 
 
-def hpa_yaml(variant: Variant, advice: Advice) -> str:
+def hpa_yaml(variant: PlannedVariant, advice: AutoscalingAdvice) -> str:
     chosen, workload = advice.chosen, _workload(variant)
     model, _, name = variant.endpoint.rpartition("/")
     said = [
@@ -121,7 +121,7 @@ def hpa_yaml(variant: Variant, advice: Advice) -> str:
     )
 
 
-def keda_yaml(variant: Variant, advice: Advice) -> str:
+def keda_yaml(variant: PlannedVariant, advice: AutoscalingAdvice) -> str:
     chosen, workload = advice.chosen, _workload(variant)
     said = [
         *_other(variant, advice, "KEDA's autoscaler"),
@@ -157,11 +157,11 @@ def keda_yaml(variant: Variant, advice: Advice) -> str:
     )
 
 
-def _workload(variant: Variant) -> str:
+def _workload(variant: PlannedVariant) -> str:
     return "tailrate-" + variant.endpoint.replace("/", "-").replace("_", "-").lower()
 
 
-def _behavior(advice: Advice) -> dict[str, Any]:
+def _behavior(advice: AutoscalingAdvice) -> dict[str, Any]:
     chosen = advice.chosen
     return {
         "scaleUp": {"stabilizationWindowSeconds": math.ceil(chosen.upscale_delay_s)},
@@ -169,7 +169,7 @@ def _behavior(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _summary(variant: Variant, advice: Advice) -> list[str]:
+def _summary(variant: PlannedVariant, advice: AutoscalingAdvice) -> list[str]:
     chosen = advice.chosen
     return [
         f"{variant.endpoint}: Ray Serve's autoscaler, as simulated, has {chosen.replicas_mean:.3g} replicas on average "
@@ -179,7 +179,7 @@ def _summary(variant: Variant, advice: Advice) -> list[str]:
     ]
 
 
-def _other(variant: Variant, advice: Advice, who: str) -> list[str]:
+def _other(variant: PlannedVariant, advice: AutoscalingAdvice, who: str) -> list[str]:
     """What was not simulated."""
     return [
         *_summary(variant, advice),

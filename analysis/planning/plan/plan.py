@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.planning.plan import manifests, plan_text
 from tailrate.analysis.planning.plan.question import Question
-from tailrate.analysis.planning.plan.sized_fleet import Answer, answered, certain
+from tailrate.analysis.planning.plan.sized_fleet import SizedFleet, answered, certain
 from tailrate.analysis.planning.plan.what_if import Later, Sensitivity, WhatIf, later, sensitivity, what_if
 from tailrate.analysis.records import RunError, write_atomically
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS
 
 if TYPE_CHECKING:
-    from tailrate.analysis.planning.plan.autoscaling import Advice
-    from tailrate.analysis.planning.plan.candidates import Variant
+    from tailrate.analysis.planning.plan.autoscaling import AutoscalingAdvice
+    from tailrate.analysis.planning.plan.candidates import PlannedVariant
 
 SCHEMA = 1
 
@@ -34,7 +34,7 @@ class Plan:
     made: datetime
     runs: Sequence[str]
     question: Question
-    variants: Sequence[tuple[Variant, Answer | str]]
+    variants: Sequence[tuple[PlannedVariant, SizedFleet | str]]
     """With the sentence where no number of replicas does it."""
     what_if: Sequence[WhatIf]
     sensitivity: Sequence[Sensitivity]
@@ -48,11 +48,11 @@ class Plan:
         return re.sub(r"[^\w.-]", "-", self.variants[0][0].endpoint.rpartition("/")[0]) or "model"
 
     @property
-    def answered(self) -> list[tuple[Variant, Answer]]:
-        return [(variant, answer) for variant, answer in self.variants if isinstance(answer, Answer)]
+    def answered(self) -> list[tuple[PlannedVariant, SizedFleet]]:
+        return [(variant, answer) for variant, answer in self.variants if isinstance(answer, SizedFleet)]
 
     @property
-    def best(self) -> tuple[Variant, Answer] | None:
+    def best(self) -> tuple[PlannedVariant, SizedFleet] | None:
         return _cheapest(self.answered)
 
     @property
@@ -66,7 +66,11 @@ class Plan:
         return EXIT_CODES[self.verdict]
 
     def write(
-        self, folder: Path, page: Callable[[Mapping[str, Any]], str], command: str = "", advice: Advice | None = None
+        self,
+        folder: Path,
+        page: Callable[[Mapping[str, Any]], str],
+        command: str = "",
+        advice: AutoscalingAdvice | None = None,
     ) -> None:
         """plan.json, plan.md and plan.html, which `page` makes; beside them what an autoscaler is to be set to."""
         scaling = None if advice is None else _finite(advice.as_json())
@@ -120,7 +124,7 @@ def as_text(found: dict[str, Any]) -> str:
     return re.sub(r"\[[-+.,\deE\s]+\]", lambda numbers: re.sub(r"\s+", "", numbers[0]), text) + "\n"
 
 
-def _replicas(answer: Answer | str) -> int:
+def _replicas(answer: SizedFleet | str) -> int:
     return 1 if isinstance(answer, str) else answer.replicas
 
 
@@ -135,9 +139,11 @@ def _finite(found: Any) -> Any:
     return found
 
 
-def plan(runs: Sequence[str], variants: Sequence[Variant], question: Question, left_out: Sequence[str] = ()) -> Plan:
+def plan(
+    runs: Sequence[str], variants: Sequence[PlannedVariant], question: Question, left_out: Sequence[str] = ()
+) -> Plan:
     found = [(variant, answered(variant, question)) for variant in variants]
-    best = _cheapest([(variant, answer) for variant, answer in found if isinstance(answer, Answer)])
+    best = _cheapest([(variant, answer) for variant, answer in found if isinstance(answer, SizedFleet)])
     beside = replace(question, sizing=question.sizing.brief)
     made = datetime.now(UTC)
     return Plan(
@@ -152,11 +158,11 @@ def plan(runs: Sequence[str], variants: Sequence[Variant], question: Question, l
     )
 
 
-def _cheapest(found: Sequence[tuple[Variant, Answer]]) -> tuple[Variant, Answer] | None:
+def _cheapest(found: Sequence[tuple[PlannedVariant, SizedFleet]]) -> tuple[PlannedVariant, SizedFleet] | None:
     """Of those that can be trusted, where any can."""
     by_rent = plan_text.without_power(found)
 
-    def price(one: tuple[Variant, Answer]) -> tuple[float, ...]:
+    def price(one: tuple[PlannedVariant, SizedFleet]) -> tuple[float, ...]:
         answer = one[1]
         money = answer.gpus if by_rent or answer.cost_per_hour is None else answer.cost_per_hour
         joules = math.inf if answer.joules_per_request is None else answer.joules_per_request

@@ -19,11 +19,11 @@ from tailrate.analysis.verdicts.conclusion import number
 from tailrate.analysis.verdicts.verdict import INCONCLUSIVE
 
 if TYPE_CHECKING:
-    from tailrate.analysis.planning.plan.autoscaling import Advice
-    from tailrate.analysis.planning.plan.candidates import Variant
+    from tailrate.analysis.planning.plan.autoscaling import AutoscalingAdvice
+    from tailrate.analysis.planning.plan.candidates import PlannedVariant
     from tailrate.analysis.planning.plan.plan import Plan
     from tailrate.analysis.planning.plan.question import Question
-    from tailrate.analysis.planning.plan.sized_fleet import Answer
+    from tailrate.analysis.planning.plan.sized_fleet import SizedFleet
 
 AUTOSCALERS = 6
 
@@ -55,7 +55,7 @@ def counted(replicas: int, noun: str = "replica") -> str:
     return f"{number(replicas)} {noun}{'' if replicas == 1 else 's'}"
 
 
-def devices(variant: Variant, answer: Answer) -> str:
+def devices(variant: PlannedVariant, answer: SizedFleet) -> str:
     return counted(answer.gpus, "machine" if variant.is_cpu else "GPU")
 
 
@@ -89,7 +89,7 @@ def conclusion(plan: Plan) -> str:
     return ". ".join(filter(None, said)) + "."
 
 
-def _knee(answer: Answer) -> str:
+def _knee(answer: SizedFleet) -> str:
     """Where the objective is just held."""
     if answer.headroom_pct < 1:
         return "right at the knee"
@@ -102,7 +102,7 @@ def _rates(asked: Question) -> str:
     return f"{significant(asked.peak_rps)} requests/s at the peak ({significant(asked.mean_rps)} on average)"
 
 
-def _other(variant: Variant, answer: Answer | str, best: Answer) -> str:
+def _other(variant: PlannedVariant, answer: SizedFleet | str, best: SizedFleet) -> str:
     if isinstance(answer, str):
         return f"{variant.endpoint} cannot: {answer}"
     doubt = "" if answer.trusted else ", by a plan that cannot be trusted"
@@ -111,7 +111,7 @@ def _other(variant: Variant, answer: Answer | str, best: Answer) -> str:
     return f"{variant.endpoint} takes {counted(answer.replicas)}{doubt}"
 
 
-def without_power(found: Sequence[tuple[Variant, Answer]]) -> list[Variant]:
+def without_power(found: Sequence[tuple[PlannedVariant, SizedFleet]]) -> list[PlannedVariant]:
     """Of which the power is not known, where that of others is: what they cost is not of one kind."""
     unknown = [variant for variant, answer in found if answer.joules_per_request is None]
     return unknown if len(unknown) < len(found) else []
@@ -137,7 +137,7 @@ def warnings(plan: Plan) -> list[str]:
 def variants_table(plan: Plan) -> Table:
     """A row for each variant, and a column for each figure that any of them has."""
     priced, asked = money(plan), plan.question
-    columns: list[tuple[str, Callable[[Variant, Answer], str]]] = [
+    columns: list[tuple[str, Callable[[PlannedVariant, SizedFleet], str]]] = [
         ("replicas", lambda _, a: count(a.replicas)),
         (_devices(plan), lambda _, a: count(a.gpus)),
         (f"P{asked.slo.percentile:g} ms", lambda _, a: significant(a.p99_ms)),
@@ -197,7 +197,7 @@ def growth_table(plan: Plan) -> Table:
     return _narrowed(title, ("", "requests/s", "replicas", _devices(plan), "an hour"), rows)
 
 
-def scaling_table(advice: Advice) -> Table:
+def scaling_table(advice: AutoscalingAdvice) -> Table:
     """The best of what was simulated; the first row is advised."""
     found = sorted(advice.settings, key=lambda one: (one != advice.chosen, not one.kept, one.replicas_mean))
     rows = [
@@ -222,7 +222,7 @@ def scaling_table(advice: Advice) -> Table:
     return safe(Table(title, heads, rows, texts=0))
 
 
-def tables(plan: Plan, advice: Advice | None = None) -> Iterator[Table]:
+def tables(plan: Plan, advice: AutoscalingAdvice | None = None) -> Iterator[Table]:
     """For a terminal: the shortest that answers."""
     yield variants_table(plan)
     if plan.what_if:
@@ -233,7 +233,7 @@ def tables(plan: Plan, advice: Advice | None = None) -> Iterator[Table]:
         yield scaling_table(advice)
 
 
-def validation_table(variant: Variant) -> Table:
+def validation_table(variant: PlannedVariant) -> Table:
     rows = [
         [
             f"{significant(row.rate)}/s",
@@ -265,7 +265,7 @@ def _narrowed(title: str, heads: Sequence[str], rows: list[list[str]], texts: in
 # ---- Markdown
 
 
-def markdown(plan: Plan, command: str = "", advice: Advice | None = None) -> str:
+def markdown(plan: Plan, command: str = "", advice: AutoscalingAdvice | None = None) -> str:
     asked = plan.question
     out = [f"# Capacity plan: {text(_rates(asked))} at {text(objective(asked.slo))}", ""]
     out += [f"**{text(conclusion(plan))}**", ""]
@@ -301,7 +301,7 @@ def markdown(plan: Plan, command: str = "", advice: Advice | None = None) -> str
     return "\n".join(out).rstrip() + "\n"
 
 
-def _settings(variant: Variant, answer: Answer) -> str:
+def _settings(variant: PlannedVariant, answer: SizedFleet) -> str:
     fleet = variant.fleet
     wait = f"a batch wait of {ms(fleet.batch_wait_s)}" if fleet.batch_wait_s else "no batch wait"
     bound = (

@@ -15,14 +15,14 @@ PER_YEAR = {"week": 52.0, "month": 12.0, "quarter": 4.0, "year": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class DemandGrowth:
     """How many times as much there is a quarter later."""
 
     text: str
     per_quarter: float
 
     @classmethod
-    def parse(cls, text: str) -> Growth:
+    def parse(cls, text: str) -> DemandGrowth:
         """
         >>> round(Growth.parse("100%/year").per_quarter, 4)
         1.1892
@@ -47,7 +47,7 @@ class Question:
     """The highest rate that the shape comes to, …"""
     mean: float = 1.0
     """… and the average one, as factors of the rate."""
-    growth: Growth | None = None
+    growth: DemandGrowth | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_rps < 1e8:

@@ -19,12 +19,12 @@ from tailrate.analysis.planning.plan.sizing import lonely_from, stable_from
 from tailrate.analysis.planning.simulator import queueing_theory
 
 if TYPE_CHECKING:
-    from tailrate.analysis.planning.plan.candidates import Variant
+    from tailrate.analysis.planning.plan.candidates import PlannedVariant
     from tailrate.analysis.planning.plan.question import Question
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SizedFleet:
     """The fleet of one variant that does it."""
 
     replicas: int
@@ -55,7 +55,7 @@ class Answer:
     warnings: tuple[str, ...]
 
 
-def answered(variant: Variant, question: Question) -> Answer | str:
+def answered(variant: PlannedVariant, question: Question) -> SizedFleet | str:
     sizing, rate, n_plus = question.sizing, question.peak_rps, question.n_plus
     limit_s, percentile = sizing.objective.latency_s, sizing.objective.percentile
     if why := variant.unfit(question.slo):
@@ -76,7 +76,7 @@ def answered(variant: Variant, question: Question) -> Answer | str:
     gpus = variant.gpus(replicas)
     paid = bill(variant, replicas, question)
     warnings = [*variant.doubts(), *_beyond(variant, rate / (replicas - n_plus), question)]
-    return Answer(
+    return SizedFleet(
         replicas=replicas,
         gpus=gpus,
         rate_rps=rate,
@@ -99,13 +99,13 @@ def answered(variant: Variant, question: Question) -> Answer | str:
     )
 
 
-def bill(variant: Variant, replicas: int, question: Question) -> Bill:
+def bill(variant: PlannedVariant, replicas: int, question: Question) -> Bill:
     reading = question.sizing.read(replace(variant.fleet, replicas=replicas), question.mean_rps)
     power_w = variant.power_w(replicas, reading.utilisation)
     return question.prices.bill(variant.gpus(replicas), question.mean_rps, power_w)
 
 
-def _hopeless(variant: Variant, question: Question) -> str:
+def _hopeless(variant: PlannedVariant, question: Question) -> str:
     fleet, service = variant.fleet, variant.fleet.service
     lone, slo = question.sizing.alone(fleet), question.slo
     if lone.kept:
@@ -123,7 +123,7 @@ def _hopeless(variant: Variant, question: Question) -> str:
     )
 
 
-def certain(variant: Variant, question: Question) -> bool:
+def certain(variant: PlannedVariant, question: Question) -> bool:
     """Whether a refusal stands: by a model that holds, or because half of the lone requests were measured beyond it."""
     limit_ms = question.sizing.objective.latency_s * 1e3
     return (
@@ -131,7 +131,7 @@ def certain(variant: Variant, question: Question) -> bool:
     )
 
 
-def _beyond(variant: Variant, per_replica_rps: float, question: Question) -> Iterator[str]:
+def _beyond(variant: PlannedVariant, per_replica_rps: float, question: Question) -> Iterator[str]:
     """Whether a replica is to take more than was ever measured, which it may not where others are lost either."""
     most = variant.calibration.highest_rps
     if not most:
@@ -144,7 +144,7 @@ def _beyond(variant: Variant, per_replica_rps: float, question: Question) -> Ite
         )
 
 
-def _reservations(variant: Variant, replicas: int, sure: int | None, question: Question) -> Iterator[str]:
+def _reservations(variant: PlannedVariant, replicas: int, sure: int | None, question: Question) -> Iterator[str]:
     """What is to be known, although it leaves the plan standing."""
     if sure is not None and sure > replicas:
         yield (f"the model's error alone can miss the objective with {replicas:,} replicas; {sure:,} hold it even then")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailrate.analysis.planning.plan import plan_text
-from tailrate.analysis.planning.plan.sized_fleet import Answer, bill
+from tailrate.analysis.planning.plan.sized_fleet import SizedFleet, bill
 from tailrate.analysis.planning.plan.sizing import Traffic
 from tailrate.analysis.planning.simulator.fleet import ROUTERS
 from tailrate.analysis.planning.simulator.simulate import Fleet, Rule, Service
 
 if TYPE_CHECKING:
-    from tailrate.analysis.planning.plan.candidates import Variant
+    from tailrate.analysis.planning.plan.candidates import PlannedVariant
     from tailrate.analysis.planning.plan.question import Question
 
 QUARTERS = 8
@@ -56,7 +56,7 @@ class Later:
 
 
 def _asked(
-    change: str, variant: Variant, question: Question, near: int, fleet: Fleet | None = None, rate: float = 1.0
+    change: str, variant: PlannedVariant, question: Question, near: int, fleet: Fleet | None = None, rate: float = 1.0
 ) -> WhatIf:
     """The fleet that it takes then."""
     other = variant if fleet is None else replace(variant, fleet=fleet)
@@ -66,7 +66,7 @@ def _asked(
     return _seen(change, other, asked, replicas)
 
 
-def _seen(change: str, variant: Variant, question: Question, replicas: int | None) -> WhatIf:
+def _seen(change: str, variant: PlannedVariant, question: Question, replicas: int | None) -> WhatIf:
     if not replicas:
         return WhatIf(change, None, None, None)
     readings = question.sizing.readings(replace(variant.fleet, replicas=replicas), question.peak_rps)
@@ -74,7 +74,7 @@ def _seen(change: str, variant: Variant, question: Question, replicas: int | Non
     return WhatIf(change, replicas, bill(variant, replicas, question).cost_per_hour, p99_ms)
 
 
-def what_if(variant: Variant, answer: Answer, question: Question) -> Iterator[WhatIf]:
+def what_if(variant: PlannedVariant, answer: SizedFleet, question: Question) -> Iterator[WhatIf]:
     """Other rates, objectives and settings, each with the fleet that it takes; a fleet of another size as it is."""
     fleet, near, sizing = variant.fleet, answer.replicas, question.sizing
     for change, rate in (("20 % less traffic", 0.8), ("20 % more traffic", 1.2), ("twice the traffic", 2.0)):
@@ -99,7 +99,7 @@ def what_if(variant: Variant, answer: Answer, question: Question) -> Iterator[Wh
     yield _seen("one replica more", variant, question, near + 1)
 
 
-def sensitivity(variant: Variant, answer: Answer, question: Question) -> Iterator[Sensitivity]:
+def sensitivity(variant: PlannedVariant, answer: SizedFleet, question: Question) -> Iterator[Sensitivity]:
     """What the planned fleet would do, and what it would take, if an assumption of the model were wrong."""
     planned = question.sizing.read(replace(variant.fleet, replicas=answer.replicas), question.peak_rps).latency_s
     for assumption, change, fleet, traffic in _assumptions(variant.fleet, question.sizing.traffic):
@@ -141,7 +141,7 @@ def _assumptions(fleet: Fleet, traffic: Traffic) -> Iterator[tuple[str, str, Fle
             yield "batching", rule, replace(fleet, rule=rule), traffic
 
 
-def later(variant: Variant, answer: Answer, question: Question, made: datetime) -> Iterator[Later]:
+def later(variant: PlannedVariant, answer: SizedFleet, question: Question, made: datetime) -> Iterator[Later]:
     if question.growth is None:
         return
     near: int | None = answer.replicas

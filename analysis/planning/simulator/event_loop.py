@@ -43,7 +43,7 @@ REPLICA = np.dtype(
 """64 bytes: a replica that is looked at costs one line of the cache."""
 
 
-class World(NamedTuple):
+class SimState(NamedTuple):
     """All that the loop reads and writes; fixed while it runs are the fields without a comment."""
 
     arrivals_s: Any
@@ -72,8 +72,8 @@ class World(NamedTuple):
 def _compiled(function: Any) -> Any:
     """As machine code, kept for the next process where there is a place to keep it.
 
-    A `World` is a score of arrays: handing it from function to function is free where all become one, and where nobody
-    counts who holds an array. Together that is a factor of thirty.
+    A `SimState` is a score of arrays: handing it from function to function is free where all become one, and where
+    nobody counts who holds an array. Together that is a factor of thirty.
     """
     options: Any = {"nogil": True, "error_model": "numpy", "forceinline": True, "_nrt": False}
     try:
@@ -152,7 +152,7 @@ def _lowest(tree: Any) -> Any:
 
 
 @_compiled
-def weigh(w: World, r: int, up: bool) -> None:
+def weigh(w: SimState, r: int, up: bool) -> None:
     """Leastconn's key: requests in the replica, then who has had so many for longest."""
     w.counts[STAMP] += 1
     x = w.replicas[r]
@@ -164,7 +164,7 @@ def weigh(w: World, r: int, up: bool) -> None:
 
 
 @_compiled
-def _waking_s(w: World, idle_s: float) -> Any:
+def _waking_s(w: SimState, idle_s: float) -> Any:
     from_s, full_s, extra_s = w.waking
     if idle_s >= full_s:
         return extra_s
@@ -172,7 +172,7 @@ def _waking_s(w: World, idle_s: float) -> Any:
 
 
 @_compiled
-def _start(w: World, r: int, now_s: float, size: int) -> None:
+def _start(w: SimState, r: int, now_s: float, size: int) -> None:
     """The oldest of those that wait run."""
     x = w.replicas[r]
     of = w.spread_class[size]
@@ -193,7 +193,7 @@ def _start(w: World, r: int, now_s: float, size: int) -> None:
 
 
 @_compiled
-def _blocking(w: World, r: int, now_s: float) -> None:
+def _blocking(w: SimState, r: int, now_s: float) -> None:
     """A free replica whose event loop stood still while a batch ran.
 
     What that batch left over was in the batcher's hand before, `open` of them, and closes alone if W has passed since;
@@ -214,7 +214,7 @@ def _blocking(w: World, r: int, now_s: float) -> None:
 
 
 @_compiled
-def _awaiting(w: World, r: int, now_s: float) -> None:
+def _awaiting(w: SimState, r: int, now_s: float) -> None:
     """Batches close whether it is free or not, and then wait in their turn."""
     x = w.replicas[r]
     if x.open and (x.open >= w.max_batch or now_s >= x.close_s):
@@ -230,7 +230,7 @@ def _awaiting(w: World, r: int, now_s: float) -> None:
 
 
 @_compiled
-def _decide(w: World, r: int, now_s: float) -> None:
+def _decide(w: SimState, r: int, now_s: float) -> None:
     """Something has changed: is a batch to be closed, or to be started?"""
     x = w.replicas[r]
     if w.rule == AWAITING:
@@ -250,7 +250,7 @@ def _decide(w: World, r: int, now_s: float) -> None:
 
 
 @_compiled
-def _advance(w: World, r: int, until_s: float) -> None:
+def _advance(w: SimState, r: int, until_s: float) -> None:
     x = w.replicas[r]
     while x.next_s <= until_s:
         now_s = x.next_s
@@ -262,7 +262,7 @@ def _advance(w: World, r: int, until_s: float) -> None:
 
 
 @_compiled
-def _join(w: World, r: int, i: int, now_s: float) -> None:
+def _join(w: SimState, r: int, i: int, now_s: float) -> None:
     x = w.replicas[r]
     if w.queue and x.waiting >= w.queue:
         w.counts[REFUSED] += 1
@@ -287,7 +287,7 @@ def _join(w: World, r: int, i: int, now_s: float) -> None:
 
 
 @_compiled
-def route(w: World, up: Any, start: int, end: int) -> None:
+def route(w: SimState, up: Any, start: int, end: int) -> None:
     """Gives the arrivals of [start, end) to the replicas that are up."""
     count = up.shape[0]
     for i in range(start, end):
@@ -321,7 +321,7 @@ def route(w: World, up: Any, start: int, end: int) -> None:
 
 
 @_compiled
-def share(w: World) -> None:
+def share(w: SimState) -> None:
     """One queue: whoever has been free for longest, or is free first, takes the oldest. `events`: when each is free."""
     n, i = w.arrivals_s.shape[0], 0
     for r in range(w.replicas.shape[0]):
@@ -346,7 +346,7 @@ def share(w: World) -> None:
 
 
 @_compiled
-def settle_due(w: World, until_s: float) -> None:
+def settle_due(w: SimState, until_s: float) -> None:
     """Carries all replicas forward in the order of their events, for leastconn."""
     while w.events[1] <= until_s:
         r = _lowest(w.events)
@@ -359,7 +359,7 @@ def settle_due(w: World, until_s: float) -> None:
 
 
 @_compiled
-def settle(w: World, until_s: float) -> None:
+def settle(w: SimState, until_s: float) -> None:
     """Carries all replicas forward."""
     if w.routing == LEAST:
         settle_due(w, until_s)
@@ -369,7 +369,7 @@ def settle(w: World, until_s: float) -> None:
 
 
 @_compiled
-def fail(w: World, r: int, now_s: float) -> Any:
+def fail(w: SimState, r: int, now_s: float) -> Any:
     """A replica that was carried forward to now loses what it holds; how many requests that was."""
     x = w.replicas[r]
     lost = np.int64(x.waiting + x.running)

@@ -18,10 +18,10 @@ from tailrate.analysis.planning.simulator.fleet import Fleet
 RISE, FALL, READY, SEND, NOTE, DECIDE = range(6)
 
 
-class Crew:
+class ReplicaStates:
     """Of one simulation."""
 
-    def __init__(self, fleet: Fleet, world: kernel.World) -> None:
+    def __init__(self, fleet: Fleet, world: kernel.SimState) -> None:
         scaling, slots = fleet.autoscaling, fleet.slots
         self.sizes: list[tuple[float, int]] = []
         """When the number of replicas that are up changed, and to what."""

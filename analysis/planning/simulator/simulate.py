@@ -26,7 +26,7 @@ import numpy as np
 from tailrate.analysis.planning.simulator import event_loop as kernel
 from tailrate.analysis.planning.simulator.fleet import Autoscaling, Fleet, Outage, Routing, Rule, Service
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
-from tailrate.analysis.planning.simulator.replica_lifecycle import Crew
+from tailrate.analysis.planning.simulator.replica_lifecycle import ReplicaStates
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.trend import percentile, rank
 
@@ -120,7 +120,7 @@ def simulate(arrivals_s: Floats, fleet: Fleet, seed: int = 1) -> Outcome:
     if not len(arrivals_s):
         raise ValueError("there are no arrivals to simulate")
     world = _world(arrivals_s, fleet, seed)
-    crew = Crew(fleet, world)
+    crew = ReplicaStates(fleet, world)
     crew.serve()
     service, latency_s = fleet.service, world.latency_s
     last_s = max(float(world.busy_s[1]), float(arrivals_s[-1]))
@@ -133,7 +133,7 @@ def simulate(arrivals_s: Floats, fleet: Fleet, seed: int = 1) -> Outcome:
     )  # fmt: skip
 
 
-def _world(arrivals_s: Floats, fleet: Fleet, seed: int) -> kernel.World:
+def _world(arrivals_s: Floats, fleet: Fleet, seed: int) -> kernel.SimState:
     service, n, most = fleet.service, len(arrivals_s), fleet.max_batch
     if not 1 <= most <= service.max_batch:
         raise ValueError(f"batches of {most} were asked for, and the service is known for up to {service.max_batch}")
@@ -147,7 +147,7 @@ def _world(arrivals_s: Floats, fleet: Fleet, seed: int) -> kernel.World:
     if one_queue and (fleet.rule != Rule.OPPORTUNISTIC or fleet.queue or fleet.outages or fleet.autoscaling):
         raise ValueError("one queue for all is known for opportunistic batches, without bounds, outages or autoscaling")
     leaves = 1 << (fleet.slots - 1).bit_length() if one_queue or fleet.routing == Routing.LEAST else 0
-    return kernel.World(
+    return kernel.SimState(
         arrivals_s, service.mean_s, np.array(service.waking), service.spread, service.spread_class,
         CODES[fleet.rule], CODES[fleet.routing], most, float(fleet.batch_wait_s), fleet.queue, seed,
         np.full(n, np.inf), np.empty(n, np.int32), np.empty(n if fleet.rule == Rule.AWAITING else 0, np.int32),

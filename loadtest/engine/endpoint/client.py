@@ -28,7 +28,7 @@ OTHER_NAME = (62, 64)
 
 
 @dataclass(slots=True)
-class Answer:
+class EndpointAnswer:
     """What came back: an HTTP status, or what else `status` of a row may be; monotonic send and receive times."""
 
     status: str
@@ -66,21 +66,21 @@ class Client:
         """For who speaks to the endpoint past this client: what each request's header begins with."""
         return self._pool.fields
 
-    def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+    def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> EndpointAnswer:
         sent_ns = time.monotonic_ns()
         deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
         try:
             status, fields, whole = self._pool.exchange(method, path, headers or {}, body)
             if status >= 400:
                 whole = self.access.masked(whole)
-            return Answer(str(status), sent_ns, time.monotonic_ns(), fields, whole)
+            return EndpointAnswer(str(status), sent_ns, time.monotonic_ns(), fields, whole)
         except TimeoutError as problem:
-            return Answer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
+            return EndpointAnswer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
         except ssl.SSLError as problem:
-            return Answer("connect", sent_ns, time.monotonic_ns(), error=_insecure(problem))
+            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=_insecure(problem))
         except OSError as problem:
             reason = str(problem) or type(problem).__name__
-            return Answer("connect", sent_ns, time.monotonic_ns(), error=reason)
+            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=reason)
         finally:
             deadline.close()
 
@@ -100,7 +100,7 @@ class Client:
         except ValueError:
             raise ScenarioError(f"{self.url}{path} did not answer with JSON; is it a v2 endpoint?") from None
 
-    def shut(self, answer: Answer) -> str | None:
+    def shut(self, answer: EndpointAnswer) -> str | None:
         """The sentence about an answer that lets nobody in, or not us."""
         if answer.status not in SHUT:
             return None

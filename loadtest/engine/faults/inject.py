@@ -25,7 +25,7 @@ ASK_S = 90.0
 say = logging.getLogger("tailrate")
 
 
-class Faults:
+class FaultInjection:
     """One run's; `event(kind, **what)` writes it down and `now()` is the run's time in ns."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """What is known of a run while it runs, as plain values: for the page at /tailrate and for the terminal.
 
 Fed by the conductor with steps, events, rows (through each step's `Live`) and device samples; keeps one point a second
-in a `History`. Pure: now is an argument, nothing is drawn and nothing sent here. A second becomes a point a second
+in a `LivePoints`. Pure: now is an argument, nothing is drawn and nothing sent here. A second becomes a point a second
 after it ended, when every load process has reported it: at the next `tick`, from rows or samples that come or from
 whoever asks, so that nothing piles up where nobody looks.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from tailrate.analysis.records import MOST_CPU_PCT, Slo, is_success
 from tailrate.loadtest.engine.clock import Base
-from tailrate.loadtest.engine.live.points import DEVICES, RATES, History, Point
+from tailrate.loadtest.engine.live.points import DEVICES, RATES, LivePoints, Point
 from tailrate.loadtest.engine.live.step_stats import DROPPED, SETTLED_S, Live, Second
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
@@ -73,7 +73,7 @@ class Board:
         self.doing = ""
         """What is going on where no step is, in a few words."""
         self.facts: dict[str, Any] = {}
-        self.history = History()
+        self.history = LivePoints()
         self._events: deque[tuple[int, str]] = deque(maxlen=MOST_EVENTS)
         """As JSON, which is a quarter of what it takes to hold them as they are."""
         self._told = 0

@@ -34,7 +34,7 @@ WIDTH = 256
 """Bytes of a point, to begin with."""
 
 
-class History:
+class LivePoints:
     """`add` points in order; `after` gives those that are newer than a reader's last one."""
 
     def __init__(self, length: int = LENGTH) -> None:

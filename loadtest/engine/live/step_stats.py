@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tailrate.analysis.judging.judge import (
     SPARE,
-    Answer,
+    Judgement,
     Term,
     Window,
     answers,
@@ -31,7 +31,7 @@ from tailrate.analysis.records import Slo, is_success
 from tailrate.analysis.stats.interval import SLICES, inflation, worth
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import Counted
-from tailrate.loadtest.engine.scenario.knee_search import Objective, Outcome
+from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 SEGMENTS = 10
@@ -139,7 +139,7 @@ class Live:
 
     # ---- for people
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[Judgement]:
         """What the judge says of it so far, to each term of each objective."""
         if not self._counted:
             return []
@@ -243,8 +243,8 @@ class Live:
         return _trend(in_flight) >= SURELY_RISING and waiting_ms > 2 * limit_ms
 
     def outcome(
-        self, objective: Objective, seconds: float, cpu_pct: float, cut: bool, vetoes: Sequence[Term] = ()
-    ) -> Outcome:
+        self, objective: KneeObjective, seconds: float, cpu_pct: float, cut: bool, vetoes: Sequence[Term] = ()
+    ) -> ProbeOutcome:
         """What the arrivals behind the settle time showed."""
         latency, intended, late = (
             np.concatenate(parts or [np.empty(0)]) for parts in (self._latency_ms, self._intended_s, self._late_ms)
@@ -262,7 +262,7 @@ class Live:
             over = by_slice(~(latency[counted] <= term.limit_ms) | np.isinf(latency[counted]))
             kept.append(judged(over.sum() / max(1, len(missed)), worth(arrivals, over), term.allowed))
         overloaded = cut or False in kept or self._filled(latency[np.argsort(intended, kind="stable")])
-        return Outcome(
+        return ProbeOutcome(
             rate=self.step.rate,
             n=len(missed),
             missed=int(missed.sum()),
@@ -282,7 +282,7 @@ class Live:
         return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
 
     def _hindered(
-        self, late: Floats, latency: Floats, missed: npt.NDArray[np.bool_], objective: Objective, cpu_pct: float
+        self, late: Floats, latency: Floats, missed: npt.NDArray[np.bool_], objective: KneeObjective, cpu_pct: float
     ) -> str | None:
         n = len(missed)
         if not n:

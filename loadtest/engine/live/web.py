@@ -33,7 +33,7 @@ PLAIN = "text/plain; charset=utf-8"
 def attach(web_ui: Any, prefix: str, board: Callable[[], Board]) -> None:
     """Adds the routes; `board` gives that of the present run, or else of the last one."""
     page, policy = _page()
-    pen = Pen()
+    pen = ReportWriter()
     routes = Blueprint("tailrate", __name__, url_prefix=prefix or None)
 
     @routes.get("/tailrate")
@@ -70,7 +70,7 @@ def attach(web_ui: Any, prefix: str, board: Callable[[], Board]) -> None:
     web_ui.app.register_blueprint(routes)
 
 
-class Pen:
+class ReportWriter:
     """Has `tailrate report` write a run's report; one at a time."""
 
     def __init__(self) -> None:

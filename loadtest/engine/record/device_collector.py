@@ -18,7 +18,7 @@ import gevent
 
 from tailrate.analysis.records import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base, Offset
-from tailrate.loadtest.engine.endpoint.client import OK, Answer, Client
+from tailrate.loadtest.engine.endpoint.client import OK, Client, EndpointAnswer
 from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.serve import wire
 
@@ -88,10 +88,10 @@ class Collector:
             self._event("telemetry_lost", status=answer.status, sentence=answer.error or "")
         self._lost = answer.status != OK
 
-    def _get(self, path: str) -> Answer:
+    def _get(self, path: str) -> EndpointAnswer:
         return self._client.send("GET", self._client.prefix + path)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: EndpointAnswer) -> None:
         found = json.loads(answer.body)
         self._cursor = str(found["cursor"])
         self.host = str(found.get("host", self.host))

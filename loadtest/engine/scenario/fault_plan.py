@@ -25,7 +25,7 @@ ENDLESS = ("knee", "offline")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FaultKind:
     """One way in which something breaks."""
 
     word: str
@@ -38,17 +38,17 @@ class Kind:
 
 
 KINDS = {
-    "replica_killed": Kind("replica", 0, "model/variant; empty: the first one", by_server=True),
-    "ingress_restarted": Kind("ingress", 0, "nothing", by_server=True),
-    "node_killed": Kind("node", 0, "a host of the cluster; empty: any but the head", by_server=True),
-    "cpu_taken": Kind("cpu", 30, "how many cores; empty: all", by_server=True),
-    "gpu_memory_taken": Kind("gpu-memory", 30, "GiB; empty: 1", by_server=True),
-    "slow_client": Kind("slow-client", 30, "how many connections; empty: 20"),
-    "telemetry_cut": Kind("telemetry", 15, "nothing"),
-    "collector_killed": Kind("collector", 5, "nothing"),
-    "load_killed": Kind("load", 0, "number of the load process; empty: the last one"),
-    "cpu_taken_here": Kind("cpu-here", 30, "how many cores; empty: all"),
-    "disk_full": Kind("disk", 15, "the mount point of the run folder's own small volume"),
+    "replica_killed": FaultKind("replica", 0, "model/variant; empty: the first one", by_server=True),
+    "ingress_restarted": FaultKind("ingress", 0, "nothing", by_server=True),
+    "node_killed": FaultKind("node", 0, "a host of the cluster; empty: any but the head", by_server=True),
+    "cpu_taken": FaultKind("cpu", 30, "how many cores; empty: all", by_server=True),
+    "gpu_memory_taken": FaultKind("gpu-memory", 30, "GiB; empty: 1", by_server=True),
+    "slow_client": FaultKind("slow-client", 30, "how many connections; empty: 20"),
+    "telemetry_cut": FaultKind("telemetry", 15, "nothing"),
+    "collector_killed": FaultKind("collector", 5, "nothing"),
+    "load_killed": FaultKind("load", 0, "number of the load process; empty: the last one"),
+    "cpu_taken_here": FaultKind("cpu-here", 30, "how many cores; empty: all"),
+    "disk_full": FaultKind("disk", 15, "the mount point of the run folder's own small volume"),
 }
 NUMBERS = ("cpu_taken", "gpu_memory_taken", "slow_client", "cpu_taken_here", "load_killed")
 """Those whose target is a number."""
@@ -65,7 +65,7 @@ class Fault:
     at_share: float | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FaultKind:
         return KINDS[self.fault]
 
     def due_s(self, total_s: float | None) -> float:

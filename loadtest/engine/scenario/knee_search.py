@@ -70,7 +70,7 @@ CONTRADICTS = 0.9987
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class KneeObjective:
     """A latency that at most a share of the arrivals may miss."""
 
     latency_ms: float
@@ -87,7 +87,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """What a probe showed of the arrivals in its window."""
 
     rate: float
@@ -123,7 +123,7 @@ class Search:
 
     def __init__(
         self,
-        objective: Objective,
+        objective: KneeObjective,
         first_rps: float,
         most_rps: float,
         probe_s: float,
@@ -138,7 +138,7 @@ class Search:
         """Whether it is still followed."""
         self._whole: bool | None = None
         """Whether the next probe takes all of its time, where the guide says so."""
-        self._seen: list[Outcome] = []
+        self._seen: list[ProbeOutcome] = []
         self._hindered = 0
         self._next: float | None = first_rps
         self._lowest_bad, self._highest_good = math.inf, 0.0
@@ -169,7 +169,7 @@ class Search:
             return None
         return self._next, seconds
 
-    def see(self, outcome: Outcome) -> None:
+    def see(self, outcome: ProbeOutcome) -> None:
         if outcome.hindered:
             self._hindered += 1
             if self._hindered >= TRIES:
@@ -217,7 +217,7 @@ class Search:
     def _bracketed(self) -> bool:
         return self._highest_good > 0 and math.isfinite(self._lowest_bad)
 
-    def _good(self, outcome: Outcome) -> bool | None:
+    def _good(self, outcome: ProbeOutcome) -> bool | None:
         """Whether the probe alone keeps the objective; None: it is near."""
         if outcome.overloaded:
             return False
@@ -249,7 +249,7 @@ class Search:
         below, above = _quantiles(rates, weights, (0.3, 0.9))
         self._next = below if sum(seen.rate > median for seen in near) > len(near) / 2 else above
 
-    def _near(self, rate: float) -> list[Outcome]:
+    def _near(self, rate: float) -> list[ProbeOutcome]:
         return [seen for seen in self._seen if rate / NEAR <= seen.rate <= rate * NEAR]
 
     def _posterior(self) -> tuple[Floats, Floats]:
@@ -267,7 +267,7 @@ class Search:
         rates = np.geomspace(max(lowest, median / NEAR), min(highest, median * NEAR), RATES)
         return rates, self._weights(rates, near)
 
-    def _dependence(self, seen: list[Outcome]) -> float:
+    def _dependence(self, seen: list[ProbeOutcome]) -> float:
         """Of these probes alike: by chance one comes out small together with its misses, and would weigh most."""
         telling = [one for one in seen if one.missed and not self._large(one)]
         independent = [one.missed * (1 - one.missed / one.n) for one in telling]
@@ -277,10 +277,10 @@ class Search:
         return dependence(found, sum(one.missed for one in telling), len(telling))
 
     @staticmethod
-    def _large(outcome: Outcome) -> bool:
+    def _large(outcome: ProbeOutcome) -> bool:
         return outcome.overloaded or outcome.missed > MANY * outcome.n
 
-    def _weights(self, rates: Floats, seen: list[Outcome]) -> Floats:
+    def _weights(self, rates: Floats, seen: list[ProbeOutcome]) -> Floats:
         target, usual = self.objective.target, self._dependence(seen)
         at, slopes = np.log(rates)[:, None], SLOPES[None, :]
         log_likelihood = np.zeros((RATES, len(SLOPES)))
@@ -320,7 +320,7 @@ class Search:
                 return
         self._end(None, (low, high))
 
-    def _against(self, outcome: Outcome, low: float, high: float) -> bool | None:
+    def _against(self, outcome: ProbeOutcome, low: float, high: float) -> bool | None:
         """What a probe says against the interval, by more than chance: True for an objective that was kept above it,
         False for one that was missed below it, None where it leaves it standing."""
         kept = False

@@ -16,7 +16,7 @@ from tailrate.analysis.judging.judge import Term, terms
 from tailrate.analysis.records import MAX_RECOVERY_S, Slo
 from tailrate.loadtest.engine.scenario import soak_limits
 from tailrate.loadtest.engine.scenario.arrivals import SHAPES, SPACINGS, Pattern, parse_shape, peak
-from tailrate.loadtest.engine.scenario.knee_search import Objective
+from tailrate.loadtest.engine.scenario.knee_search import KneeObjective
 from tailrate.loadtest.engine.scenario.stop_rules import Stop
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ class Scenario:
         return Stop.parse(self.stop_on, self.max_memory_mb)
 
     @property
-    def objective(self) -> Objective | None:
+    def objective(self) -> KneeObjective | None:
         """What a search asks for: the first objective with a latency, by the strictest of its shares."""
         slo = self._searched
         if slo is None or slo.latency_ms is None:
             return None
-        return Objective(slo.latency_ms, min(term.allowed for term in terms(slo) if math.isfinite(term.limit_ms)))
+        return KneeObjective(slo.latency_ms, min(term.allowed for term in terms(slo) if math.isfinite(term.limit_ms)))
 
     @property
     def searched_slo(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrate.loadtest.engine.scenario.arrivals import Offsets, Pattern, mean_arrivals
 from tailrate.loadtest.engine.scenario.knee_guide import Guess, Guide
-from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Knee, Outcome, Search
+from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Knee, ProbeOutcome, Search
 from tailrate.loadtest.engine.scenario.scenario import CLOSED, Scenario
 
 
@@ -44,7 +44,7 @@ class LoadStep:
         return pattern.offsets(self.rate, self.seconds, self.seed, self.phase)
 
 
-Blocks = Generator[list[LoadStep], list[Outcome], None]
+Blocks = Generator[list[LoadStep], list[ProbeOutcome], None]
 
 LEAST_CHAPTER_S = 1.0
 """What is left of a soak's time and is shorter than this is left out."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tailrate.analysis.judging.judge import Answer, judged
+from tailrate.analysis.judging.judge import Judgement, judged
 from tailrate.analysis.records import Threshold
 
 IN_A_ROW = 3
@@ -22,7 +22,7 @@ LEAST_N = 20
 TERMS = "errors>5%, slo, replica"
 
 
-class Minute(Protocol):
+class AnsweredMinute(Protocol):
     """What a stop rule asks of a minute of one endpoint."""
 
     endpoint: str
@@ -68,7 +68,7 @@ class Stop:
                 raise ValueError(f"'{term}' is not understood; write some of {TERMS}")
         return found
 
-    def minute(self, minute: Minute) -> str | None:
+    def minute(self, minute: AnsweredMinute) -> str | None:
         name, n = minute.endpoint, minute.n
         share = (n - minute.ok) / max(1, n)
         if self.most_errors is not None and n and judged(share, n, self.most_errors) is False:
@@ -85,7 +85,7 @@ class Stop:
             return f"only {answered} of {most} replicas of {name} have answered for {IN_A_ROW} minutes"
         return None
 
-    def chapter(self, endpoint: str, answers: Sequence[Answer]) -> str | None:
+    def chapter(self, endpoint: str, answers: Sequence[Judgement]) -> str | None:
         missed = [answer for answer in answers if answer.kept is False]
         self._missed[endpoint] = self._missed[endpoint] + 1 if missed else 0
         if not self.slo or self._missed[endpoint] < IN_A_ROW:

@@ -31,7 +31,7 @@ CAN_CHANGE = ("replica",)
 """Texts of a server that are noted even when they are as they were."""
 
 
-class Soak:
+class SoakConduct:
     """`end` is called with the sentence that says why it should end; `start` and `stop` frame what is noted."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Soak:
             (self._look_at_rows, LOOK_S),
         ]
         if self._conductor_too:
-            own = process_usage.Footprint()
+            own = process_usage.ProcessUsage()
             looks.append((lambda: self.process("conductor", own.look()), process_usage.PERIOD_S))
         self._greenlets = [gevent.spawn(_forever, *look) for look in looks]
 

@@ -29,7 +29,7 @@ def open_files() -> int | None:
     return None
 
 
-class Footprint:
+class ProcessUsage:
     """`look` tells of the time since the last look."""
 
     def __init__(self) -> None:

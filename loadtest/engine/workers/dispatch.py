@@ -17,7 +17,7 @@ from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.driver import HALT_S, Order
+from tailrate.loadtest.engine.workers.driver import HALT_S, WorkOrder
 from tailrate.loadtest.engine.workers.protocol import Crew
 
 LEAD_S = 0.3
@@ -31,16 +31,18 @@ class Dispatch:
     `prepare`, then `start` and `wait`, or `dismiss`.
     """
 
-    def __init__(self, crew: Crew, base: Base, now: Callable[[], int], lost: Callable[[Order, int, str], None]) -> None:
+    def __init__(
+        self, crew: Crew, base: Base, now: Callable[[], int], lost: Callable[[WorkOrder, int, str], None]
+    ) -> None:
         self.stopped_ns: int | None = None
         """When the present order was cut short, if it was."""
         self._crew, self._base, self._now, self._tell = crew, base, now, lost
-        self._order: Order | None = None
+        self._order: WorkOrder | None = None
         self._members: list[str] = []
         self._waiting: set[str] = set()
         self._all_done = Event()
         self._started = False
-        self._lost: list[tuple[Order, int]] = []
+        self._lost: list[tuple[WorkOrder, int]] = []
 
     @property
     def under_way(self) -> bool:
@@ -54,7 +56,7 @@ class Dispatch:
             if not self._members:
                 raise ScenarioError("no load process is left to send anything")
             count = len(self._members)
-            self._order = Order(steps[0].block, 0, self._base, 0, count, pattern, tuple(steps), tuple(paths), check)
+            self._order = WorkOrder(steps[0].block, 0, self._base, 0, count, pattern, tuple(steps), tuple(paths), check)
             bases = self._crew.bases(self._members, self._base)
             self._expect_all()
             for index, member in enumerate(self._members):
@@ -65,7 +67,7 @@ class Dispatch:
                 return
             self.dismiss()  # the others share it anew
 
-    def start(self) -> Order:
+    def start(self) -> WorkOrder:
         """What all of them begin with, now that it is said when."""
         assert self._order is not None
         self._order = replace(self._order, start_ns=self._now() + int(LEAD_S * 1e9))
@@ -131,7 +133,7 @@ class Dispatch:
         lost, self._lost = self._lost, []
         return sum(self._due(order, index) for order, index in lost)
 
-    def _due(self, order: Order, index: int) -> int:
+    def _due(self, order: WorkOrder, index: int) -> int:
         elapsed = (self.stopped_ns or self._now()) - order.start_ns
         return sum(
             int(np.searchsorted(step.offsets(order.pattern)[index :: order.count], elapsed - int(step.start_s * 1e9)))

@@ -22,11 +22,11 @@ from gevent.pool import Pool
 
 from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, formerly, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
-from tailrate.loadtest.engine.endpoint.client import Answer, Client, error_sentence
+from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.stall_watch import Watch
+from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
 
@@ -40,7 +40,7 @@ Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkOrder:
     """A block's steps, when it starts (the run's wall clock), and which share of them is ours."""
 
     number: int
@@ -60,7 +60,7 @@ class Order:
         return asdict(self)
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Order:
+    def from_message(cls, message: Mapping[str, Any]) -> WorkOrder:
         steps = tuple(LoadStep(**step) for step in message["steps"])
         pattern = Pattern(**{**message["pattern"], "trace_ns": tuple(message["pattern"]["trace_ns"])})
         whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "paths": tuple(message["paths"])}
@@ -88,7 +88,7 @@ class Driver:
         max_in_flight: int,
         report: Callable[[str, dict[str, Any]], None],
         fire: Callable[..., None],
-        check: Callable[[Answer], str | None] | None = None,
+        check: Callable[[EndpointAnswer], str | None] | None = None,
     ) -> None:
         self._client = client
         self._payloads = payloads
@@ -104,11 +104,11 @@ class Driver:
         self._stopping = False
         self._walk: Iterator[Arrival] | None = None
         """The arrivals of the order that we are ready for."""
-        self._watch = Watch()
+        self._watch = StallWatch()
         self._idle = Event()
         self._idle.set()
 
-    def prepare(self, order: Order) -> None:
+    def prepare(self, order: WorkOrder) -> None:
         """All that takes time before its start: makes the schedule, and has the first arrival of our share at hand."""
         self._stopping = False
         shares = [
@@ -119,7 +119,7 @@ class Driver:
         walk = heapq.merge(*shares, key=lambda arrival: arrival.offset_ns)
         self._walk = chain(list(islice(walk, 1)), walk)
 
-    def execute(self, order: Order) -> None:
+    def execute(self, order: WorkOrder) -> None:
         """Runs the order to its end: every arrival of the share has become a row when this returns."""
         if self._walk is None:
             self.prepare(order)
@@ -159,7 +159,7 @@ class Driver:
         gevent.spawn_later(HALT_S, self._in_flight.kill)
         self._idle.wait(timeout=HALT_S + 1)
 
-    def _pace(self, order: Order) -> None:
+    def _pace(self, order: WorkOrder) -> None:
         base = order.base
         start = base.monotonic_ns(order.start_ns)
         endpoints = {step.index: (step.endpoint, path) for step, path in zip(order.steps, order.paths, strict=True)}
@@ -179,7 +179,7 @@ class Driver:
             else:
                 self._in_flight.spawn(self._send, order.index, arrival, endpoint, path, due, base)
 
-    def _loop(self, order: Order) -> None:
+    def _loop(self, order: WorkOrder) -> None:
         """Starts the greenlets of closed loops, each worker its share of them."""
         start = order.base.monotonic_ns(order.start_ns)
         for step, path in zip(order.steps, order.paths, strict=True):
@@ -188,7 +188,7 @@ class Driver:
             for _ in range(len(range(order.index, step.concurrency, order.count))):
                 self._in_flight.spawn(self._turns, order, step, path, began, numbers)
 
-    def _turns(self, order: Order, step: LoadStep, path: str, began: int, numbers: Iterator[int]) -> None:
+    def _turns(self, order: WorkOrder, step: LoadStep, path: str, began: int, numbers: Iterator[int]) -> None:
         gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
         end = began + int(step.seconds * 1e9)
         while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
@@ -208,7 +208,7 @@ class Driver:
         try:
             answer = self._client.send("POST", path, body, headers)
         except gevent.GreenletExit:
-            answer = Answer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
+            answer = EndpointAnswer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
         to_wall = base.wall_ns
         fields = answer.headers()
         if is_success(answer.status):
@@ -254,7 +254,7 @@ class Driver:
         )
         return answer.status
 
-    def _examine(self, answer: Answer, fields: Mapping[str, str]) -> None:
+    def _examine(self, answer: EndpointAnswer, fields: Mapping[str, str]) -> None:
         """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
         try:
             flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
@@ -285,7 +285,7 @@ class Driver:
             self._batcher.bad[name] += 1
         return found
 
-    def _drop(self, order: Order, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
+    def _drop(self, order: WorkOrder, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
         known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns, None, None, "dropped", reason)
         rows = self._payloads.rows

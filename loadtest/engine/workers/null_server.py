@@ -17,7 +17,7 @@ ANSWER = (
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
-class Null(asyncio.Protocol):
+class NullServer(asyncio.Protocol):
     """Reads requests by their length and answers each with the same bytes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -48,7 +48,7 @@ class Null(asyncio.Protocol):
 
 async def serve() -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Null, "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(NullServer, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     ended = loop.create_future()
 

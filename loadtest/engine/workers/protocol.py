@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tailrate.loadtest.engine.clock import Base
-from tailrate.loadtest.engine.workers.driver import Order
+from tailrate.loadtest.engine.workers.driver import WorkOrder
 
 
 class Crew(Protocol):
@@ -19,7 +19,7 @@ class Crew(Protocol):
     def members(self) -> list[str]:
         """Those that are ready for orders, in a fixed order."""
 
-    def give(self, member: str, order: Order) -> None:
+    def give(self, member: str, order: WorkOrder) -> None:
         """To get ready for; its start is not said yet."""
 
     def start(self, member: str, start_ns: int | None) -> None:

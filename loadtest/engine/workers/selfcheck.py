@@ -23,7 +23,7 @@ import numpy as np
 from tailrate.analysis.records import LATE_MS, MOST_CPU_PCT, write_atomically
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.endpoint.client import OK, Client
-from tailrate.loadtest.engine.workers.driver import Driver, Order, Payloads
+from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def null_server() -> Iterator[str]:
         process.stdout.close()
 
 
-def measure(order: Order, payloads: Payloads, timeout_s: float, max_in_flight: int) -> dict[str, float]:
+def measure(order: WorkOrder, payloads: Payloads, timeout_s: float, max_in_flight: int) -> dict[str, float]:
     """One load process's share of a check."""
     batches: list[Any] = []
     done: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from tailrate.loadtest.engine.workers.timer import Alarm
 LOOK_NS = 25_000_000
 
 
-class Watch:
+class StallWatch:
     """Looks on while a block runs; `figures` tells what it saw of any part of it."""
 
     def __init__(self) -> None:

@@ -54,12 +54,12 @@ class Size:
     subjects: tuple[Subject, ...] = ()
     served: tuple[str, ...] = ()
     """Labels of those that are driven, too."""
-    weighty: tuple[str, ...] = ()
+    slow_subjects: tuple[str, ...] = ()
     """Labels of those that take long."""
     variants: tuple[str, ...] = ()
-    few: tuple[str, ...] = ()
-    """Variants of the weighty."""
-    better: str = ""
+    slow_variants: tuple[str, ...] = ()
+    """Variants that are measured for slow subjects."""
+    compiled_variant: str = ""
     """Beside eager, what is driven and profiled: the compiled form that is meant to be its better."""
     batches: tuple[int, ...] = (1,)
     seconds: float = 1.0
@@ -79,7 +79,7 @@ class Size:
 
     def of(self, subject: Subject) -> tuple[str, ...]:
         """The variants in which it is measured."""
-        return self.few if subject.label in self.weighty else self.variants
+        return self.slow_variants if subject.label in self.slow_subjects else self.variants
 
     def batches_of(self, subject: Subject) -> tuple[int, ...]:
         return subject.batches or self.batches
@@ -90,7 +90,7 @@ class Size:
     def pair(self, subject: Subject) -> tuple[str, str]:
         """The two that are driven side by side."""
         mine = self.of(subject)
-        return "eager", self.better if self.better in mine else mine[-1]
+        return "eager", self.compiled_variant if self.compiled_variant in mine else mine[-1]
 
 
 STEP = (("steps", "1"), ("guidance", "1"))
@@ -111,26 +111,27 @@ EVERY = (
 
 SIZES: Mapping[tuple[str, str], Size] = {
     ("quick", "cpu"): Size(
-        subjects=(CNN, RESNET, BERT[32]), served=("custom_cnn",), weighty=("resnet50", "bert-32"),
-        variants=("eager", "compiled", "scripted", "onnx", "eager-bf16"), few=("eager", "compiled"), better="compiled",
+        subjects=(CNN, RESNET, BERT[32]), served=("custom_cnn",), slow_subjects=("resnet50", "bert-32"),
+        variants=("eager", "compiled", "scripted", "onnx", "eager-bf16"), slow_variants=("eager", "compiled"),
+        compiled_variant="compiled",
         batches=(1, 4, 8), seconds=2.0, step_seconds=8.0, settle_seconds=2.0, rounds=2, percent=90,
         budget_seconds=150.0, limit_seconds=240.0,
     ),
     ("full", "cpu"): Size(
         subjects=(CNN, RESNET, *BERT.values(), TINY_UNET), served=("custom_cnn", "resnet50", "bert-128"),
-        variants=EVERY, better="compiled-default",
+        variants=EVERY, compiled_variant="compiled-default",
         batches=(1, 4, 8, 16, 32), seconds=6.0, step_seconds=60.0, settle_seconds=5.0, rounds=4,
         budget_seconds=1200.0, limit_seconds=1800.0,
     ),
     ("quick", "cuda"): Size(
         subjects=(CNN, RESNET, BERT[128]), served=("bert-128",), profiled=("bert-128",),
-        variants=("eager", "compiled-reduce-overhead", "cudagraph"), better="compiled-reduce-overhead",
+        variants=("eager", "compiled-reduce-overhead", "cudagraph"), compiled_variant="compiled-reduce-overhead",
         batches=(1, 8, 32), seconds=1.2, step_seconds=6.0, settle_seconds=1.2, rounds=2,
         budget_seconds=40.0, limit_seconds=240.0,
     ),
     ("full", "cuda"): Size(
         subjects=(CNN, RESNET, *BERT.values(), UNET), served=("custom_cnn", "resnet50", "bert-128"),
-        variants=EVERY, better="compiled-reduce-overhead",
+        variants=EVERY, compiled_variant="compiled-reduce-overhead",
         batches=(1, 4, 8, 16, 32, 64), seconds=4.0, step_seconds=30.0, settle_seconds=5.0, rounds=4,
         budget_seconds=900.0, limit_seconds=3600.0,
     ),

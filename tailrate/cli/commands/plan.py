@@ -44,7 +44,7 @@ def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: 
     with console.progress() as tell:
         runs, asked = loaded("plan from", folders), question(given, tell)
         if autoscale:
-            autoscaling.Curve.parse(asked.shape)
+            autoscaling.RateCurve.parse(asked.shape)
         per_gpu, wait_ms = given["replicas_per_gpu"], given["max_wait_ms"]
         variants, left_out = candidates.variants(
             runs, asked.slo, endpoints=given["endpoints"], replicas_per_gpu=per_gpu, tell=tell,
