@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 SCHEMA = 1
 
@@ -63,115 +63,87 @@ BAD_ANSWER, CHECK = "bad_answer", "check"
 LOST = "lost"
 """Status of an arrival that was sent but whose answer the run did not live to see."""
 
-REQUEST_COLUMNS: dict[str, str] = {
-    "worker": "int32",
-    "seq": "int64",
-    "step": "int32",
-    "endpoint": "string",
-    "intended_ns": "int64",
-    "sent_ns": "int64",
-    "done_ns": "int64",
-    "status": "string",
-    "error": "string",
-    "bytes_in": "int64",
-    "bytes_out": "int64",
-    "rows": "int32",
-    "queue_ms": "float64",
-    "batch_ms": "float64",
-    "h2d_ms": "float64",
-    "compute_ms": "float64",
-    "d2h_ms": "float64",
-    "server_ms": "float64",
-    "batch_rows": "int32",
-    "replica": "string",
-    "device": "string",
-    "handled_ms": "float64",
-}
-"""One row per arrival, sent or not; types by their Arrow names. `seq` is unique within a step; `handled_ms` is from the
-server's receiving to its sending, so that what is left of the service time is the way there and back."""
-
-DEVICE_COLUMNS: dict[str, str] = {
-    "time_ns": "int64",
-    "host": "string",
-    "device": "string",
-    "index": "int32",
-    "util_pct": "float64",
-    "mem_util_pct": "float64",
-    "mem_bytes": "int64",
-    "power_w": "float64",
-    "energy_j": "float64",
-    "temp_c": "float64",
-    "sm_mhz": "float64",
-    "mem_mhz": "float64",
-    "throttle_bits": "int64",
-    "sm_active_pct": "float64",
-    "tensor_active_pct": "float64",
-    "dram_active_pct": "float64",
-    "own_mem_bytes": "int64",
-    "net_in_bps": "float64",
-    "net_out_bps": "float64",
-}
-"""One row per sample of one device; a field that the device lacks is null, never zero."""
-
 
 class RunError(Exception):
     """A run folder that cannot be read: one sentence naming the file (and line) and what is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
-    """One arrival. Times of what did not happen (a dropped arrival's `sent_ns`) are None."""
+# ---- the rows of both tables
 
-    worker: int
-    seq: int
-    step: int
-    endpoint: str
-    intended_ns: int
-    sent_ns: int | None = None
-    done_ns: int | None = None
-    status: str = ""
+# each with the name of its Arrow type
+Int32 = Annotated[int, "int32"]
+Int64 = Annotated[int, "int64"]
+Number = Annotated[float, "float64"]
+Text = Annotated[str, "string"]
+
+
+class RequestRecord(NamedTuple):
+    """One arrival, sent or not. What did not happen (a dropped arrival's `sent_ns`) is None."""
+
+    worker: Int32
+    seq: Int64
+    """Unique within a step."""
+    step: Int32
+    endpoint: Text
+    intended_ns: Int64
+    sent_ns: Int64 | None = None
+    done_ns: Int64 | None = None
+    status: Text = ""
     """The HTTP status, or `timeout`, `connect`, `dropped`, `lost`, `bad_answer` (a 200 that is no result), `check` (one
     that the scenario's own check refuses)."""
-    error: str | None = None
-    bytes_in: int | None = None
+    error: Text | None = None
+    bytes_in: Int64 | None = None
     """Bytes of the request's body, as the server takes it in."""
-    bytes_out: int | None = None
-    rows: int = 1
-    queue_ms: float | None = None
-    batch_ms: float | None = None
-    h2d_ms: float | None = None
-    compute_ms: float | None = None
-    d2h_ms: float | None = None
-    server_ms: float | None = None
-    batch_rows: int | None = None
-    replica: str | None = None
-    device: str | None = None
-    handled_ms: float | None = None
+    bytes_out: Int64 | None = None
+    rows: Int32 | None = 1
+    queue_ms: Number | None = None
+    batch_ms: Number | None = None
+    h2d_ms: Number | None = None
+    compute_ms: Number | None = None
+    d2h_ms: Number | None = None
+    server_ms: Number | None = None
+    batch_rows: Int32 | None = None
+    replica: Text | None = None
+    device: Text | None = None
+    handled_ms: Number | None = None
+    """From the server's receiving to its sending: what is left of the service time is the way there and back."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """The state of one device at one instant of its host's wall clock."""
+    """The state of one device at one instant of its host's wall clock; what the device lacks is None, never zero."""
 
-    time_ns: int
-    host: str
-    device: str
-    index: int
-    util_pct: float | None = None
-    mem_util_pct: float | None = None
-    mem_bytes: int | None = None
-    power_w: float | None = None
-    energy_j: float | None = None
-    temp_c: float | None = None
-    sm_mhz: float | None = None
-    mem_mhz: float | None = None
-    throttle_bits: int | None = None
-    sm_active_pct: float | None = None
-    tensor_active_pct: float | None = None
-    dram_active_pct: float | None = None
-    own_mem_bytes: int | None = None
-    net_in_bps: float | None = None
-    net_out_bps: float | None = None
+    time_ns: Int64
+    host: Text
+    device: Text
+    index: Int32
+    util_pct: Number | None = None
+    mem_util_pct: Number | None = None
+    mem_bytes: Int64 | None = None
+    power_w: Number | None = None
+    energy_j: Number | None = None
+    temp_c: Number | None = None
+    sm_mhz: Number | None = None
+    mem_mhz: Number | None = None
+    throttle_bits: Int64 | None = None
+    sm_active_pct: Number | None = None
+    tensor_active_pct: Number | None = None
+    dram_active_pct: Number | None = None
+    own_mem_bytes: Int64 | None = None
+    net_in_bps: Number | None = None
+    net_out_bps: Number | None = None
+
+
+def _columns(record: type) -> dict[str, str]:
+    """Each field's Arrow type."""
+    hints = get_type_hints(record, include_extras=True)
+    return {
+        name: (get_args(hint)[0] if type(None) in get_args(hint) else hint).__metadata__[0]
+        for name, hint in hints.items()
+    }
+
+
+REQUEST_COLUMNS, DEVICE_COLUMNS = _columns(RequestRecord), _columns(DeviceSample)
 
 
 # ---- what became of an arrival

@@ -587,7 +587,7 @@ LOADTEST = (
     ),
     Mutant(
         "latency counts from when a request was sent", "pair", "loadtest/engine/workers/driver.py",
-        "                to_wall(due),\n", "                to_wall(answer.sent_ns),\n",
+        "intended_ns=to_wall(due),", "intended_ns=to_wall(answer.sent_ns),",
         ("test_loadtest_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(

@@ -58,7 +58,7 @@ class Contrast:
     """One figure at one value of the fact, over that at the base."""
 
     endpoint: str
-    """Of variants their model."""
+    """The endpoint; where variants are compared, the model alone."""
     key: str
     at: str
     base: str

@@ -33,9 +33,9 @@ USUAL_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 PHASES = 60
 LEAST_CYCLES = 8
 SURELY_CYCLES = 16
-"""As many show a stall that is in no more than `MOSTLY` of them."""
+"""From so many cycles on, a stall need appear in only `MOSTLY` of them, not in each."""
 MOSTLY = 0.66
-"""Of the cycles, in which a stall is seen."""
+"""The share of the cycles in which a stall must appear."""
 MOST, MOST_PARTS = 5, 10
 """Stalls of one endpoint; parts of a period that are tried in its place."""
 LARGER = 1.5

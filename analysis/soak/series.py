@@ -99,7 +99,7 @@ class Series:
 
     @property
     def scaled(self) -> Floats:
-        """The values as their noise is even."""
+        """The values on the scale on which their noise is additive: logarithms where it is a factor."""
         return np.log(self.values) if self.quantity.factor else self.values
 
     def plain(self, scaled: float) -> float:

@@ -324,7 +324,7 @@ class _Noise:
         return cls(carry[0], float(fresh[0]), known) if fresh[0] > floor else cls(0 * carry[0], floor, known)
 
     def unbiased(self, carry: Floats, fresh: Floats) -> _Noise:
-        """By as much more as fits to draws of it show less (Kilian's correction)."""
+        """Bias-corrected: adds what fitting again to simulated noise underestimates (Kilian 1998)."""
         better = 2 * self.carry - carry.mean(axis=0)
         for _ in range(50):
             if np.abs(np.roots(np.append(1.0, -better))).max(initial=0.0) < MOST_CARRY:

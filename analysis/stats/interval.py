@@ -21,14 +21,16 @@ from tailrate.analysis.stats.array_types import Floats
 
 SLICES = 200
 WAVES = 8
-"""Cosines that a variance is taken from: fewer see longer correlation, more leave less to chance."""
+"""How many cosines over the window a variance is estimated from: fewer see longer correlation, more vary less."""
 CLUSTERS = 6
 """Dependence that is seen in few clusters of arrivals may be underestimated: it counts for more where they are few."""
 LEAST_BEYOND = 10
 """Fewer arrivals beyond a limit say nothing of how much they depend on each other."""
 
 LEVEL = 0.05
+"""At which two percentiles are called different."""
 PRIOR = 0.25
+"""How much rounds are thought to differ beforehand: the median, as a share of what differs within one."""
 
 
 def probabilities(n: int) -> Floats:

@@ -229,7 +229,7 @@ def predict(model: Calibration, steps: Sequence[Observed]) -> Predicted:
 
 
 def _measured_p99_ms(steps: Sequence[Observed]) -> tuple[float, float] | None:
-    """Its interval, with the steps' windows end to end."""
+    """The 95 % interval of the measured P99 at this rate, the windows of its steps pooled one after the other."""
     ends_s = np.cumsum([step.seconds - step.settle_s for step in steps])
     at_s = [step.arrivals_s[step.window] - step.seconds + end_s for step, end_s in zip(steps, ends_s, strict=True)]
     slices = (np.concatenate(at_s) * (SLICES / ends_s[-1])).astype(np.int64).clip(0, SLICES - 1)

@@ -107,7 +107,7 @@ class Screen:
             stderr.write(line + "\n")
 
     def _feed(self) -> None:
-        """A drawer that is gone takes the table with it, not the run."""
+        """Feeds the process that draws; if that dies, the table is gone and the run goes on."""
         try:
             while (drawer := self._drawer) is not None:
                 self._send(drawer)

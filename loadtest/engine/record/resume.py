@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.records import KINDS, LOST, REQUEST_COLUMNS, REQUESTS, Manifest, kind_of
+from tailrate.analysis.records import KINDS, LOST, REQUEST_COLUMNS, REQUESTS, Manifest, RequestRecord, kind_of
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher, Segment
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
@@ -51,8 +51,8 @@ def close(
         pattern = Pattern(scenario["arrivals"], scenario["burstiness"], scenario["shape"])
         for step in steps:
             for seq, at_ns in unseen(step, pattern, until_ns, seen.get(step["index"], ())):
-                known = (0, seq, step["index"], step["endpoint"], at_ns, None, None, LOST, WHY)
-                batcher.append((*known, *(None,) * (len(REQUEST_COLUMNS) - len(known))))
+                where = (step["index"], step["endpoint"], at_ns)
+                batcher.append(RequestRecord(0, seq, *where, status=LOST, error=WHY, rows=None))
         batcher.flush()
         segment.close()
         totals = dict.fromkeys(KINDS, 0) | {"lost": segment.rows}

@@ -95,7 +95,7 @@ class _Plan:
     """Numbers steps and blocks as they come."""
 
     def __init__(self, scenario: Scenario, blocks: int = 0, steps: int = 0) -> None:
-        """So many there are already."""
+        """`blocks` and `steps` that were planned before a run was resumed; numbering goes on from there."""
         self.scenario = scenario
         self.blocks: list[list[LoadStep]] = [[]] * blocks
         self._steps = steps

@@ -65,7 +65,7 @@ class SoakConduct:
         return float((at_ns or self._now()) - self._steps[0]["start_ns"]) / 1e9
 
     def blocks(self, lead_s: float) -> steps.Blocks:
-        """Each starts so long after it was asked for."""
+        """The steps of each chapter; a chapter starts `lead_s` seconds after it was requested."""
 
         def at_s() -> float:
             return self._elapsed_s() + lead_s if self._steps else 0.0

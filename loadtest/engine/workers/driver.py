@@ -20,7 +20,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, formerly, is_success
+from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, formerly, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
@@ -30,6 +30,7 @@ from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
 
+STAGE_COLUMNS = {name: f"{name}_ms" for name in wire.STAGES}
 FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
 """As servers of before the project's own name send them."""
 GONE_S = 0.05
@@ -221,25 +222,25 @@ class Driver:
         if clock is not None:
             self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
         self._batcher.append(
-            (
-                worker,
-                arrival.seq,
-                arrival.step,
-                endpoint,
-                to_wall(due),
-                to_wall(answer.sent_ns),
-                None if answer.status == LOST else to_wall(answer.done_ns),
-                answer.status,
-                answer.error,
-                len(body),
-                len(answer.body),
-                pool.rows[place],
-                *map(stages.get, wire.STAGES),
-                stages.get("total"),
-                self._read(fields, wire.BATCH, wire.parse_count),
-                self._read(fields, wire.REPLICA, wire.parse_label),
-                self._read(fields, wire.DEVICE, wire.parse_label),
-                None if clock is None else (clock[1] - clock[0]) / 1e6,
+            RequestRecord(
+                worker=worker,
+                seq=arrival.seq,
+                step=arrival.step,
+                endpoint=endpoint,
+                intended_ns=to_wall(due),
+                sent_ns=to_wall(answer.sent_ns),
+                done_ns=None if answer.status == LOST else to_wall(answer.done_ns),
+                status=answer.status,
+                error=answer.error,
+                bytes_in=len(body),
+                bytes_out=len(answer.body),
+                rows=pool.rows[place],
+                **{column: stages.get(name) for name, column in STAGE_COLUMNS.items()},
+                server_ms=stages.get("total"),
+                batch_rows=self._read(fields, wire.BATCH, wire.parse_count),
+                replica=self._read(fields, wire.REPLICA, wire.parse_label),
+                device=self._read(fields, wire.DEVICE, wire.parse_label),
+                handled_ms=None if clock is None else (clock[1] - clock[0]) / 1e6,
             )
         )
         # Locust's own statistics: latency from the scheduled instant, as everywhere in tailrate
@@ -287,9 +288,9 @@ class Driver:
 
     def _drop(self, order: WorkOrder, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
-        known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns, None, None, "dropped", reason)
-        rows = self._payloads.rows
-        self._batcher.append((*known, None, None, rows[arrival.seq % len(rows)], *(None,) * 10))
+        rows = self._payloads.rows[arrival.seq % len(self._payloads.rows)]
+        known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns)
+        self._batcher.append(RequestRecord(*known, status="dropped", error=reason, rows=rows))
         self._fire(
             request_type="POST",
             name=endpoint,
