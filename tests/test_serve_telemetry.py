@@ -1,6 +1,7 @@
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from tailrate.serve.telemetry import own_processes
 from tailrate.serve.telemetry.host import HostSource
-from tailrate.serve.telemetry.sampler import Sampler, sources
+from tailrate.serve.telemetry.sampler import Sampler, after, sources
 from tailrate.serve.wire import SAMPLE_FIELDS, WireError
 
 
@@ -100,6 +101,25 @@ def test_a_source_that_fails_is_an_event_and_is_asked_again(monkeypatch: pytest.
     failing.problem = None
     sampler.sample()
     assert powers(sampler.read()) == [10, 20, 20, 30]
+
+
+def test_samples_keep_their_times_and_what_was_missed_comes_in_no_burst() -> None:
+    """In virtual time: samples that take long, one that is late, a stop of 3 s."""
+
+    def times(takes: Sequence[float], asleep: Mapping[int, float] = {}) -> list[float]:
+        now = due = 0.0
+        began = []
+        for k, long in enumerate(takes):
+            began.append(now)
+            due = after(due, now, 0.1)
+            now = max(now + long, due) + asleep.get(k, 0.0)
+        return [round(each, 3) for each in began]
+
+    assert times([0.01] * 4) == [0, 0.1, 0.2, 0.3]
+    assert times([0.01] * 5, {1: 0.05}) == [0, 0.1, 0.25, 0.3, 0.4]
+    assert times([0.01] * 5, {1: 3.0}) == [0, 0.1, 3.2, 3.3, 3.4]
+    assert times([0.01, 3.0, 0.01, 0.01, 0.01]) == [0, 0.1, 3.1, 3.2, 3.3]
+    assert times([0.16] * 6) == [0, 0.16, 0.32, 0.48, 0.64, 0.8]
 
 
 def test_the_thread_samples_until_stopped() -> None:

@@ -16,3 +16,11 @@ def until(look: Callable[[], Found], seconds: float = PATIENCE_S, every_s: float
         assert time.monotonic() < give_up_s, f"waited {seconds:g} s in vain"
         time.sleep(every_s)
     return found
+
+
+def clock_step_ns() -> int:
+    """How far this machine's clock moves at once: a hundred nanoseconds, or 4 ms where the kernel has no finer one."""
+    began_ns = now_ns = time.time_ns()
+    while now_ns == began_ns:
+        now_ns = time.time_ns()
+    return now_ns - began_ns

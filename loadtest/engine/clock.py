@@ -5,7 +5,8 @@ workers on other machines get it for their own monotonic clock. `Offset` estimat
 sent, t2 received there, t3 sent there, t4 back): offset ((t2−t1)+(t3−t4))/2 with an error of at most half the round
 trip that is not the other's own time. The shortest such round trip of each second is kept. A line through the short
 ones (Theil-Sen) gives offset and drift; the error that is stated is the furthest that the truth may be from that line
-at any of them: its own half round trip and its distance from the line.
+at any of them: its own half round trip and its distance from the line. Where clocks move in steps (4 ms where a kernel
+has no finer one) a round trip can come out below nothing, by up to two steps: half of that is an error as well.
 """
 
 from __future__ import annotations
@@ -77,21 +78,21 @@ class Offset:
         if not self._best:
             return None
         round_trip, offset, at = min(self._best.values())
-        return offset, max(round_trip, 0) // 2, at
+        return offset, abs(round_trip) // 2, at
 
     def as_json(self, host: str) -> dict[str, Any] | None:
         """The manifest's entry: the offset at `at_ns`, its error bound, and the drift; None before any exchange."""
         found = self.best()
         if not found:
             return None
-        usual = median(round_trip for round_trip, *_ in found)
-        used = [window for window in found if window[0] <= SHORT * usual]
+        usual = median(abs(round_trip) for round_trip, *_ in found)
+        used = [window for window in found if abs(window[0]) <= SHORT * usual]
         slopes = [(b[1] - a[1]) / (b[2] - a[2]) for a, b in combinations(used, 2) if b[2] > a[2]]
         # two windows cannot tell drift from jitter
         drift = median(slopes) if len(used) >= 3 else 0.0
         at_ns = min(used)[2]
         offset = median(known - drift * (at - at_ns) for _, known, at in used)
-        error = max(abs(known - offset - drift * (at - at_ns)) + max(trip, 0) / 2 for trip, known, at in used)
+        error = max(abs(known - offset - drift * (at - at_ns)) + abs(trip) / 2 for trip, known, at in used)
         return {
             "host": host,
             "offset_ns": round(offset),

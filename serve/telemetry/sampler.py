@@ -55,6 +55,14 @@ def sources(replay: str = "", device: str = "cpu") -> list[Source]:
     return found
 
 
+def after(due_s: float, began_s: float, period_s: float) -> float:
+    """When the sample after one that was due and that began then is due.
+
+    A late one does not shift those after it; after one later than a period the count begins anew, without a burst.
+    """
+    return due_s + period_s if due_s + period_s > began_s else began_s + period_s
+
+
 class Sampler:
     """Asks its sources every period, in a thread of its own, and keeps the latest samples."""
 
@@ -85,9 +93,9 @@ class Sampler:
     def _loop(self) -> None:
         due_s = time.monotonic()
         while not self._stopped.is_set():
+            began_s = time.monotonic()
             self.sample()
-            # a late sample does not shift those after it; what was missed altogether is not made up for
-            due_s = max(due_s + self.period_ms / 1e3, time.monotonic() - self.period_ms / 1e3)
+            due_s = after(due_s, began_s, self.period_ms / 1e3)
             self._stopped.wait(max(0.0, due_s - time.monotonic()))
 
     def sample(self) -> None:
