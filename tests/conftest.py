@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ KINDS = ("served", "live", "browser", "compiles")
 SLOWEST = 15
 STARTED = pytest.StashKey[tuple[float, float]]()
 
+# a test may take what another file of tests has, by its name; no two are called alike
+sys.path += sorted(map(str, {path.parent for path in Path(__file__).parent.rglob("test_*.py")}))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the cores are shared by workers already
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Ctrl-C reaches what tests start, also where the suite is run in the background of a script, which has it ignored

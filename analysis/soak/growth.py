@@ -19,7 +19,7 @@ PARTS, FEWEST = 16, 8
 """Of a soak, and of them those that must be known."""
 TINIEST = 1e-12
 FREEDOM = 8
-"""Of the error, which is that of some falls: by simulation (tests/test_analysis_growth.py)."""
+"""Of the error, which is that of some falls: by simulation (tests/analysis/soak/test_growth.py)."""
 
 
 @dataclass(frozen=True, slots=True)

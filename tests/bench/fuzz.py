@@ -6,7 +6,7 @@ more good requests as bad ones are to come, as any load is felt on a small machi
 ones, some that send a byte a second, some that never read what they asked for. The good requests come at a fixed rate,
 whatever becomes of them, from a process of their own; what they get is compared.
 
-Every bad request follows from seed and number (`tests/misshapen.py`), so that `--only 1234` sends that one again. To
+Every bad request follows from seed and number (`tests/support/misshapen.py`): `--only 1234` sends that one again. To
 be answered it has ten seconds; what is not whole has half of one, and then its client leaves.
 
 What must not be: a 500, a hang, a lost connection where an answer was due, a good request that fails, a process that
@@ -41,7 +41,7 @@ from scipy.stats import theilslopes
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 import misshapen  # noqa: E402
 from bench._rounds import last_line, shown, spread  # noqa: E402

@@ -1,6 +1,6 @@
 """The guided knee search beside the ordinary one: how long each takes, and how far its answer is from the truth.
 
-Endpoints in virtual time (`tests/batched.py`), whose knee is known: M/D/1, a batching replica, and one with a batch
+Endpoints in virtual time (`support/batched.py`), whose knee is known: M/D/1, a batching replica, and one with a batch
 wait whose times vary more. Each search is run with many seeds; what is compared is the middle of its interval. Both get
 the same length of a probe. The guide is `planning.knee_guess` on the rows of the probes, as a run folder has them.
 
@@ -29,7 +29,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from batched import Server, linear, poisson, rows_of  # noqa: E402
 from bench._rounds import last_line, shown, spread  # noqa: E402

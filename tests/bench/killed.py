@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line  # noqa: E402
 
@@ -68,7 +68,7 @@ def fill(disk: Path, ballast: Path) -> None:
 
 def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]) -> dict[str, float]:
     """`plan` is when the disk is filled, freed and the soak killed, in seconds from its beginning."""
-    from test_loadtest_run import schedule_of
+    from test_run import schedule_of
 
     words = ["--host", url, "--rates", f"{rate:g}", "--total-seconds", "6", "--chapter-seconds", "1.5"]
     words += ["--settle-seconds", "0.2", "--idle-seconds", "0", "--self-check", "off", "--run-dir", str(runs)]

@@ -1,6 +1,6 @@
 """The knee search against a server whose limit is known: is the true limit in the interval, and how wide is that?
 
-The server takes 5 ms for each request, one after the other, behind HTTP (`tests/exact.py`); arrivals are Poisson, so it
+The server takes 5 ms for each request, one after the other, behind HTTP (`exact.py`); arrivals are Poisson, so it
 is M/D/1, and the rate at which one arrival of a hundred takes longer than 50 ms follows by arithmetic. Every seed is a
 whole run of `locust -f loadtest/null.py --mode knee` and its report; `--at-once` of them run side by side.
 
@@ -25,7 +25,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line, spread  # noqa: E402
 

@@ -1,6 +1,6 @@
 """One endpoint, measured by MLPerf LoadGen in its Server scenario and by us, at the same rate.
 
-The endpoint takes 5 ms for each request, in order (`tests/exact.py`); both send Poisson arrivals, each its own, so that
+The endpoint takes 5 ms for each request, in order (`exact.py`); both send Poisson arrivals, each its own, so that
 percentiles differ by chance, too: each round is a fresh draw of both. LoadGen's latency counts from its schedule, as
 ours does; its requests go out from a pool of threads.
 
@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import in_turns, last_line, left_out, shown, spreads  # noqa: E402
 

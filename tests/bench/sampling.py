@@ -1,7 +1,7 @@
 """What sampling devices costs: CPU of the sampler, and what is left of the null model's throughput.
 
 Three servers are up at once, one that does not sample (once a minute), one at 10 Hz and one at 20 Hz, each with the
-host and two GPUs behind a stand-in NVML (tests/nvml.c); wrk visits them in turn, in rounds, so that a noisy minute hits
+host and two GPUs behind a stand-in NVML (nvml.c); wrk visits them in turn, in rounds, so that a noisy minute hits
 all. Then once more, started in the opposite order: of equal servers the last to be started is some 5 % slower. The CPU
 share is that of a process which does nothing but sample.
 
@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import in_turns, last_line, left_out, over, shown, spread  # noqa: E402
 

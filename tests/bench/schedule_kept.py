@@ -40,7 +40,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import in_turns, last_line, shown, spread, spreads  # noqa: E402
 

@@ -25,7 +25,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # in the place of this folder: no file of it may pass for a package
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 import soaks  # noqa: E402
 from bench._rounds import last_line  # noqa: E402

@@ -1,0 +1,110 @@
+"""`tailrate report` and `tailrate rows` on folders that are there already."""
+
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from chromium import CHROMIUM
+from click.testing import CliRunner
+from folders import Load, Waveform, lognormal, make_run
+
+from tailrate import analysis
+from tailrate.cli.main import main
+
+LOADS = [Load("m/eager", 200, lognormal(20), seconds=20), Load("m/compiled", 200, lognormal(12), seconds=20)]
+
+
+def _folder(folder: Path, sealed: bool = True) -> Path:
+    return make_run(folder, LOADS, slo=["p99<100ms,errors<1%"], devices=[Waveform()], sealed=sealed).folder
+
+
+def test_figures_without_a_page(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run", sealed=False)
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page"])
+    assert found.exit_code == 0
+    assert found.output.rstrip().endswith(f"report: {folder / 'report.json'}")
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"run.json", "events.jsonl", "requests.parquet", "devices.parquet", "report.json", "steps.csv"}
+
+
+def test_every_form_is_written_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    (tmp_path / "step.md").write_text("before\n")
+    folder = _folder(tmp_path / "run")
+    forms = ("junit", "github", "openmetrics", "loadgen", "parquet")
+    words = [word for form in forms for word in ("--export", form)]
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page", *words])
+    assert found.exit_code == 0
+    for form, name in zip(
+        forms, ("junit.xml", "summary.md", "metrics.txt", "summary.txt", "steps.parquet"), strict=True
+    ):
+        assert f"{form}: {folder / name}" in found.output
+        assert (folder / name).stat().st_size > 0
+    assert (tmp_path / "step.md").read_text() == "before\n" + (folder / "summary.md").read_text()
+    table = pd.read_parquet(folder / "steps.parquet")
+    assert table[["run", "endpoint", "rate"]].values.tolist() == [["run", "m/eager", 200], ["run", "m/compiled", 200]]
+    assert table["p99_ms"].tolist() == analysis.load(folder).steps["p99_ms"].tolist()
+
+
+def test_a_form_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    found = CliRunner().invoke(main, ["report", str(tmp_path / "none"), "--export", "word"])
+    assert found.exit_code == 2
+    assert found.output == "tailrate: --export word: the forms are junit, github, openmetrics, loadgen, parquet, pdf\n"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
+def test_the_page_is_printed_whole_and_light(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run")
+    found = CliRunner().invoke(main, ["report", str(folder), "--export", "pdf"])
+    assert found.exit_code == 0, found.output
+    assert f"pdf: {folder / 'report.pdf'}" in found.output
+    content = (folder / "report.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+    pages = content.count(b"/Type /Page\n") or content.count(b"/Type/Page/") or content.count(b"/Type /Page")
+    assert 3 <= pages <= 20
+    assert not list(folder.glob("*.part"))
+
+
+def test_a_pdf_takes_the_page_and_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _folder(tmp_path / "run")
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page", "--export", "pdf"])
+    assert found.exit_code == 2
+    assert found.output == "tailrate: --export pdf prints the page, which --no-page leaves out\n"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = CliRunner().invoke(main, ["report", str(folder), "--export", "pdf"])
+    assert found.exit_code == 2
+    assert "tailrate: a PDF takes chromium or Chrome, and there is none; print " in found.output
+    assert (folder / "report.html").exists()
+
+
+def test_rows_of_any_table_are_csv_whether_sealed_or_not(tmp_path: Path) -> None:
+    for sealed in (True, False):
+        folder = _folder(tmp_path / str(sealed), sealed)
+        for table, count in (("requests", 8000), ("devices", 452)):
+            said = CliRunner().invoke(main, ["rows", str(folder), "--table", table]).output
+            rows = list(csv.DictReader(io.StringIO(said)))
+            assert len(rows) == len(analysis.load(folder).tables[table]) == count
+    assert {row["device"] for row in rows} == {Waveform().device}
+
+
+def test_a_report_without_a_page_does_not_wait_for_pandas(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "run")
+    code = (
+        "import sys\nfrom tailrate.cli.main import main\n"
+        f"try: main(['report', {str(folder)!r}, '--no-page'])\n"
+        "except SystemExit as ended: assert ended.code == 0\n"
+        "assert not {'pandas', 'gevent', 'locust', 'torch', 'ray'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize(
+    ("slo", "status", "code"), [("p99<100ms", "complete", 0), ("p99<5ms", "complete", 1), ("p99<100ms", "aborted", 3)]
+)
+def test_the_exit_code_is_that_of_the_verdict(tmp_path: Path, slo: str, status: str, code: int) -> None:
+    folder = make_run(tmp_path / "run", LOADS, slo=[slo], status=status).folder
+    assert CliRunner().invoke(main, ["report", str(folder), "--no-page"]).exit_code == code

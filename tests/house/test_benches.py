@@ -1,0 +1,252 @@
+"""The benchmarks: all of them in the runner's table, none named like a package, and figures that mean what they say."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from bench import run_all
+from bench._rounds import in_turns, last_line, left_out, over, shown, spread, spreads
+from bench.served_over_bare import BATCH, rate_of
+from waiting import until
+
+BENCH = Path(__file__).parents[1] / "bench"
+PROGRAMS = sorted(path for path in BENCH.glob("*.py") if not path.name.startswith("_") and path.stem != "run_all")
+WANTED_IF_THERE = {"coverage"}
+"""What numba imports only where it is installed: a file of that name would pass for it."""
+
+
+def test_the_table_has_every_benchmark():
+    assert sorted(run_all.BENCHES) == [path.stem for path in PROGRAMS]
+
+
+def test_the_table_says_how_long_all_of_it_takes():
+    full_s = sum(bench.full_s for bench in run_all.BENCHES.values())
+    quick_s = sum(bench.quick_s for bench in run_all.BENCHES.values())
+    assert full_s < 100 * 60
+    assert quick_s < 5 * 60
+    for name, bench in run_all.BENCHES.items():
+        assert bench.full_s > 0, name
+        assert (bench.quick is None) == bool(bench.why) == (bench.quick_s == 0), name
+
+
+@pytest.mark.parametrize("name", run_all.BENCHES)
+def test_every_form_of_a_benchmark_can_be_asked_for(name):
+    program, bench = importlib.import_module(f"bench.{name}"), run_all.BENCHES[name]
+    parser = program.parser()
+    assert isinstance(parser, argparse.ArgumentParser)
+    assert parser.format_help()
+    for words in (bench.full, bench.quick or ""):
+        parser.parse_args(shlex.split(words))
+
+
+def test_no_file_is_named_like_a_package():
+    packages = sys.stdlib_module_names | importlib.metadata.packages_distributions().keys() | WANTED_IF_THERE
+    names = {path.stem for folder in (BENCH.parent, BENCH, BENCH.parent / "support") for path in folder.iterdir()}
+    assert not names & packages
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_a_benchmark_leaves_its_folder_off_the_path(path):
+    """Locust and numba import by name: what stands first on the path has that name."""
+    lines = path.read_text().splitlines()
+    at = lines.index('if __name__ == "__main__":')
+    assert lines[at + 1].startswith('    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]')
+    assert sum("sys.path" in line for line in lines) == 1
+
+
+# ---- figures
+
+
+def test_a_spread_is_the_median_with_the_lowest_and_the_highest():
+    found = spread([3, 1, 2.5, 9])
+    assert found == {"median": 2.75, "low": 1.0, "high": 9.0, "rounds": 4}
+    assert shown(found, ".1f") == "2.8 (1.0–9.0)"
+    assert shown(found, ".0f", 12) == "     3 (1–9)"
+    assert spreads([{"a": 1, "b": 5}, {"a": 3, "b": 5}])["a"]["median"] == 2
+
+
+def test_a_ratio_is_of_one_round():
+    """Both sides slow down by ten in the second round: the ratio does not."""
+    assert over([2, 20, 2], [1, 10, 1]) == {"median": 2.0, "low": 2.0, "high": 2.0, "rounds": 3}
+
+
+def test_what_is_compared_takes_turns():
+    order = []
+    found = in_turns(2, {name: lambda name=name: order.append(name) or len(order) for name in ("a", "b")})
+    assert order == ["a", "b", "a", "b"]
+    assert found == {"a": [1, 3], "b": [2, 4]}
+
+
+def test_the_last_line_is_json_whatever_was_found(capsys):
+    last_line("it", mean=float("nan"), rows=[{"most": float("inf")}, (1, 2)], said="yes")
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "benchmark": "it", "mean": None, "rows": [{"most": None}, [1, 2]], "said": "yes",
+    }  # fmt: skip
+    left_out("it", "there is no wrk")
+    assert capsys.readouterr().out.splitlines()[0] == "it: left out, there is no wrk"
+
+
+# ---- the rate of answers that come by batches
+
+
+def batches(at_s, size=BATCH, apart_s=0.0):
+    """The instants of all answers: those of a batch come at one, or one shortly after the other."""
+    return [at + place * apart_s for at in at_s for place in range(size)]
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.0003])
+@pytest.mark.parametrize("count", [2, 3, 5, 40])
+def test_regular_batches_have_their_rate_however_few(count, apart_s):
+    done_s = batches(7 + 0.2 * np.arange(count), apart_s=apart_s)
+    assert rate_of(done_s, BATCH) == pytest.approx(BATCH / 0.2, rel=1e-9)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_batch_that_the_window_cuts_does_not_count_for_a_whole_one(cut):
+    done_s = batches(0.2 * np.arange(6), apart_s=0.0003)
+    for part in (done_s[cut:], done_s[:-cut], done_s[cut:-cut]):
+        assert rate_of(part, BATCH) == pytest.approx(BATCH / 0.2, rel=1e-9)
+
+
+def test_irregular_batches_have_the_rate_of_their_mean_interval():
+    rng = np.random.default_rng(1)
+    gaps_s = rng.gamma(4.0, 0.05, 500)
+    done_s = batches(np.concatenate([[0.0], np.cumsum(gaps_s)]), apart_s=0.0002)
+    rng.shuffle(done_s)  # clients note them in any order
+    assert rate_of(done_s, BATCH) == pytest.approx(BATCH / gaps_s.mean(), rel=1e-9)
+
+
+def test_few_irregular_batches_are_off_by_chance_alone():
+    """Windows of one second, cut anywhere: the mean of many is within 2 % of the truth, and no end adds a batch."""
+    rng = np.random.default_rng(2)
+    at_s = np.cumsum(rng.uniform(0.08, 0.12, 20_000))
+    done_s = np.array(batches(at_s, apart_s=0.0005))
+    rates = []
+    for begin_s in rng.uniform(1, at_s[-1] - 2, 300):
+        rates.append(rate_of(done_s[(done_s >= begin_s) & (done_s <= begin_s + 1)], BATCH))
+    assert np.mean(rates) == pytest.approx(BATCH / 0.1, rel=0.02)
+
+
+def test_batches_that_are_not_full_move_a_rate_by_less_than_a_batch():
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, BATCH + 1, 400)
+    done_s = np.repeat(0.1 * np.arange(400), sizes)
+    assert rate_of(done_s, BATCH) == pytest.approx(sizes.mean() / 0.1, rel=BATCH / sizes.sum() + 0.01)
+
+
+@pytest.mark.parametrize("done_s", [[], [1.0], [1.0] * BATCH, [1.0] * (BATCH + 2), [1.0, 1.001, 1.002, 1.003]])
+def test_one_batch_has_no_rate_and_says_so(done_s):
+    with pytest.raises(ValueError, match=r"answers in one batch \(of 4\) have no rate: give more --seconds"):
+        rate_of(done_s, BATCH)
+
+
+# ---- the runner
+
+
+def ran(tmp_path, source):
+    path = tmp_path / "it.py"
+    path.write_text(source)
+    return run_all.run(path, ["--seconds", "1"], 5.0)
+
+
+def test_a_benchmark_that_ends_well_is_heard(tmp_path, capsys):
+    found = ran(tmp_path, 'import sys\nprint(sys.argv[1:])\nprint(\'{"benchmark": "it", "a": 1}\')')
+    assert (found.outcome, found.reason, found.said) == ("ok", "", {"benchmark": "it", "a": 1})
+    assert "['--seconds', '1']\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome", "reason"),
+    [
+        ("raise SystemExit(3)", "failed", "ended with 3"),
+        ("print('no JSON')", "failed", "its last line is no JSON that names it"),
+        ("""print('{"benchmark": "other"}')""", "failed", "its last line is no JSON that names it"),
+        ("""print('{"benchmark": "it"}')\nprint('and more')""", "failed", "its last line is no JSON that names it"),
+        ("""print('{"benchmark": "it", "left_out": "there is no wrk"}')""", "left out", "there is no wrk"),
+    ],
+)
+def test_a_benchmark_that_does_not_says_why(tmp_path, source, outcome, reason):
+    found = ran(tmp_path, source)
+    assert (found.outcome, found.reason) == (outcome, reason)
+
+
+LEAVES = """
+import subprocess, sys
+it = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.DEVNULL,
+                      start_new_session=True)
+print(it.pid, flush=True)
+"""
+
+
+@pytest.mark.live
+def test_what_a_benchmark_leaves_running_is_ended_and_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run_all, "PATIENCE_S", (0.2, 0.2, 5.0))
+    found = ran(tmp_path, LEAVES + """print('{"benchmark": "it"}')""")
+    pid = int(capsys.readouterr().out.splitlines()[0])
+    assert (found.outcome, found.reason.split()[:3]) == ("failed", ["left", "running:", str(pid)])
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.live
+def test_a_benchmark_that_hangs_is_ended_with_all_that_it_started(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run_all, "PATIENCE_S", (0.2, 0.2, 5.0))
+    hangs = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LEAVES
+    hangs += f"open({str(tmp_path / 'hangs')!r}, 'w')\ntime.sleep(60)"
+
+    class Popen(subprocess.Popen):
+        def wait(self, timeout=None):
+            until((tmp_path / "hangs").exists)  # from when on time counts
+            return super().wait(timeout)
+
+    monkeypatch.setattr(run_all.subprocess, "Popen", Popen)
+    monkeypatch.setattr(run_all, "LONGEST", (0.0, 0.1))
+    found = ran(tmp_path, hangs)
+    pid = int(capsys.readouterr().out.splitlines()[0])
+    assert found.outcome == "failed"
+    assert "and was ended" in found.reason
+    assert not psutil.pid_exists(pid)
+
+
+def test_the_runner_goes_on_after_a_failure(monkeypatch, capsys):
+    outcomes = {"a": "failed", "b": "ok", "c": "left out"}
+    table = {name: run_all.Bench("", 1, "", 1) for name in outcomes} | {
+        "d": run_all.Bench("", 1, None, 0, "it is long")
+    }
+    monkeypatch.setattr(run_all, "BENCHES", table)
+    monkeypatch.setattr(
+        run_all, "run", lambda path, words, expected_s: run_all.Ran(path.stem, outcomes[path.stem], "", 1.0, 1.0, {})
+    )
+    monkeypatch.setattr(run_all.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--quick"])
+    assert run_all.main() == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 benchmarks in their quick form, about 3 s on two cores"
+    said = json.loads(lines[-1])
+    assert [one["outcome"] for one in said["benches"]] == ["failed", "ok", "left out", "left out"]
+    assert said["benches"][3]["reason"] == "not in the quick form: it is long"
+    assert said["failed"] == ["a"]
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--only", "b"])
+    assert run_all.main() == 0
+
+
+def test_an_interrupt_ends_the_runner_after_what_runs(monkeypatch, capsys):
+    def run(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_all, "run", run)
+    monkeypatch.setattr(run_all.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--only", "knee,watching"])
+    assert run_all.main() == 130
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said["interrupted"]
+    assert [(one["benchmark"], one["reason"]) for one in said["benches"]] == [("knee", "interrupted")]

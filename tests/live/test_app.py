@@ -1,0 +1,449 @@
+"""Live servers, driven by Triton's own client and by plain sockets; outputs against a direct call of the module."""
+
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tritonclient.http as triton
+from serving import MARK, Served, assert_private_but, served, started_with, starting, wait_until_ready
+from test_own_models import written
+from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S
+
+from tailrate.serve import models, wire
+from tailrate.serve.models import _weights
+from tailrate.serve.options import ServeOptions, named
+from tailrate.serve.wire import Array
+
+pytestmark = pytest.mark.served
+
+IMAGE = np.random.default_rng(5).standard_normal((2, 3, 224, 224), dtype=np.float32)
+SMALL = {"layers": "2", "hidden": "128"}
+"""Two narrow layers in place of twelve, so that compiling takes seconds."""
+TEXT = "The server answers every request, and nobody waits."
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def own_model(folder: Path) -> dict[str, str]:
+    """Of a server's `sources`: a user's, which doubles."""
+    return dict(named(ServeOptions((f"{written(folder)}:spec",))).sources)
+
+
+@pytest.fixture(scope="module")
+def images(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """resnet50, null and a model of the user's own, eager: three models on one server."""
+    sources = own_model(tmp_path_factory.mktemp("own"))
+    options: dict[str, Any] = {"models": ["resnet50", "null", *sources], "variants": ["eager"], "max_batch": 2}
+    with served(cache, **options, sources=sources, max_body_bytes=8 << 20, settings={"delay_ms": "20"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def states() -> list[int]:
+    """What readiness answered while `texts` warmed up."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def texts(cache: Path, states: list[int]) -> Iterator[Served]:
+    """bert, compiled; its readiness is watched from the first moment on."""
+    with starting(cache, models=["bert"], variants=["compiled"], max_batch=2, settings=SMALL) as server:
+        waiting = threading.Thread(target=lambda: wait_until_ready(server))
+        waiting.start()
+        while waiting.is_alive():
+            with suppress(OSError, ValueError):  # nothing listens yet, or Ray itself answers, in text
+                states.append(get(server, wire.READY)[0])
+            time.sleep(0.2)
+        wait_until_ready(server)
+        yield server
+
+
+def client(server: Served) -> triton.InferenceServerClient:
+    return triton.InferenceServerClient(server.netloc, network_timeout=PATIENCE_S, connection_timeout=PATIENCE_S)
+
+
+def get(server: Served, path: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(server.url + path, timeout=PATIENCE_S) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as problem:
+        with problem:
+            return problem.code, json.loads(problem.read())
+
+
+def post(server: Served, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(server.netloc, timeout=PATIENCE_S)
+    try:
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        assert len(response.headers.get_all("x-request-id", [])) == 1
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+    finally:
+        connection.close()
+
+
+def tensor(name: str, value: Array, binary: bool = True) -> triton.InferInput:
+    made = triton.InferInput(name, list(value.shape), wire.datatype_of(value))
+    made.set_data_from_numpy(value, binary_data=binary)
+    return made
+
+
+def direct(name: str, cache: Path, *inputs: Array, settings: dict[str, str] | None = None) -> list[Array]:
+    """The module itself, on the numbers that the server holds."""
+    module, _ = _weights.load(models.load(name, settings or {}), "random", 0, cache)
+    with torch.inference_mode():
+        found = module(*(torch.from_numpy(value.copy()) for value in inputs))
+    return [value.numpy() for value in (found if isinstance(found, tuple) else (found,))]
+
+
+# ---- resnet50/eager, by Triton's client
+
+
+def test_health_index_and_metadata(images: Served) -> None:
+    with client(images) as server:
+        assert server.is_server_live()
+        assert server.is_server_ready()
+        assert server.get_server_metadata()["name"] == "tailrate"
+        index = server.get_model_repository_index()
+        assert [(entry["name"], entry["version"], entry["state"]) for entry in index] == [
+            ("resnet50", "eager", "READY"), ("null", "eager", "READY"), ("twice", "eager", "READY"),
+        ]  # fmt: skip
+        for version in ("eager", ""):
+            assert server.is_model_ready("resnet50", version)
+            metadata = server.get_model_metadata("resnet50", version)
+            assert metadata["inputs"] == [{"name": "image", "datatype": "FP32", "shape": [-1, 3, 224, 224]}]
+            assert metadata["outputs"] == [{"name": "logits", "datatype": "FP32", "shape": [-1, 1000]}]
+            assert metadata["parameters"]["max_batch"] == 2
+            assert metadata["parameters"]["parity_ok"] is True
+            assert server.get_model_config("resnet50", version)["max_batch_size"] == 2
+
+
+@pytest.mark.parametrize("how", ["binary", "json", "gzip"])
+def test_resnet50_gives_what_the_module_gives(images: Served, cache: Path, how: str) -> None:
+    with client(images) as server:
+        found = server.infer(
+            "resnet50",
+            [tensor("image", IMAGE, binary=how != "json")],
+            model_version="eager",
+            outputs=[triton.InferRequestedOutput("logits", binary_data=how != "json")],
+            request_id="r7",
+            request_compression_algorithm="gzip" if how == "gzip" else None,
+        )
+    assert found.get_response()["id"] == "r7"
+    (expected,) = direct("resnet50", cache, IMAGE)
+    np.testing.assert_allclose(found.as_numpy("logits"), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_statistics_count_what_was_asked(images: Served) -> None:
+    with client(images) as server:
+
+        def stats() -> dict[str, Any]:
+            found: dict[str, Any] = server.get_inference_statistics("resnet50", "eager")["model_stats"][0]
+            return found
+
+        before = stats()
+        server.infer("resnet50", [tensor("image", IMAGE)], model_version="eager")
+        with pytest.raises(InferenceServerException, match="unknown input 'picture'"):
+            server.infer("resnet50", [tensor("picture", IMAGE)], model_version="eager")
+        after = stats()
+    assert after["inference_count"] - before["inference_count"] == 2
+    assert after["execution_count"] - before["execution_count"] == 1
+    for outcome in ("success", "fail"):
+        assert after["inference_stats"][outcome]["count"] - before["inference_stats"][outcome]["count"] == 1
+    assert after["inference_stats"]["compute_infer"]["ns"] > before["inference_stats"]["compute_infer"]["ns"]
+
+
+# ---- by plain HTTP
+
+
+def test_headers_say_where_the_time_went(images: Served) -> None:
+    body, headers = wire.encode_infer({"image": IMAGE[:1]})
+    before_ns = time.time_ns()
+    status, found, _ = post(images, wire.infer_path("resnet50", "eager"), body, headers | {"x-request-id": "mine"})
+    after_ns = time.time_ns()
+    assert status == 200
+    assert found["x-request-id"] == "mine"
+    timing = wire.parse_timing(found[wire.TIMING])
+    assert sum(timing[stage] for stage in wire.STAGES) == pytest.approx(timing["total"], rel=0.05)
+    assert timing["compute"] > 0
+    assert timing["total"] <= (after_ns - before_ns) / 1e6
+    received_ns, sent_ns = wire.parse_clock(found[wire.CLOCK_HEADER]) or (0, 0)
+    assert before_ns <= received_ns <= sent_ns <= after_ns
+    assert found[wire.BATCH] == "1"
+    assert found[wire.DEVICE] == "cpu"
+    assert found[wire.REPLICA] in get(images, wire.model_path("resnet50"))[1]["parameters"]["replica"]
+
+
+NULL = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "body", "headers"),
+    [
+        (400, wire.infer_path("null", "eager"), b"{", {}),
+        (400, wire.infer_path("null"), b"{", {}),
+        (404, wire.infer_path("bert", "eager"), *NULL),
+        (404, wire.infer_path("null", "fast"), *NULL),
+        (404, "/elsewhere", *NULL),
+        (405, wire.model_path("null", "eager"), *NULL),
+        (413, wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((513, 4), np.uint8)})),
+        (413, wire.infer_path("null", "eager"), b" " * (9 << 20), {}),
+        (415, wire.infer_path("null", "eager"), NULL[0], NULL[1] | {"content-encoding": "br"}),
+    ],
+)
+def test_errors_have_their_status_and_one_sentence(
+    images: Served, status: int, path: str, body: bytes, headers: dict[str, str]
+) -> None:
+    found, _, answer = post(images, path, body, headers)
+    assert found == status
+    assert set(json.loads(answer)) == {"error"}
+
+
+def test_a_deadline_that_passes(images: Served) -> None:
+    path = wire.infer_path("null", "eager")
+    body, headers = NULL
+    status, _, answer = post(images, path, body, headers | {"x-request-timeout-seconds": "0.001"})
+    assert status == 504
+    assert "deadline" in json.loads(answer)["error"]
+    assert post(images, path, body, headers)[0] == 200
+
+
+def test_bad_requests_among_good_ones_harm_none(images: Served) -> None:
+    path = wire.infer_path("resnet50", "eager")
+    good = wire.encode_infer({"image": IMAGE[:1]})
+    spoilt = IMAGE[:1].copy()
+    spoilt[0, 0, 0, 0] = np.nan
+    bad = [wire.encode_infer({"image": spoilt}), wire.encode_infer({"image": IMAGE[:1, :, :9]}), (b"{", {})]
+    alone = post(images, path, *good)[2]
+    answers: dict[int, tuple[int, bytes]] = {}
+
+    def send(place: int) -> None:
+        status, _, body = post(images, path, *(bad[place % 3] if place % 2 else good))
+        answers[place] = (status, body)
+
+    threads = [threading.Thread(target=send, args=(place,)) for place in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answers[place][0] for place in range(12)] == [200, 400] * 6
+
+    def logits(body: bytes) -> Array:
+        return np.frombuffer(body[-4000:], np.float32)
+
+    for place in range(0, 12, 2):
+        np.testing.assert_allclose(logits(answers[place][1]), logits(alone), rtol=1e-3, atol=1e-4)
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body(images: Served) -> None:
+    host, port = images.netloc.split(":")
+    head = f"POST {wire.infer_path('null', 'eager')} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    for _ in range(3):
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as half:
+            half.sendall(head.encode() + b"{")
+    assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
+
+
+def test_waiting_requests_are_batched(images: Served) -> None:
+    sizes: list[str] = []
+
+    def send() -> None:
+        sizes.append(post(images, wire.infer_path("null", "eager"), *NULL)[1][wire.BATCH])
+
+    threads = [threading.Thread(target=send) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(sizes) <= {"1", "2"}
+    assert "2" in sizes
+
+
+def test_telemetry_is_read_on_by_cursor(images: Served) -> None:
+    first = get(images, wire.DEVICES)[1]
+    assert first["columns"] == list(wire.SAMPLE_FIELDS)
+    assert first["period_ms"] == 100
+    assert any(row[2] == "cpu" for row in first["rows"])
+    time.sleep(0.5)
+    second = get(images, f"{wire.DEVICES}?after={first['cursor']}")[1]
+    assert second["rows"]
+    assert min(row[0] for row in second["rows"]) > max(row[0] for row in first["rows"])
+    assert get(images, f"{wire.DEVICES}?after=nonsense")[0] == 400
+    before_ns = time.time_ns()
+    clock = get(images, wire.CLOCK)[1]
+    assert before_ns <= clock["recv_ns"] <= clock["send_ns"] <= time.time_ns()
+
+
+def test_metrics(images: Served) -> None:
+    with urllib.request.urlopen(images.url + wire.METRICS, timeout=PATIENCE_S) as response:
+        text = response.read().decode()
+    assert 'tailrate_ready{model="resnet50",variant="eager"' in text
+
+
+def test_what_ray_exports_can_be_read_although_its_own_port_is_on_loopback(images: Served) -> None:
+    until_s, text = time.monotonic() + PATIENCE_S, ""
+    while "ray_serve_deployment_replica_healthy" not in text:  # Ray makes its figures every ten seconds
+        assert time.monotonic() < until_s, text
+        with urllib.request.urlopen(images.url + wire.RAY_METRICS, timeout=PATIENCE_S) as response:
+            text = response.read().decode()
+        time.sleep(0.5)
+
+
+# ---- a model of the user's own
+
+
+def assert_it_doubles(server: Served, variants: tuple[str, ...]) -> None:
+    body, headers = wire.encode_infer({"x": np.array([[1, 2, 3]], np.float32)})
+    for variant in variants:
+        status, found, answer = post(server, wire.infer_path("twice", variant), body, headers)
+        assert status == 200
+        assert wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))["y"].tolist() == [[2, 4, 6]]
+    assert get(server, wire.model_path("twice"))[1]["parameters"]["parity_ok"] is True
+
+
+def test_a_model_of_the_user_s_own_is_served_beside_others(images: Served) -> None:
+    assert_it_doubles(images, ("eager",))
+
+
+@pytest.mark.long
+def test_a_model_of_the_user_s_own_is_compiled(tmp_path: Path) -> None:
+    sources, variants = own_model(tmp_path), ("eager", "compiled")
+    with served(tmp_path, models=[*sources], variants=variants, sources=sources, max_batch=2) as server:
+        assert_it_doubles(server, variants)
+
+
+# ---- bert/compiled
+
+
+def test_readiness_is_503_until_every_bucket_is_warm(texts: Served, states: list[int]) -> None:
+    assert set(states) == {503, 200} or set(states) == {503}
+    assert states == sorted(states, reverse=True)
+    # which is looked at four times a second, and compiling for the first bucket takes longer than that
+    first = re.compile("bert/compiled: (building|warming) bucket 1 of 2")
+    assert any(first.match(line) for line in texts.lines), texts.lines
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_bert_gives_what_the_module_gives(texts: Served, cache: Path, binary: bool) -> None:
+    ids = np.random.default_rng(3).integers(1000, 30000, (2, 128))
+    ids[1, 100:] = 0
+    mask = (ids != 0).astype(np.int64)
+    names = ["pooler_output", "last_hidden_state"]
+    with client(texts) as server:
+        found = server.infer(
+            "bert",
+            [tensor("input_ids", ids, binary), tensor("attention_mask", mask, binary)],
+            model_version="compiled",
+            outputs=[triton.InferRequestedOutput(name, binary_data=binary) for name in names],
+        )
+    for name, expected in zip(names, direct("bert", cache, ids, mask, settings=SMALL), strict=True):
+        np.testing.assert_allclose(found.as_numpy(name), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_text_is_the_same_as_its_ids(texts: Served) -> None:
+    spec = models.load("bert")
+    tensors = spec.prepare({"text": np.array([TEXT.encode()], object)})
+    with client(texts) as server:
+        by_text = server.infer("bert", [tensor("text", np.array([[TEXT.encode()]], object))])
+        by_ids = server.infer("bert", [tensor(name, value) for name, value in tensors.items()])
+        short = tensors["input_ids"][:, : int(tensors["attention_mask"].sum())]
+        without_mask = server.infer("bert", [tensor("input_ids", short)])
+    assert by_text.get_response()["outputs"][0]["name"] == "pooler_output"
+    assert len(by_text.get_response()["outputs"]) == 1
+    for other in (by_ids, without_mask):
+        np.testing.assert_array_equal(by_text.as_numpy("pooler_output"), other.as_numpy("pooler_output"))
+
+
+def test_bert_refuses_ids_out_of_its_vocabulary(texts: Served) -> None:
+    with client(texts) as server, pytest.raises(InferenceServerException, match="from 0 to 30521"):
+        server.infer("bert", [tensor("input_ids", np.array([[30522]]))])
+
+
+def test_compiled_parameters(texts: Served) -> None:
+    parameters = get(texts, wire.model_path("bert", "compiled"))[1]["parameters"]
+    assert (parameters["start"], parameters["graph_breaks"], parameters["recompiles"]) == ("cold", 0, 0)
+    assert parameters["buckets"] == "1,2"
+    assert parameters["parity_cosine"] > 0.9999
+
+
+# ---- starts that fail
+
+
+def test_a_replica_that_cannot_load_makes_the_start_fail_with_the_cause_and_disturbs_no_other_cluster(
+    images: Served, cache: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import save_file
+
+    path = tmp_path / "other.safetensors"
+    save_file({"x": torch.zeros(1)}, path)
+    with starting(cache, models=["custom_cnn"], variants=["eager"], weights=str(path)) as server:
+        assert server.process.wait(PATIENCE_S) == 2
+    assert server.lines[-1].startswith("error: custom_cnn/eager could not be started: weights")
+    assert "tensors are missing" in server.lines[-1]
+    assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
+
+
+def test_who_hangs_up_while_queued_is_not_computed_for(images: Served) -> None:
+    path, stats = wire.infer_path("null", "eager"), wire.model_path("null", "eager") + "/stats"
+    before = get(images, stats)[1]["model_stats"][0]["inference_count"]
+    host, port = images.netloc.split(":")
+    body, headers = NULL
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    request = ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+    long = wire.encode_infer({"x": np.zeros((32, 4), np.uint8)})  # in sixteen batches of 20 ms
+    sent, taken, left = [0] * 6, threading.Event(), threading.Event()
+
+    def keep_busy(number: int) -> None:
+        while not left.is_set():
+            sent[number] += 1
+            assert post(images, path, *long)[0] == 200
+            taken.set()
+
+    busy = [threading.Thread(target=keep_busy, args=(number,)) for number in range(len(sent))]
+    for thread in busy:
+        thread.start()
+    assert taken.wait(PATIENCE_S)  # the others' requests are before the device now, for more than a second
+    for _ in range(5):
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as leaves:
+            leaves.sendall(request)
+            time.sleep(0.05)
+    left.set()
+    for thread in busy:
+        thread.join()
+    assert post(images, path, *NULL)[0] == 200
+    assert get(images, stats)[1]["model_stats"][0]["inference_count"] == before + sum(sent) * 32 + 1
+
+
+# ---- the way in
+
+
+def test_nothing_listens_beyond_loopback(images: Served) -> None:
+    ours = {process["pid"]: process["name"] for process in started_with(MARK, images.mark)}
+    assert {"haproxy", "raylet", "gcs_server"} <= set(ours.values())
+    assert sum("Replica" in name for name in ours.values()) == 4  # of three models and of the gateway
+    assert_private_but(set(), ours)
+
+
+def test_requests_went_the_fast_way(images: Served) -> None:
+    before = get(images, wire.SERVER)[1]["ingress"]  # what came before all was up may have gone the slow way
+    assert (before["way"], before["fallback"]) == ("fast", None)
+    for _ in range(3):
+        assert post(images, wire.infer_path("null", "eager"), *NULL)[0] == 200
+    assert get(images, wire.SERVER)[1]["ingress"] == before

@@ -1,0 +1,94 @@
+"""Makes the pictures of docs/pictures anew, from a real run on this machine (some four minutes, chromium).
+
+A small model is served eager and compiled, Locust drives rising rates at both with its web page open, the live page is
+taken on the way and the report at the end, each light and dark. The plan is of made-up service times, like the example
+in docs/planning.md, and can be had alone.
+
+    python tests/support/pictures.py [plan]
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from chromium import chromium
+from PIL import Image
+from serving import served
+
+from tailrate.serve.deploy.haproxy import free_port
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "pictures"
+WIDTH_PX = 1240
+RUN = ["--rates=6,12,18,24", "--step-seconds=18", "--settle-seconds=2", "--slo=p90<250ms", "--run-id=pictures"]
+LIVE_AT_S = 115
+"""Into the run, of eight steps."""
+
+
+def keep(page: Any, name: str, height_px: int | None) -> None:
+    """The page as wide as it is and so high from its top, in 256 colours, which nobody tells from the rest."""
+    height_px = height_px or page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": WIDTH_PX, "height": height_px})
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+
+
+def plan() -> None:
+    from planned import planned
+
+    from tailrate.analysis.pages.plan import page as plan_page
+
+    with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch, chromium() as browser:
+        path = Path(scratch) / "plan.html"
+        path.write_text(plan_page.page(planned()), encoding="utf-8")
+        for scheme in ("light", "dark"):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
+            page.goto(path.as_uri())
+            page.wait_for_timeout(2500)
+            keep(page, f"plan-{scheme}", 1040)
+            page.close()
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    plan()
+    if sys.argv[1:] == ["plan"]:
+        return
+    with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch:
+        runs, web = Path(scratch) / "runs", free_port()
+        with served(Path(scratch) / "cache", models=("custom_cnn",), threads=1) as server, chromium() as browser:
+            command = [sys.executable, "-m", "locust", "-f", "loadtest/custom_cnn.py", "--host", server.url]
+            command += ["--autostart", "--web-host=127.0.0.1", f"--web-port={web}", f"--run-dir={runs}", *RUN]
+            with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as locust:
+                try:
+                    time.sleep(LIVE_AT_S)
+                    for scheme in ("light", "dark"):
+                        page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
+                        page.goto(f"http://127.0.0.1:{web}/tailrate")
+                        page.wait_for_timeout(2500)
+                        keep(page, f"live-{scheme}", None)
+                        page.close()
+                    while '"complete"' not in (runs / "pictures" / "run.json").read_text(encoding="utf-8"):
+                        time.sleep(1)
+                finally:
+                    locust.terminate()
+            subprocess.run([sys.executable, "-m", "tailrate", "report", str(runs / "pictures")], cwd=ROOT, check=False)
+            for scheme in ("light", "dark"):
+                page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
+                page.goto((runs / "pictures" / "report.html").as_uri())
+                keep(page, f"report-{scheme}", 1500)
+                page.set_viewport_size({"width": WIDTH_PX, "height": 9000})
+                part = Image.open(io.BytesIO(page.locator("#time").screenshot())).convert("RGB")
+                part.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"time-{scheme}.png", optimize=True)
+                page.close()
+
+
+if __name__ == "__main__":
+    main()
