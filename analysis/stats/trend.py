@@ -62,13 +62,6 @@ def early_stop_n(percent: float, over: int = 0, confidence: float = 0.99) -> int
     return high + over
 
 
-def surely_over(n: int, over: int, percent: float, confidence: float = 0.99) -> bool:
-    """So many of n are over the limit that the percentile itself can hardly be below it."""
-    from scipy import special
-
-    return over > 0 and bool(special.betainc(over, n - over + 1, 1 - percent / 100) <= 1 - confidence)
-
-
 # ---- trends
 
 

@@ -29,9 +29,9 @@ if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import in_turns, last_line, over, shown, spread  # noqa: E402
+from queues import mdc_latency_s, mmc_latency_s  # noqa: E402
 
 from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic  # noqa: E402
-from tailrate.analysis.planning.simulator.queueing_theory import mdc_latency_s, mmc_latency_s  # noqa: E402
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, knee, simulate  # noqa: E402
 from tailrate.analysis.records import Slo  # noqa: E402
 

@@ -48,8 +48,6 @@ LEAST_REACH = 1.04
 """The ends lie at least by this factor from the middle: the line is not quite straight, and less wins nothing."""
 BESIDE = 1.0025
 """An end is probed by this factor outside of what it has to hold."""
-CONFIDENCE = 0.95
-"""That is stated; how many of simulated searches hold the knee: tests/bench/knees.py."""
 RATES, SLOPES = 400, np.geomspace(3, 3000, 40)
 NEAR = 1.4
 """The straight line is asked to hold within this factor of the knee."""

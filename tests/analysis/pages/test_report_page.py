@@ -23,6 +23,7 @@ from tailrate.analysis.exports import report_json
 from tailrate.analysis.pages.html import markup, svg
 from tailrate.analysis.pages.report import write
 from tailrate.analysis.pages.report.charts import time_slices
+from tailrate.analysis.pages.report.page import headline
 from tailrate.analysis.records import append_event
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.text import words
@@ -394,3 +395,20 @@ def test_more_stands_higher() -> None:
     for value in (0, 2.5, 10):
         panel.dot(5, value, "dot")
     assert [float(y) for y in re.findall('cy="(.*?)"', "".join(panel.marks))] == [100, 75, 0]
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "short"),
+    [
+        (
+            "On this machine's CPU (torch 2.15), m/b sustains at least 18 requests/s at P90 ≤ 250 ms, above which the "
+            "load generator gave up first, 1.5 times the rate of a; m/a sustains 6 to 12. At 18/s b is faster.",
+            "m/b sustains at least 18 requests/s at P90 ≤ 250 ms.",
+        ),
+        ("This run cannot say whether the objective is met: m/a: too few.", None),
+        ("", "."),
+        ("no sentence at all", "no sentence at all."),
+    ],
+)
+def test_the_headline_is_one_short_sentence(conclusion: str, short: str | None) -> None:
+    assert headline(conclusion) == (short or conclusion)

@@ -14,7 +14,6 @@ from tailrate.analysis.stats.trend import (
     percentile,
     queue_growth,
     rank,
-    surely_over,
 )
 
 
@@ -60,12 +59,6 @@ def test_early_stopping_is_the_binomial_test(percent: float, over: int) -> None:
     n = early_stop_n(percent, over)
     chances = stats.binom.cdf(over, [n - 1, n], 1 - percent / 100)
     assert chances[1] <= 0.01 < chances[0]
-
-
-def test_surely_over_is_the_binomial_tail() -> None:
-    for n, over in ((50, 1), (50, 3), (50, 4), (459, 12), (459, 11), (10, 0)):
-        tail = stats.binom.sf(over - 1, n, 0.01)
-        assert surely_over(n, over, 99) == (tail <= 0.01)
 
 
 def _sequence(n: int, s: int) -> list[int]:

@@ -5,16 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from queues import erlang_c, mdc_latency_s, mmc_latency_s
 
 from tailrate.analysis.planning.simulator.fleet import ROUTERS
-from tailrate.analysis.planning.simulator.queueing_theory import (
-    erlang_c,
-    mdc_latency_s,
-    mmc_latency_s,
-    needed,
-    quickest_s,
-    stable_below_rps,
-)
+from tailrate.analysis.planning.simulator.queueing_theory import needed, quickest_s, stable_below_rps
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, simulate
 
 

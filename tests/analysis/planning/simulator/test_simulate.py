@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from heaped import Heaped
+from queues import mdc_latency_s, mmc_latency_s
 
 from tailrate.analysis.planning.simulator.fleet import AWAKE, ROUTERS, Autoscaling, Waking
-from tailrate.analysis.planning.simulator.queueing_theory import mdc_latency_s, mmc_latency_s, stable_below_rps
+from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
 from tailrate.analysis.planning.simulator.simulate import Fleet, Outage, Routing, Rule, Service, knee, simulate
 
 SPREAD = np.exp(0.3 * np.random.default_rng(5).normal(size=(2, 64)))
