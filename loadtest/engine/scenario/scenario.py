@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,6 +193,7 @@ class Option:
     choices: tuple[str, ...] | None = None
     at_start: bool = False
     """Read when a process starts, so it is no field of the start form."""
+    least: float | None = None
 
     @property
     def key(self) -> str:
@@ -202,38 +203,57 @@ class Option:
 OPTIONS = (
     Option("variants", "", "variants to drive, such as eager,compiled; empty: all that the endpoint hosts"),
     Option("rates", "10", "offered requests per second: 50:400:50 (first:last:step) or 50,100,200"),
-    Option("step-seconds", 30.0, "length of each step in seconds"),
-    Option("settle-seconds", 5.0, "how much of each step's start is not measured, in seconds"),
+    Option("step-seconds", 30.0, "length of each step in seconds", least=0.5),
+    Option("settle-seconds", 5.0, "how much of each step's start is not measured, in seconds", least=0),
     Option("mode", "ramp", "; ".join(f"{mode}: {what}" for mode, what in MODES.items()), tuple(MODES)),
     Option("arrivals", "poisson", "; ".join(f"{name}: {what}" for name, what in SPACINGS.items()), tuple(SPACINGS)),
-    Option("burstiness", 1.0, "for gamma: below 1 bursts, 1 is poisson, above it more and more even"),
+    Option("burstiness", 1.0, "for gamma: below 1 bursts, 1 is poisson, above it more and more even", least=0.01),
     Option("shape", "flat", f"how the rate changes within a step, in factors of it: {', '.join(SHAPES.values())}"),
-    Option("rounds", 4, "mode ab: how often each rate is repeated"),
-    Option("spike", 3.0, "mode spike: how many times the rate"),
+    Option("rounds", 4, "mode ab: how often each rate is repeated", least=1),
+    Option("spike", 3.0, "mode spike: how many times the rate", least=1),
     Option("concurrency", "1,4,16", "mode closed: how many requests are always under way, step by step"),
-    Option("requests", 1000, "mode offline: how many there are"),
+    Option("requests", 1000, "mode offline: how many there are", least=1),
     Option("trace", "", "mode replay: CSV or Parquet file with a column of instants"),
-    Option("speed", 1.0, "mode replay: how many times as fast as recorded"),
-    Option("budget-seconds", 1200.0, "mode knee: longest search for each endpoint"),
+    Option("speed", 1.0, "mode replay: how many times as fast as recorded", least=0.001),
+    Option("budget-seconds", 1200.0, "mode knee: longest search for each endpoint", least=1),
     Option("guided", "off", "mode knee: let a model of the endpoint say where to probe: faster", ("on", "off")),
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
     Option("max-in-flight", "1000", "arrivals beyond so many unanswered requests are dropped, and counted; or auto"),
-    Option("timeout", 10.0, "seconds after which a request is given up"),
-    Option("total-seconds", 3600.0, "mode soak: how long it is in all"),
-    Option("chapter-seconds", 600.0, "mode soak: length of its steps, which follow each other"),
+    Option("timeout", 10.0, "seconds after which a request is given up", least=0.001),
+    Option("total-seconds", 3600.0, "mode soak: how long it is in all", least=1),
+    Option("chapter-seconds", 600.0, "mode soak: length of its steps, which follow each other", least=1),
     Option("daily", "", "mode soak: a curve over all of it, such as sine:0.5:86400 (depth, period in seconds)"),
-    Option("keep-hours", 0.0, "mode soak: rows of requests older than this are deleted, their minutes stay; 0: none"),
-    Option("keep-gb", 0.0, "mode soak: so much of the disk for rows of requests, the oldest are deleted; 0: any"),
+    Option(
+        "keep-hours",
+        0.0,
+        "mode soak: rows of requests older than this are deleted, their minutes stay; 0: none",
+        least=0,
+    ),
+    Option(
+        "keep-gb", 0.0, "mode soak: so much of the disk for rows of requests, the oldest are deleted; 0: any", least=0
+    ),
     Option("stop-on", "", "mode soak: ends early on errors over a share, on slo or replica, such as slo,replica"),
     Option("limits", "", "mode soak: the most of p99_trend, p99_step, memory and stall that passes: see docs/soak.md"),
-    Option("max-memory-mb", 0.0, "mode soak: ends when a process of the harness is larger; 0: never"),
+    Option("max-memory-mb", 0.0, "mode soak: ends when a process of the harness is larger; 0: never", least=0),
     Option("resume", "", "mode soak: the run folder that it goes on with"),
     Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
-    Option("max-recovery", MAX_RECOVERY_S, "seconds after a fault within which users must be served as before"),
-    Option("max-failed", 100.0, "percent of the requests that may fail from a fault until users are served as before"),
-    Option("idle-seconds", 2.0, "seconds without load before the first step and after the last, for the idle power"),
+    Option(
+        "max-recovery", MAX_RECOVERY_S, "seconds after a fault within which users must be served as before", least=0
+    ),
+    Option(
+        "max-failed",
+        100.0,
+        "percent of the requests that may fail from a fault until users are served as before",
+        least=0,
+    ),
+    Option(
+        "idle-seconds",
+        2.0,
+        "seconds without load before the first step and after the last, for the idle power",
+        least=0,
+    ),
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("token-file", "", "holds the token that the endpoint wants; so may TAILRATE_TOKEN", at_start=True),
     Option("ca-file", "", "certificates (PEM) that vouch for an https endpoint, not the system's", at_start=True),
@@ -258,99 +278,93 @@ def add_options(parser: Any, scenario_class: type) -> None:
 
 def from_options(name: str, model: str, options: argparse.Namespace) -> Scenario:
     """The scenario that the options describe, or `ScenarioError`."""
+    from tailrate.loadtest.engine.scenario import fault_plan, in_flight, trace
+
     rates = parse_rates(options.rates)
-    at_least = {"step_seconds": 0.5, "settle_seconds": 0, "timeout": 0.001, "spike": 1}
-    at_least |= {"total_seconds": 1, "chapter_seconds": 1, "keep_hours": 0, "keep_gb": 0, "max_memory_mb": 0}
-    at_least |= {"idle_seconds": 0, "rounds": 1, "requests": 1, "burstiness": 0.01, "speed": 0.001, "budget_seconds": 1}
-    at_least |= {"max_recovery": 0, "max_failed": 0}
-    for key, least in at_least.items():
-        if not getattr(options, key) >= least:
-            raise ScenarioError(f"--{key.replace('_', '-')} must be at least {least}, not {getattr(options, key)}")
+    _check_numbers(options)
+    _check_mode(options, rates)
+    slos = _objectives(options)
+    _check_soak(options, rates)
+    trace_ns = trace.read(Path(options.trace), options.speed) if options.trace else ()
+    if "/" in options.run_id or options.run_id.startswith("."):
+        raise ScenarioError(f"--run-id '{options.run_id}' must be a plain folder name; --run-dir says where")
+    own = {
+        "name": name,
+        "model": model,
+        "variants": tuple(dict.fromkeys(part.strip() for part in options.variants.split(",") if part.strip())),
+        "rates": rates,
+        "pattern": Pattern(options.arrivals, options.burstiness, options.shape, trace_ns),
+        "concurrency": _concurrency(options),
+        "budget_s": options.budget_seconds,
+        "guided": options.guided == "on",
+        "self_check": options.self_check == "on",
+        "rows": parse_rows(options.rows),
+        "timeout_s": options.timeout,
+        "slos": slos,
+        "faults": fault_plan.read(options.faults, options.mode),
+        "max_recovery_s": options.max_recovery,
+        "max_failed": options.max_failed / 100,
+    }
+    # the other options are taken as they are; how many may be under way follows from the rest
+    same = {option.key for option in OPTIONS} & {one.name for one in fields(Scenario)} - own.keys() - {"max_in_flight"}
+    found = Scenario(**own, **{key: getattr(options, key) for key in same})
+    known = None if found.mode in ("knee", *CLOSED) else found.peak_rps
+    try:
+        most, by = in_flight.parse(str(options.max_in_flight), known, found.timeout_s)
+    except ValueError as problem:
+        raise ScenarioError(str(problem)) from None
+    concurrency = {"single": (1,), "offline": (most,)}.get(found.mode, found.concurrency)
+    return replace(found, max_in_flight=most, in_flight_by=by, concurrency=concurrency)
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    for option in OPTIONS:
+        if option.least is not None and not getattr(options, option.key) >= option.least:
+            raise ScenarioError(f"--{option.name} must be at least {option.least}, not {getattr(options, option.key)}")
     length = "chapter_seconds" if options.mode == "soak" else "step_seconds"
     if options.settle_seconds >= getattr(options, length):
         raise ScenarioError(
             f"--settle-seconds {options.settle_seconds:g} leaves nothing of "
             f"--{length.replace('_', '-')} {getattr(options, length):g}"
         )
+
+
+def _check_mode(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
     if options.mode not in MODES:
         raise ScenarioError(f"unknown mode '{options.mode}'; known are {', '.join(MODES)}")
     if options.arrivals not in SPACINGS:
         raise ScenarioError(f"unknown arrivals '{options.arrivals}'; known are {', '.join(SPACINGS)}")
     try:
         parse_shape(options.shape)
-        concurrency = tuple(int(word) for word in options.concurrency.split(","))
-        if min(concurrency) < 1:
-            raise ValueError(f"--concurrency '{options.concurrency}' must be at least 1")
     except ValueError as problem:
-        raise ScenarioError(
-            f"--{problem}"
-            if "shape" in str(problem)
-            else f"--concurrency '{options.concurrency}' is not understood; write numbers of at least 1, such as 1,4,16"
-        ) from None
+        raise ScenarioError(f"--{problem}") from None
     if (options.mode == "replay") != bool(options.trace):
         raise ScenarioError("mode replay and --trace FILE go together")
     if options.mode == "ramp" and list(rates) != sorted(set(rates)):
         raise ScenarioError(f"--rates '{options.rates}' must rise in mode ramp; use --mode hold for any order")
+
+
+def _concurrency(options: argparse.Namespace) -> tuple[int, ...]:
+    try:
+        found = tuple(int(word) for word in options.concurrency.split(","))
+    except ValueError:
+        found = ()
+    if min(found, default=0) < 1:
+        sentence = (
+            f"--concurrency '{options.concurrency}' is not understood; write numbers of at least 1, such as 1,4,16"
+        )
+        raise ScenarioError(sentence)
+    return found
+
+
+def _objectives(options: argparse.Namespace) -> tuple[Slo, ...]:
     try:
         slos = tuple(Slo.parse(part) for part in options.slo.split(";") if part.strip())
     except ValueError as problem:
         raise ScenarioError(f"--slo: {problem}") from None
     if options.mode == "knee" and not any(slo.latency_ms for slo in slos):
         raise ScenarioError("mode knee searches for an objective with a latency; say for instance --slo 'p99<50ms'")
-    _check_soak(options, rates)
-    from tailrate.loadtest.engine.scenario import fault_plan, in_flight
-
-    trace_ns: tuple[int, ...] = ()
-    if options.trace:
-        from tailrate.loadtest.engine.scenario import trace
-
-        trace_ns = trace.read(Path(options.trace), options.speed)
-    if "/" in options.run_id or options.run_id.startswith("."):
-        raise ScenarioError(f"--run-id '{options.run_id}' must be a plain folder name; --run-dir says where")
-    pattern = Pattern(options.arrivals, options.burstiness, options.shape, trace_ns)
-    found = Scenario(
-        name=name,
-        model=model,
-        variants=tuple(dict.fromkeys(part.strip() for part in options.variants.split(",") if part.strip())),
-        mode=options.mode,
-        rates=rates,
-        step_seconds=options.step_seconds,
-        settle_seconds=options.settle_seconds,
-        idle_seconds=options.idle_seconds,
-        pattern=pattern,
-        trace=options.trace,
-        speed=options.speed,
-        rounds=options.rounds,
-        spike=options.spike,
-        concurrency=concurrency,
-        requests=options.requests,
-        budget_s=options.budget_seconds,
-        guided=options.guided == "on",
-        self_check=options.self_check == "on",
-        seed=options.seed,
-        rows=parse_rows(options.rows),
-        timeout_s=options.timeout,
-        slos=slos,
-        total_seconds=options.total_seconds,
-        chapter_seconds=options.chapter_seconds,
-        daily=options.daily,
-        keep_hours=options.keep_hours,
-        keep_gb=options.keep_gb,
-        stop_on=options.stop_on,
-        limits=options.limits,
-        max_memory_mb=options.max_memory_mb,
-        resume=options.resume,
-        faults=fault_plan.read(options.faults, options.mode),
-        max_recovery_s=options.max_recovery,
-        max_failed=options.max_failed / 100,
-    )
-    known = None if found.mode in ("knee", *CLOSED) else found.peak_rps
-    try:
-        most, by = in_flight.parse(str(options.max_in_flight), known, found.timeout_s)
-    except ValueError as problem:
-        raise ScenarioError(str(problem)) from None
-    concurrency = {"single": (1,), "offline": (most,)}.get(found.mode, concurrency)
-    return replace(found, max_in_flight=most, in_flight_by=by, concurrency=concurrency)
+    return slos
 
 
 def _check_soak(options: argparse.Namespace, rates: tuple[float, ...]) -> None:
