@@ -197,18 +197,16 @@ def test_a_last_line_without_its_newline_counts(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
-    code = """
+    code = f"""
 import sys
+sys.path[:] = {sys.path!r}
 from pathlib import Path
 from tailrate.analysis.history import log as history
 from test_regression import run_of
 for day in range(40):
-    history.add(Path(sys.argv[1]), [run_of(day, f"{sys.argv[2]}-{day}"), run_of(day, "both")])
+    history.add(Path(sys.argv[1]), [run_of(day, sys.argv[2] + str(day)), run_of(day, "both")])
 """
-    paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    writers = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], cwd=ROOT, env=paths) for name in "ab"
-    ]
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], cwd=ROOT) for name in "ab"]
     assert [writer.wait(timeout=PATIENCE_S) for writer in writers] == [0, 0]
     held = log.read(tmp_path)
     assert not held.problems

@@ -291,7 +291,7 @@ def blocked(pid: int) -> bool:
 
 def test_two_processes_take_turns(tmp_path: Path) -> None:
     script = (
-        "import sys; sys.path[:0] = ['tests']\n"
+        f"import sys; sys.path[:] = {sys.path!r}\n"
         "from pathlib import Path\n"
         "from test_compile_cache import opened\n"
         f"found = opened(Path({str(tmp_path)!r}))\n"

@@ -13,7 +13,7 @@ from tailrate.serve.runner.compile_watch import Compiler
 
 pytestmark = pytest.mark.compiles
 
-HERE = "tests/serve/runner/test_compile_watch.py"
+HERE = "runner/test_compile_watch.py"
 
 
 @pytest.fixture(autouse=True)

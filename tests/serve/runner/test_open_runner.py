@@ -114,9 +114,9 @@ def test_kept_artefacts_that_do_not_work_are_made_anew(tmp_path: Path) -> None:
     assert again.parameters()["start"] == "warm"
 
 
-START = """
+START = f"""
 import json, sys
-sys.path[:0] = ["tests"]
+sys.path[:] = {sys.path!r}
 from test_runner import opened
 from test_weights import small_net
 from tailrate.serve.options import ServeOptions
