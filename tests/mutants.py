@@ -677,8 +677,18 @@ LOADTEST = (
     ),
     Mutant(
         "a clock is said to be surer than it is", "factor", "loadtest/engine/clock.py",
-        "+ max(trip, 0) / 2 for", "+ max(trip, 0) / 8 for",
+        "+ abs(trip) / 2 for", "+ abs(trip) / 8 for",
         ("loadtest/test_clock.py",),
+    ),
+    Mutant(
+        "a clock that moves in steps is sure of what it did not see", "bound", "loadtest/engine/clock.py",
+        "+ abs(trip) / 2 for", "+ max(trip, 0) / 2 for",
+        ("loadtest/test_clock.py::test_clocks_that_move_in_steps_are_within_the_error_bound_too",),
+    ),
+    Mutant(
+        "what a stall missed is sampled at once, in a burst", "bound", "serve/telemetry/sampler.py",
+        "if due_s + period_s > began_s else began_s + period_s", "if due_s + period_s > began_s else began_s",
+        ("serve/telemetry/test_sampler.py::test_samples_keep_their_times_and_what_was_missed_comes_in_no_burst",),
     ),
     Mutant(
         "a worker's own clock is set the wrong way", "sign", "loadtest/engine/clock.py",
