@@ -117,9 +117,9 @@ def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: Run, tmp
         for frame in frames:  # high enough for all of it
             root = "document.documentElement"
             assert frame.evaluate(f"{root}.scrollHeight <= {root}.clientHeight")
-        # the key goes to the element: whether a frame has pointer and keyboard already depends on when it was drawn
+        # all by script: on a busy machine a frame may not have been drawn yet, and hears of no key or pointer
         frames[0].locator(".probe").dispatch_event("keydown", {"key": "Home"})
-        frames[0].locator(".tip", has_text="eager P99").wait_for()
-        frames[1].locator("[data-zoom=in]").click()
-        assert frames[1].locator(".range").inner_text() != ""
+        assert "eager P99" in frames[0].evaluate("document.querySelector('.tip:not([hidden])').textContent")
+        frames[1].locator("[data-zoom=in]").dispatch_event("click")
+        assert frames[1].evaluate("document.querySelector('.range').textContent") != ""
         tab.leave()

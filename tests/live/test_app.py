@@ -408,7 +408,7 @@ def test_who_hangs_up_while_queued_is_not_computed_for(images: Served) -> None:
     lines += [f"{name}: {value}" for name, value in headers.items()]
     request = ("\r\n".join(lines) + "\r\n\r\n").encode() + body
     long = wire.encode_infer({"x": np.zeros((32, 4), np.uint8)})  # in sixteen batches of 20 ms
-    sent, taken, left = [0] * 6, threading.Event(), threading.Event()
+    sent, taken, left = [0] * 12, threading.Event(), threading.Event()
 
     def keep_busy(number: int) -> None:
         while not left.is_set():
@@ -419,7 +419,7 @@ def test_who_hangs_up_while_queued_is_not_computed_for(images: Served) -> None:
     busy = [threading.Thread(target=keep_busy, args=(number,)) for number in range(len(sent))]
     for thread in busy:
         thread.start()
-    assert taken.wait(PATIENCE_S)  # the others' requests are before the device now, for more than a second
+    assert taken.wait(PATIENCE_S)  # the others' requests are before the device now, for more than three seconds
     for _ in range(5):
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as leaves:
             leaves.sendall(request)
