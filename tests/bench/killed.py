@@ -32,6 +32,7 @@ if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line  # noqa: E402
+from schedules import schedule_of  # noqa: E402
 
 from tailrate import analysis  # noqa: E402
 from tailrate.analysis.records import MANIFEST, Manifest  # noqa: E402
@@ -68,8 +69,6 @@ def fill(disk: Path, ballast: Path) -> None:
 
 def killed_once(runs: Path, url: str, rate: float, plan: list[tuple[float, str]]) -> dict[str, float]:
     """`plan` is when the disk is filled, freed and the soak killed, in seconds from its beginning."""
-    from test_run import schedule_of
-
     words = ["--host", url, "--rates", f"{rate:g}", "--total-seconds", "6", "--chapter-seconds", "1.5"]
     words += ["--settle-seconds", "0.2", "--idle-seconds", "0", "--self-check", "off", "--run-dir", str(runs)]
     soak = [sys.executable, "-m", "tailrate", "soak"]

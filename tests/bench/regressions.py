@@ -26,7 +26,7 @@ if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line  # noqa: E402
-from test_regression import calls, noisy, run_of  # noqa: E402
+from histories import calls, noisy, run_of  # noqa: E402
 
 from tailrate.analysis.history.regression import WORSE  # noqa: E402
 

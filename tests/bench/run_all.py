@@ -91,6 +91,7 @@ BENCHES = {
         "--seconds 2 --connections 1,64", 370, "--only no-op,ours --connections 16 --bodies 1000 --seconds 1", 23
     ),
     "resilience": Bench("--seconds 10", 230, "--scenes killed --seconds 4", 23),
+    "rolling_restart": Bench("--restarts 3", 90, None, why="Ray takes a quarter of a minute for each"),
     "sampling": Bench("--rounds 3 --cpu-seconds 4", 200, "--no-servers --rounds 2 --cpu-seconds 1", 14),
     "schedule_kept": Bench("--seconds 4 --share-seconds 4", 400, "--rates 500 --seconds 1 --rounds 2 --shares ''", 14),
     "second_start": Bench("", 260, None, why="compiling takes half a minute, each time"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from folders import Load, lognormal, make_run
+from histories import noisy, run_of
 from test_index import run_in
-from test_regression import noisy, run_of
 
 from tailrate.analysis.history import log
 from tailrate.analysis.history.regression import LEAST

@@ -32,7 +32,7 @@ def test_the_table_has_every_benchmark():
 def test_the_table_says_how_long_all_of_it_takes():
     full_s = sum(bench.full_s for bench in run_all.BENCHES.values())
     quick_s = sum(bench.quick_s for bench in run_all.BENCHES.values())
-    assert full_s < 100 * 60
+    assert full_s < 105 * 60
     assert quick_s < 5 * 60
     for name, bench in run_all.BENCHES.items():
         assert bench.full_s > 0, name
@@ -62,6 +62,7 @@ def test_a_benchmark_leaves_its_folder_off_the_path(path):
     at = lines.index('if __name__ == "__main__":')
     assert lines[at + 1].startswith('    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]')
     assert sum("sys.path" in line for line in lines) == 1
+    assert not any(line.lstrip().startswith(("from test_", "import test_")) for line in lines)  # they are not on it
 
 
 # ---- figures

@@ -34,6 +34,7 @@ Floats = npt.NDArray[np.float64]
 Latency = Callable[[np.random.Generator, Floats], Floats]
 
 START_NS = 1_790_000_000_000_000_000
+DAY_NS = 86_400 * 10**9
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 
 

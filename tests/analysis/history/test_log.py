@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from folders import Load
+from histories import noisy, run_of
 from test_index import ODD, places, run_in, shown
-from test_regression import noisy, run_of
 from waiting import PATIENCE_S
 
 from tailrate.analysis.history import log, overview
@@ -202,7 +202,7 @@ import sys
 sys.path[:] = {sys.path!r}
 from pathlib import Path
 from tailrate.analysis.history import log as history
-from test_regression import run_of
+from histories import run_of
 for day in range(40):
     history.add(Path(sys.argv[1]), [run_of(day, sys.argv[2] + str(day)), run_of(day, "both")])
 """

@@ -11,7 +11,7 @@ from typing import Any
 import folders
 import pytest
 from click.testing import CliRunner
-from folders import START_NS, Load, Waveform, queue
+from folders import DAY_NS, START_NS, Load, Waveform, queue
 from often import counts
 from test_report_page import EVIL, Page, two_variants
 
@@ -23,8 +23,6 @@ from tailrate.analysis.pages.index.page import MOST_LEVELS
 from tailrate.analysis.pages.index.trends import trends
 from tailrate.analysis.text import words
 from tailrate.cli.main import main
-
-DAY_NS = 86_400 * 10**9
 
 
 def run_in(

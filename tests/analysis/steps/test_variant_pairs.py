@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import Latency, Load, constant, lognormal, make_run, queue
+from folders import Latency, Load, constant, lognormal, make_run, queue, rewrite
 from often import at_most, counts
 
 from tailrate import analysis
@@ -40,6 +40,18 @@ def test_each_two_variants_at_each_rate_they_share(tmp_path: Path) -> None:
         ("m/int8", "m/compiled", 60),
         ("m/int8", "m/compiled", 80),
     ]
+
+
+@pytest.mark.parametrize("eager_ms", [0, -2])
+def test_a_latency_of_nothing_or_less_has_no_ratio(tmp_path: Path, eager_ms: float) -> None:
+    """As a clock that moves in steps may have it."""
+    run = analysis.load(make_run(tmp_path / "run", [Load("m/eager", 200), Load("m/compiled", 200)]).folder)
+    rows = run.requests().copy()
+    eager = rows["endpoint"] == "m/eager"
+    rows.loc[eager, "sent_ns"] = rows.loc[eager, "done_ns"] = rows.loc[eager, "intended_ns"] + int(eager_ms * 1e6)
+    rewrite(run.folder, rows)
+    (pair,) = pairs(analysis.load(run.folder))
+    assert (pair.p50_ratio, pair.p99_ratio, pair.differs) == (None, None, None)
 
 
 @counts(30, 60)

@@ -12,13 +12,13 @@ import gevent
 import psutil
 import pytest
 from endpoint import endpoint
+from schedules import schedule_of
 from test_run import (  # noqa: F401
     assert_ledger_closes,
     finish,
     nothing_left_running,
     read,
     said,
-    schedule_of,
     start,
 )
 from waiting import PATIENCE_S

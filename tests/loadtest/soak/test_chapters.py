@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from endpoint import endpoint
-from test_run import await_rows, nothing_left_running, read, said, schedule_of, start  # noqa: F401
+from schedules import schedule_of
+from test_run import await_rows, nothing_left_running, read, said, start  # noqa: F401
 from waiting import PATIENCE_S
 
 from tailrate import analysis
