@@ -169,7 +169,7 @@ def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
 def percentile_ratio(rounds: Rounds, percent: float) -> Ratio:
     """Of a percentile over rounds."""
     values = [(one.order.latency_ms.get(percent), other.order.latency_ms.get(percent)) for one, other in rounds]
-    logs = [math.log(a / b) for a, b in values if a and b and math.isfinite(a) and math.isfinite(b)]
+    logs = [math.log(a / b) for a, b in values if a and b and 0 < a < math.inf and 0 < b < math.inf]
     if len(logs) < len(rounds):
         return Ratio()
     within = interval.ratio(

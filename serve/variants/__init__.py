@@ -46,7 +46,7 @@ def missing(variant: Variant) -> str | None:
 def refusal(variant: Variant, spec: ModelSpec, device: str) -> str | None:
     """Why this cannot be served there, or None; `device` is cpu, cuda, or auto while that is not known."""
     if spec.build is None:
-        what = f"{spec.name} has no module to execute in another way; serve it as {spec.name}/eager"
+        what = f"{spec.name} has no module to execute in another way; serve it with --variants eager"
         return None if variant.name == "eager" else what
     if device not in ("auto", *variant.devices):
         return f"{variant.name} needs {' or '.join(variant.devices)}, and this is {device}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from serving import started_with
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, clock_step_ns
 
 from tailrate import analysis
 
@@ -58,6 +58,7 @@ def run(model, tmp_path_factory):
         command, capture_output=True, text=True, timeout=400, check=False, env=environment(folder / "cache"), cwd=folder
     )
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     assert_nothing_is_left(folder / "cache")
     return analysis.load(folder / "it"), done.stdout
 
@@ -83,7 +84,7 @@ def test_every_arrival_of_both_variants_is_there_with_its_stages_and_device(run,
     assert loaded.manifest.totals["scheduled"] == loaded.manifest.totals["ok"] == len(loaded.requests())
     stages = loaded.requests()[["queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms"]].sum(axis=1)
     assert ((stages - loaded.requests()["server_ms"]).abs() <= 0.05 * loaded.requests()["server_ms"]).all()
-    assert (loaded.requests()["server_ms"] <= loaded.requests()["service_ms"]).all()
+    assert (loaded.requests()["server_ms"] <= loaded.requests()["service_ms"] + clock_step_ns() / 1e6).all()
     joined = loaded.joined()
     assert joined["util_pct"].notna().mean() > 0.9
     assert (joined["device"] == "cpu").all()

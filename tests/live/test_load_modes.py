@@ -177,7 +177,7 @@ def test_the_self_check_is_in_the_manifest_and_remembered(tmp_path):
         again, _ = finish(tmp_path, *words, env=env)
     assert_whole(manifest, rows)
     assert check["wanted_rps"] == 30
-    assert check["p50_ms"] > -clock_step_ns() / 1e6
+    assert check["p50_ms"] >= 0
     assert check["safe_rps"] in {30 / 2**n for n in range(6)} | {0}
     if check["safe_rps"] == 30:
         assert again.extra["self_check"] == check
@@ -235,9 +235,8 @@ def test_master_and_two_workers_make_one_folder_though_a_clock_be_another(tmp_pa
         assert [worker.wait(timeout=PATIENCE_S) for worker in workers] == [0, 0], (tmp_path / "workers").read_text()
     assert_whole(manifest, rows)
     late = {worker: [] for worker in (0, 1)}
-    step_ns = max(1e6, clock_step_ns())
     for row in rows:
         assert began_ns < row["intended_ns"] < ended_ns
-        assert row["intended_ns"] - step_ns <= row["sent_ns"] < row["done_ns"] + step_ns < ended_ns + 2 * step_ns
+        assert row["intended_ns"] - 1e6 <= row["sent_ns"] <= row["done_ns"] < ended_ns + clock_step_ns()
         late[row["worker"]].append((row["sent_ns"] - row["intended_ns"]) / 1e6)
     assert all(np.median(values) < 20 for values in late.values())

@@ -17,10 +17,10 @@ import psutil
 import pyarrow as pa
 import pytest
 from endpoint import endpoint
+from schedules import schedule_of
 from waiting import PATIENCE_S, clock_step_ns, until
 
 from tailrate.analysis.records import Manifest, read_events, segments
-from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live
@@ -84,19 +84,6 @@ def await_rows(folder, count, timeout_s=PATIENCE_S):
     raise AssertionError(f"no {count} rows within {timeout_s} s: {said(folder.parent)}")
 
 
-def schedule_of(manifest):
-    """{(step, seq): intended_ns} by the plan that the manifest holds, from the arrival generator alone."""
-    scenario = manifest.scenario
-    pattern = Pattern(scenario["arrivals"], scenario["burstiness"], scenario["shape"])
-    return {
-        (step["index"], seq): step["start_ns"] + offset
-        for step in scenario["steps"]
-        for seq, offset in enumerate(
-            pattern.offsets(step["rate"], step["seconds"], step["seed"], step.get("phase", 0.0)).tolist()
-        )
-    }
-
-
 def assert_ledger_closes(manifest, rows):
     totals = dict(manifest.totals)
     scheduled = totals.pop("scheduled")
@@ -134,7 +121,7 @@ def test_one_process_keeps_the_schedule_and_records_it_all(tmp_path):
     assert sorted(by_step[0]) == sorted(by_step[1]) != sorted(by_step[2])  # same arrivals for both variants
     step_ns = clock_step_ns()  # what an instant may seem to lie before the one before it
     for row in rows:
-        assert row["intended_ns"] - step_ns < row["sent_ns"] < row["done_ns"] + step_ns
+        assert row["intended_ns"] <= row["sent_ns"] <= row["done_ns"]
         assert row["done_ns"] - row["sent_ns"] > 3e6 - step_ns
         assert row["compute_ms"] >= 3
         assert row["server_ms"] == pytest.approx(row["compute_ms"] + row["queue_ms"])
@@ -161,7 +148,7 @@ def test_a_server_of_the_former_name_says_as_much(tmp_path):
         manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "20", "--step-seconds", "1")
     assert_whole(manifest, rows)
     assert {(row["device"], row["replica"], row["batch_rows"]) for row in rows} == {("cpu", "only", 1)}
-    assert all(row["handled_ms"] >= 3 for row in rows), "by the clock in its header"
+    assert all(row["handled_ms"] > 3 - clock_step_ns() / 1e6 for row in rows), "by the clock in its header"
 
 
 def test_options_as_environment_and_two_steps_at_once(tmp_path):
@@ -197,7 +184,7 @@ def test_failures_timeouts_and_drops_are_rows(tmp_path):
     assert by_status["500"]["error"] == "told to fail"
     assert by_status["dropped"]["sent_ns"] is None
     assert by_status["dropped"]["done_ns"] is None
-    assert by_status["timeout"]["done_ns"] - by_status["timeout"]["sent_ns"] >= 0.4e9
+    assert by_status["timeout"]["done_ns"] - by_status["timeout"]["sent_ns"] > 0.4e9 - clock_step_ns()
     # never more unanswered than allowed
     edges = sorted(edge for row in rows if row["sent_ns"] for edge in ((row["sent_ns"], 1), (row["done_ns"], -1)))
     level = most = 0

@@ -74,7 +74,7 @@ def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
     run = analysis.load(tmp_path / "it")
     assert set(run.requests(columns=["status"])["status"]) == {"200"}
     assert len(run.devices)
-    assert run.manifest.clock[0]["error_ns"] > 0
+    assert run.manifest.clock[0]["error_ns"] >= 0
     assert any(host.get("url") == url for host in run.manifest.hosts)
 
 

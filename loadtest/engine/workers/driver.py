@@ -221,6 +221,9 @@ class Driver:
         clock = self._read(fields, wire.CLOCK_HEADER, wire.parse_clock)
         if clock is not None:
             self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
+        # where a clock moves in steps it may read less than an instant that has passed
+        sent_ns = max(answer.sent_ns, due)
+        done_ns = max(answer.done_ns, sent_ns)
         self._batcher.append(
             RequestRecord(
                 worker=worker,
@@ -228,8 +231,8 @@ class Driver:
                 step=arrival.step,
                 endpoint=endpoint,
                 intended_ns=to_wall(due),
-                sent_ns=to_wall(answer.sent_ns),
-                done_ns=None if answer.status == LOST else to_wall(answer.done_ns),
+                sent_ns=to_wall(sent_ns),
+                done_ns=None if answer.status == LOST else to_wall(done_ns),
                 status=answer.status,
                 error=answer.error,
                 bytes_in=len(body),
@@ -247,7 +250,7 @@ class Driver:
         self._fire(
             request_type="POST",
             name=endpoint,
-            response_time=(answer.done_ns - due) / 1e6,
+            response_time=(done_ns - due) / 1e6,
             response_length=len(answer.body),
             exception=None if ok else RuntimeError(f"{answer.status}: {answer.error}"),
             context={},

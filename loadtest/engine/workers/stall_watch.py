@@ -64,7 +64,7 @@ class StallWatch:
             while True:
                 due_ns = time.monotonic_ns() + LOOK_NS
                 alarm.sleep_until(due_ns)
-                self._note(time.monotonic_ns() - due_ns)
+                self._note(max(0, time.monotonic_ns() - due_ns))
         finally:
             alarm.close()
 

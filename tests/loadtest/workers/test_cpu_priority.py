@@ -13,6 +13,7 @@ from tailrate.loadtest.engine.workers.cpu_priority import NICE
 ASK = """
 import os, subprocess
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whatever the tests run under
 {become}
 now = lambda: f"{{os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK}} {{os.nice(0)}}"
 print(now())

@@ -314,7 +314,7 @@ def test_a_client_that_has_gone_is_not_computed_for(benches: Callable[..., Bench
 def test_a_deadline_that_passes_in_the_queue(benches: Callable[..., Bench]) -> None:
     bench = benches()
     bench.occupy()
-    late, good = bench.submit(1.0, deadline_s=0.0), bench.submit(2.0, deadline_s=3600.0)
+    late, good = bench.submit(1.0, deadline_s=-1e-9), bench.submit(2.0, deadline_s=3600.0)
     bench.open()
     bench.wait_for(late, good)
     assert late.error is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from waiting import clock_step_ns
 
 from tailrate.serve.asgi import HttpAnswer, Request
 from tailrate.serve.engine.profiling import Profiler
@@ -60,7 +61,7 @@ def test_the_next_batches_become_a_trace_and_a_table(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in found["table"]}
     assert rows["batch"]["calls"] == 3
     assert rows["aten::mm"]["calls"] == 3
-    assert rows["aten::mm"]["self_cpu_ms"] > 0
+    assert rows["aten::mm"]["self_cpu_ms"] > 0 or clock_step_ns() > 1e6
     own = [row["self_cpu_ms"] for row in found["table"]]
     assert own == sorted(own, reverse=True)
     assert len(own) <= 20

@@ -53,7 +53,7 @@ def refusal(variant: Variant | str, model: str = "custom_cnn", device: str = "cp
 
 def test_refusals_are_one_sentence_before_anything_is_loaded() -> None:
     assert refusal("eager", "null") is None
-    assert refusal("compiled", "null") == "null has no module to execute in another way; serve it as null/eager"
+    assert refusal("compiled", "null") == "null has no module to execute in another way; serve it with --variants eager"
     assert refusal("cudagraph") == "cudagraph needs cuda, and this is cpu"
     assert refusal("cudagraph", device="auto") is None
     assert refusal("openvino", device="cuda") == "openvino needs cpu, and this is cuda"
