@@ -862,12 +862,12 @@ ANALYSIS = (
     Mutant(
         "a page is a result", "sign", "serve/wire.py",
         "if kind and not kind.endswith(_RESULT_TYPES):", "if False:",
-        ("live/test_odd_servers.py::test_each_odd_answer_has_one_row_of_the_right_status_and_delays_nobody",),
+        ("live/test_odd_servers.py::test_each_odd_answer_has_one_row_of_the_right_status",),
     ),
     Mutant(
         "a length wins over chunks", "bound", "loadtest/engine/endpoint/http.py",
         "if _CHUNKED.search(head):  # wins", "if _CHUNKED.search(head) and not said:  # wins",
-        ("live/test_odd_servers.py::test_each_odd_answer_has_one_row_of_the_right_status_and_delays_nobody",),
+        ("live/test_odd_servers.py::test_each_odd_answer_has_one_row_of_the_right_status",),
     ),
     Mutant(
         "one value that fits nothing costs its batch", "row", "loadtest/engine/record/segments.py",

@@ -239,4 +239,4 @@ def test_master_and_two_workers_make_one_folder_though_a_clock_be_another(tmp_pa
         assert began_ns < row["intended_ns"] < ended_ns
         assert row["intended_ns"] - 1e6 <= row["sent_ns"] <= row["done_ns"] < ended_ns + clock_step_ns()
         late[row["worker"]].append((row["sent_ns"] - row["intended_ns"]) / 1e6)
-    assert all(np.median(values) < 20 for values in late.values())
+    assert all(np.median(values) < 500 for values in late.values())  # by a wrong clock it were 1000 s

@@ -253,7 +253,8 @@ def test_faults_of_the_load_side_happen_in_a_run_and_every_arrival_is_accounted_
     cut = next(event for event in events if event["fault"] == "telemetry_cut" and event["phase"] == "end")
     asked = [event["time_ns"] for event in read_events(tmp_path / "it") if event.get("table") == "devices"]
     assert asked
-    assert not [at for at in asked if cut["start_ns"] + 0.2e9 < at < cut["end_ns"]]
+    # asked every second: an answer may be under way, and no second one
+    assert sum(cut["start_ns"] + 0.2e9 < at < cut["end_ns"] for at in asked) <= 1
 
 
 @pytest.mark.live
