@@ -26,7 +26,7 @@ if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line  # noqa: E402
-from ray_tools import SERVE, Cluster, asked, successes  # noqa: E402
+from ray_tools import Cluster, asked, successes  # noqa: E402
 from waiting import until  # noqa: E402
 
 from tailrate.serve import models, wire  # noqa: E402
@@ -57,16 +57,14 @@ class Client(threading.Thread):
                 self.outcomes[type(problem).__name__] += 1
 
 
-def restarted(cluster: Cluster, folder: Path, port: int, restarts: int, clients: int) -> list[Client]:
-    there = f"http://127.0.0.1:{cluster.dashboard}"
+def restarted(cluster: Cluster, port: int, restarts: int, clients: int) -> list[Client]:
     words = ["null", "--variants", "eager", "--replicas", "2", "--config", f"--port={port}"]
     config = yaml.safe_load(cluster.run("tailrate", "serve", *words))
     (endpoint,) = (each for each in config["applications"] if each["name"] == "null-eager")
 
     def deploy(delay_ms: int) -> None:
         endpoint["args"]["delay_ms"] = str(delay_ms)
-        (folder / "null.yaml").write_text(yaml.safe_dump(config))
-        cluster.run(SERVE, "deploy", str(folder / "null.yaml"), "--address", there)
+        cluster.deploy(yaml.safe_dump(config))
 
     deploy(1)
     cluster.wait(port, wire.READY)
@@ -111,7 +109,7 @@ def main() -> int:
         cluster, port = Cluster(Path(home)), free_port()
         try:
             cluster.wait(cluster.dashboard, "/api/version")
-            clients = restarted(cluster, Path(home), port, how.restarts, how.clients)
+            clients = restarted(cluster, port, how.restarts, how.clients)
             counted = successes(cluster, port)
         finally:
             cluster.process.terminate()

@@ -84,17 +84,13 @@ def traffic(port: int, model: str) -> Iterator[list[str]]:
         sending.result()
 
 
-def test_serve_deploy_takes_what_tailrate_serve_prints(cluster: Cluster, tmp_path: Path) -> None:
+def test_serve_deploy_takes_what_tailrate_serve_prints(cluster: Cluster) -> None:
     port = free_port()
     words = ["null", "--variants", "eager", "--replicas", "2", "--config", f"--port={port}"]
     config = cluster.run("tailrate", "serve", *words)
     there = f"http://127.0.0.1:{cluster.dashboard}"
 
-    def deploy(text: str) -> None:
-        (tmp_path / "null.yaml").write_text(text)
-        cluster.run(SERVE, "deploy", str(tmp_path / "null.yaml"), "--address", there)
-
-    deploy(config)
+    cluster.deploy(config)
     cluster.wait(port, wire.READY)
     ways = [cluster.get(port, wire.SERVER)["ingress"]]
     assert ways[0]["way"] == "fast"
@@ -111,7 +107,7 @@ def test_serve_deploy_takes_what_tailrate_serve_prints(cluster: Cluster, tmp_pat
     counted = successes(cluster, port)
     with traffic(port, "null") as replicas:
         first = until(lambda: len(set(replicas)) == 2 and set(replicas))
-        deploy(changed(config))  # rolls over both replicas
+        cluster.deploy(changed(config))  # rolls over both replicas
         until(lambda: len(set(replicas) - first) == 2 and not first & set(replicas[-100:]))
     until(lambda: cluster.get(port, wire.READY))
     assert successes(cluster, port) - counted == len(replicas)

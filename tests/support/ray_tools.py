@@ -48,6 +48,18 @@ class Cluster:
         assert process.returncode == 0, said
         return said
 
+    def deploy(self, config: str) -> None:
+        """`serve deploy`, again where the dashboard gave up a connection, as it does on a machine that is very busy."""
+        path = Path(self.environment["HOME"], "deployed.yaml")
+        path.write_text(config)
+        for left in (2, 1, 0):
+            process = self.started(SERVE, "deploy", str(path), "--address", f"http://127.0.0.1:{self.dashboard}")
+            said, _ = process.communicate(timeout=180)
+            if not process.returncode:
+                return
+            assert left, said
+            assert "RemoteDisconnected" in said, said
+
     def get(self, port: int, path: str) -> Any:
         try:
             with urllib.request.urlopen(asked(port, path), timeout=PATIENCE_S) as answer:
