@@ -13,11 +13,8 @@ import asyncio
 import json
 import socket
 import ssl
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import starts
@@ -125,19 +122,9 @@ class Endpoint:
         return 200, {"outputs": []}, more
 
 
-@contextmanager
-def endpoint(**options: object) -> Iterator[str]:
+def endpoint(**options: object) -> AbstractContextManager[str]:
     """`with endpoint(delay_ms=5) as url:` — a stand-in in a process of its own."""
-    starts.need("live")
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    process = subprocess.Popen([sys.executable, Path(__file__), *words], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield f"{'https' if options.get('cert') else 'http'}://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    return starts.stand_in(Path(__file__), options, "https" if options.get("cert") else "http")
 
 
 async def main() -> None:

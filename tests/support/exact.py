@@ -14,11 +14,9 @@ import asyncio
 import heapq
 import json
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import starts
@@ -134,19 +132,9 @@ class Exact(asyncio.Protocol):
         self._transport.write(answer(found))
 
 
-@contextmanager
-def exact(**options: object) -> Iterator[str]:
+def exact(**options: object) -> AbstractContextManager[str]:
     """`with exact(kind="queue", ms=5) as url:` — in a process of its own."""
-    starts.need("live")
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    process = subprocess.Popen([sys.executable, Path(__file__), *words], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    return starts.stand_in(Path(__file__), options)
 
 
 async def main() -> None:
