@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = {
     "fp32": (1e-3, 0.9999),
-    "tf32": (
-        0.2,
-        0.99,
-    ),  # ten bits: fifty convolutions make up to 0.1 and 0.996 of it (test_precision.py)
+    # ten bits: fifty convolutions make up to 0.1 and 0.996 of it (tests/serve/variants/test_precision.py)
+    "tf32": (0.2, 0.99),
     "tf32conv": (0.2, 0.99),
     "fp16": (0.1, 0.998),  # ten bits, rounded: 0.04 and 0.9995
     "bf16": (0.25, 0.98),  # eight bits, fifty layers: ResNet-50 with random weights has 0.15 and 0.992
