@@ -963,7 +963,7 @@ ANALYSIS = (
     Mutant(
         "hours of a soak are minutes", "unit", "analysis/soak/soak_verdict.py",
         "hours, gone_pct = measured_s / 3600,", "hours, gone_pct = measured_s / 60,",
-        ("analysis/soak/test_soak_verdict.py::test_a_clean_soak_has_no_finding_and_passes",),
+        ("analysis/soak/test_soak_verdict.py::test_one_that_is_too_short_for_what_was_asked_names_what_it_could_have_shown_and_how_long_it_takes",),
     ),
     Mutant(
         "a planned fault excuses as long as nobody recovers", "bound", "analysis/steps/fault_effects.py",

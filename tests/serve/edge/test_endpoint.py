@@ -109,7 +109,7 @@ def run(work: Callable[[Bench], Coroutine[Any, Any, None]], **options: Any) -> N
             bench.endpoint.engine.close()
             bench.gateway.close()
 
-    asyncio.run(live())
+    asyncio.run(live(), debug=True)  # which minds who calls the loop from another thread
 
 
 def test_inference_in_json_and_in_bytes() -> None:
