@@ -104,7 +104,7 @@ DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
 MOST_ENTRIES = {"analysis": 14}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
-EXTENSIONS = {"serve.models", "serve.variants", "cli.commands"}
+EXTENSIONS = {"serve.models", "serve.variants", "cli.commands", "analysis.pages.report.sections"}
 DOORS = ("", "serve", "analysis", "loadtest", "loadtest.engine", "cli")
 
 

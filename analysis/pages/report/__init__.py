@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
-from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.records import write_atomically
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import re
 from tailrate.analysis.pages.html.document import THEME, document, parts
 from tailrate.analysis.pages.html.markup import Child, Html, tag
 from tailrate.analysis.pages.report.sections import SECTIONS
-from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.text import words
 
 
 def html(view: View) -> str:
     """The whole page."""
-    shown = [(id_, title, body) for id_, title, make in SECTIONS if (body := make(view)) is not None]
+    shown = [(one.id, one.title, body) for one in SECTIONS if (body := one.html(view)) is not None]
     whole = (
         tag("a", "Skip to the figures", href="#main", class_="skip"),
         _masthead(view),

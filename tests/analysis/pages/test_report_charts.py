@@ -20,10 +20,10 @@ from test_report_page import Page, readout, run_of, shown, two_variants
 from tailrate import analysis
 from tailrate.analysis.exports import report_json
 from tailrate.analysis.pages.html import svg
-from tailrate.analysis.pages.report import facts
 from tailrate.analysis.pages.report.charts import batches, by_rate, percentiles
-from tailrate.analysis.pages.report.model_identity import sameness
-from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.pages.report.sections.risks import SEVERITIES
+from tailrate.analysis.pages.report.sections.same_model import sameness
+from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.records import Slo
 from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text import words
@@ -254,7 +254,7 @@ def test_risks_are_told_by_weight_in_words(tmp_path: Path) -> None:
     said = Page(page).text("risks")
     assert "✕ Wrong <b> & 3 answers differ ? In doubt the clocks were held down ! Limit one day only" in said
     assert "- **Wrong**: &lt;b&gt; &amp; 3 answers differ\n- **In doubt**: the clocks" in markdown
-    assert list(facts.SEVERITIES) == ["wrong", "doubt", "limit"]
+    assert list(SEVERITIES) == ["wrong", "doubt", "limit"]
 
 
 @pytest.mark.parametrize("none", [[], None])

@@ -14,9 +14,9 @@ from test_report_page import EVIL
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
-from tailrate.analysis.pages.report.faults import HEADS, fault_rows, fault_section
 from tailrate.analysis.pages.report.markdown import markdown
-from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.pages.report.sections.faults import HEADS, fault_rows, fault_section
+from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.records import append_event
 from tailrate.analysis.steps.fault_effects import FaultEffect, faults
 

@@ -8,7 +8,8 @@ from typing import Any
 from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.table import TableCell, table
 from tailrate.analysis.pages.report.charts.time_chart import moment
-from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.pages.report.sections.section import Section, bullets
+from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.text import words
 
 HEADS = (
@@ -57,12 +58,17 @@ def fault_section(view: View) -> Html | None:
     rows = fault_rows(view)
     if not rows:
         return None
-    said = tag("ul", (tag("li", sentence) for sentence in fault_sentences(view)))
+    said = tag("ul", (tag("li", sentence) for sentence in _sentences(view)))
     return join([tag("p", NOTE), table(HEADS, rows, "What users saw of each fault", numbers_from=2), said])
 
 
-def fault_sentences(view: View) -> list[str]:
+def _sentences(view: View) -> list[str]:
     return [str(effect["sentence"]) for effect in view.report.get("faults") or ()]
+
+
+def _lines(view: View) -> list[str]:
+    said = _sentences(view)
+    return bullets(said) if said else []
 
 
 def fault_event(event: Mapping[str, Any]) -> str:
@@ -71,3 +77,6 @@ def fault_event(event: Mapping[str, Any]) -> str:
     if event.get("phase") == "end":
         return f"{name} is over"
     return f"{name} {'was not' if event.get('phase') == 'refused' else 'was'} injected: {event.get('sentence') or ''}"
+
+
+FAULTS = Section("faults", "Faults", fault_section, _lines)

@@ -16,12 +16,13 @@ from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, time_ticks
 from tailrate.analysis.pages.html.table import table
 from tailrate.analysis.pages.report.charts.time_chart import moment, zoom_buttons
-from tailrate.analysis.pages.report.view import View
+from tailrate.analysis.pages.report.sections.section import Section, bullets
+from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.soak.findings import short
 from tailrate.analysis.soak.series import QUANTITIES, Series, series
 from tailrate.analysis.steps.fault_windows import spans
-from tailrate.analysis.text import words
+from tailrate.analysis.text import markdown, words
 
 Row = Mapping[str, Any]
 
@@ -36,8 +37,8 @@ _PLACES = 240
 """Instants that can be read."""
 _GIGA = 2.0**30
 
-VISIBLE_HEADS = ("figure", "of", "limit", "smallest drift that would have shown", "smallest jump", "smallest stall")
-PROCESS_HEADS = (
+_VISIBLE_HEADS = ("figure", "of", "limit", "smallest drift that would have shown", "smallest jump", "smallest stall")
+_PROCESS_HEADS = (
     "process",
     "memory at first",
     "last",
@@ -49,7 +50,7 @@ PROCESS_HEADS = (
 )
 
 
-def soak_section(view: View) -> Html | None:
+def _html(view: View) -> Html | None:
     """None for a run that is no soak."""
     told = view.report.get("soak")
     if told is None:
@@ -66,15 +67,15 @@ def soak_section(view: View) -> Html | None:
             tag("p", left) if (left := _left_out(told)) else None,
             _drawn(view, line, lanes, told["findings"]) if lanes else None,
             table(
-                VISIBLE_HEADS, visible_rows(view), "What would have shown in four of five such soaks", numbers_from=2
+                _VISIBLE_HEADS, _visible_rows(view), "What would have shown in four of five such soaks", numbers_from=2
             ),
-            table(PROCESS_HEADS, process_rows(view), "The load generator itself") if told["processes"] else None,
-            tag("ul", (tag("li", sentence) for sentence in gap_sentences(view))) if told["gaps"] else None,
+            table(_PROCESS_HEADS, _process_rows(view), "The load generator itself") if told["processes"] else None,
+            tag("ul", (tag("li", sentence) for sentence in _gaps(view))) if told["gaps"] else None,
         ]
     )
 
 
-def soak_sentences(view: View) -> list[str]:
+def _sentences(view: View) -> list[str]:
     """The findings and the gaps, each with what changed beside it."""
     told = view.report.get("soak")
     if told is None:
@@ -84,7 +85,12 @@ def soak_sentences(view: View) -> list[str]:
         for row in told["findings"]
     ]
     left = _left_out(told)
-    return (found or ["Nothing drifted, jumped or stalled."]) + ([left] if left else []) + gap_sentences(view)
+    return (found or ["Nothing drifted, jumped or stalled."]) + ([left] if left else []) + _gaps(view)
+
+
+def _lines(view: View) -> list[str]:
+    said = _sentences(view)
+    return [*bullets(said), *markdown.table(_VISIBLE_HEADS, _visible_rows(view), texts=2)] if said else []
 
 
 def _left_out(told: Row) -> str:
@@ -92,8 +98,8 @@ def _left_out(told: Row) -> str:
     return f"{words.significant(seconds)} s of planned faults were not looked at here." if seconds else ""
 
 
-def visible_rows(view: View) -> list[list[str]]:
-    """Under `VISIBLE_HEADS`."""
+def _visible_rows(view: View) -> list[list[str]]:
+    """Under `_VISIBLE_HEADS`."""
     verdict = (view.report.get("soak") or {}).get("verdict") or {"limits": {}, "visible": ()}
     limits = verdict["limits"]
     by_hour, percent, ms = words.with_unit(" %/h"), words.with_unit(" %"), words.ms
@@ -122,8 +128,8 @@ def _least(*rises: float | None) -> float | None:
     return min((rise for rise in rises if rise is not None), default=None)
 
 
-def process_rows(view: View) -> list[list[str]]:
-    """Under `PROCESS_HEADS`."""
+def _process_rows(view: View) -> list[list[str]]:
+    """Under `_PROCESS_HEADS`."""
     percent = words.with_unit(" %")
     return [
         [
@@ -146,7 +152,7 @@ def _grew(by: float | None, low: float | None, high: float | None) -> str:
     return f"{middle} MB ({ends[0]} to {ends[1]})"
 
 
-def gap_sentences(view: View) -> list[str]:
+def _gaps(view: View) -> list[str]:
     zero = view.run.manifest.started_ns
     return [
         f"Nothing was sent from {moment((row['start_ns'] - zero) / 1e9)} to {moment((row['end_ns'] - zero) / 1e9)}, "
@@ -247,3 +253,6 @@ def _in_words(lanes: Sequence[tuple[str, list[Series]]], line: Timeline) -> str:
     return (
         f"Chart over {words.duration(line.seconds)}: {', '.join(dict.fromkeys(names))}; the findings are listed above."
     )
+
+
+SOAK = Section("soak", "What hours brought to light", _html, _lines)

@@ -12,7 +12,8 @@ from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear
 from tailrate.analysis.pages.html.table import folded, table
 from tailrate.analysis.pages.report.charts.by_rate import latency_grid
-from tailrate.analysis.pages.report.view import STAGE_NAMES, Stages, View
+from tailrate.analysis.pages.report.sections.section import Section
+from tailrate.analysis.pages.report.sections.view import STAGE_NAMES, Stages, View
 from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text import words
 
@@ -25,7 +26,7 @@ _WIDE = 14
 _ARROW = "M-5 0L0-8L5 0Z"
 
 
-def stage_charts(view: View) -> Html | None:
+def _html(view: View) -> Html | None:
     found = view.stages()
     if not found:
         return None
@@ -104,3 +105,6 @@ def _chart(
     label = f"Chart of {endpoint}. {'; '.join(told)}."
     drawn = panel.svg(label, above=12, below=26)
     return figure(f"stages-{n}", endpoint, "", Html(""), drawn, readout, series=n)
+
+
+STAGES_SECTION = Section("stages", "Where the time goes", _html)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrate.analysis.pages.html.table import TableCell
-from tailrate.analysis.pages.report.view import View
-from tailrate.analysis.text import words
+from tailrate.analysis.pages.html.markup import Html, join, tag
+from tailrate.analysis.pages.html.table import TableCell, table
+from tailrate.analysis.pages.report.sections.section import Section
+from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.text import markdown, words
 
 
 def _word(value: Any) -> str:
@@ -98,3 +100,54 @@ def _cell(column: _Column, before: Mapping[str, Any], after: Mapping[str, Any]) 
     shown = " → ".join(dict.fromkeys(text for text in (first, last) if text)) or words.ABSENT
     value = after.get(column.key, before.get(column.key))
     return TableCell(shown, float(value) if isinstance(value, int | float) else value)
+
+
+def _html(view: View) -> Html | None:
+    names, said = _all_said(view)
+    if not said:
+        return None
+    whole = table(("said of", *names), said, "As the server describes itself", class_="narrow", sorts=False)
+    same = sameness(view)
+    if not same.rows:
+        return join([tag("p", "The server tells nothing of likeness, start or recompiles."), whole])
+    caption = "As the server says; warm-up includes compiling; an arrow leads from before the run to after it"
+    summary = tag("summary", "Everything that the server says")
+    return join(
+        [
+            table(same.heads, same.rows, caption, numbers_from=same.numbers_from, class_="same"),
+            tag("details", summary, whole),
+        ]
+    )
+
+
+def _lines(view: View) -> list[str]:
+    same = sameness(view)
+    rows = [[cell.shown for cell in row] for row in same.rows]
+    return markdown.table(same.heads, rows, texts=same.numbers_from) if rows else []
+
+
+def _all_said(view: View) -> tuple[list[str], list[list[str]]]:
+    """What the server said of each endpoint: the names of the endpoints, then one row per parameter."""
+    said = [
+        (
+            f"{e.get('model')}/{e.get('variant')}",
+            words.flat({k: v for k, v in e.items() if k in ("max_batch", "parameters")}),
+            words.flat({"parameters": e.get("parameters_after") or {}}),
+        )
+        for e in view.run.manifest.endpoints
+    ]
+    keys = dict.fromkeys(key for _, before, after in said for key in (*before, *after))
+    rows = []
+    for key in keys:
+        name = words.fact(key.removeprefix("parameters "), None)[0]
+        rows.append([name, *(_then(key, before.get(key), after.get(key)) for _, before, after in said)])
+    return [name for name, *_ in said], rows
+
+
+def _then(key: str, before: Any, after: Any) -> str:
+    """`0, after the run 3`, or the one value that it had all along."""
+    first, then = (words.ABSENT if value == "" else words.fact(key, value)[1] for value in (before, after))
+    return first if after in (None, before) else f"{first}, after the run {then}"
+
+
+SAME_MODEL = Section("endpoints", "Is it still the same model?", _html, _lines)
