@@ -15,7 +15,7 @@ from soaks import write as soak_of
 from test_fault_effects import changed, fail, fault
 
 from tailrate import analysis
-from tailrate.analysis.exports import texts
+from tailrate.analysis.exports import github, junit, loadgen, openmetrics
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
@@ -23,6 +23,8 @@ from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.records import Manifest
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
+
+TEXTS = {"junit": junit.FORM, "github": github.FORM, "openmetrics": openmetrics.FORM, "loadgen": loadgen.FORM}
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]
@@ -61,29 +63,28 @@ def _closed(tmp_path: Path, mode: str, concurrency: int) -> tuple[dict[str, Any]
 
 
 def test_every_export_has_a_file_of_its_own_and_needs_no_pandas() -> None:
-    assert {name: file for name, (file, _) in texts.EXPORTS.items()} == {
-        "junit": "junit.xml", "github": "summary.md", "openmetrics": "metrics.txt", "loadgen": "summary.txt",
-    }  # fmt: skip
-    said = "import sys, tailrate.analysis.exports.texts; sys.exit('pandas' in sys.modules or 'numpy' in sys.modules)"
+    files = {"junit": "junit.xml", "github": "summary.md", "openmetrics": "metrics.txt", "loadgen": "summary.txt"}
+    assert {name: form.name for name, form in TEXTS.items()} == files
+    said = "import sys, tailrate.analysis.exports.forms; sys.exit('pandas' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", said], check=True, cwd=Path(analysis.__file__).parents[1])
 
 
 @pytest.mark.parametrize("kind", RUNS)
-@pytest.mark.parametrize("name", texts.EXPORTS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_every_kind_of_run_can_be_written_in_every_form(tmp_path: Path, kind: str, name: str) -> None:
     report, manifest = _made(tmp_path, kind)
     before = json.dumps(report)
-    text = texts.EXPORTS[name][1](report, manifest)
+    text = TEXTS[name].text(report, manifest)
     assert text.endswith("\n")
     assert not re.search(r"\bnan\b|\bNaN\b|\bNone\b", text)
     assert json.dumps(report) == before
 
 
-@pytest.mark.parametrize("name", texts.EXPORTS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_manifest_may_say_little(tmp_path: Path, name: str) -> None:
     report, manifest = _made(tmp_path)
     manifest.scenario = {"steps": [{**step, "settle_s": None} for step in manifest.scenario["steps"]]}
-    text = texts.EXPORTS[name][1](report, manifest)
+    text = TEXTS[name].text(report, manifest)
     assert "None" not in text
     assert "100/s" in text or 'rate="100"' in text
 
@@ -92,7 +93,7 @@ def test_a_manifest_may_say_little(tmp_path: Path, name: str) -> None:
 
 
 def _suite(report: dict[str, Any], manifest: Manifest) -> ElementTree.Element:
-    text = texts.junit(report, manifest)
+    text = junit.junit(report, manifest)
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>')
     (suite,) = ElementTree.fromstring(text.encode())
     return suite
@@ -170,16 +171,16 @@ def test_all_forms_say_the_same_of_a_verdict(tmp_path: Path, kind: str) -> None:
     run = analysis.load(made(tmp_path / "run"))
     report = json.loads(json.dumps(report_of(run)))
     assert report["verdict"] == wanted
-    code, github, mark = FORMS[wanted]
+    code, begins, mark = FORMS[wanted]
     assert EXIT_CODES[wanted] == code
     suite = _suite(report, run.manifest)
     failures, errors = (int(suite.get(name, "")) for name in ("failures", "errors"))
     assert {0: not failures and not errors, 1: failures and not errors, 3: errors}[code]
-    assert texts.github(report, run.manifest).startswith(github)
-    told = re.findall(r'tailrate_verdict\{tailrate_verdict="(\w+)"\} 1', texts.openmetrics(report, run.manifest))
+    assert github.github(report, run.manifest).startswith(begins)
+    told = re.findall(r'tailrate_verdict\{tailrate_verdict="(\w+)"\} 1', openmetrics.openmetrics(report, run.manifest))
     assert told == [wanted]
     # of a step, so that one of a run that failed by another step may be valid
-    valid = "Result is : VALID" in texts.loadgen(report, run.manifest)
+    valid = "Result is : VALID" in loadgen.loadgen(report, run.manifest)
     assert not valid or code == 0 or any(step["slo"] is False for step in report["steps"])
     view = View.of(run, report)
     page_said = html(view)
@@ -258,8 +259,8 @@ def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
 def test_a_closed_loop_is_named_by_what_was_under_way(tmp_path: Path) -> None:
     report, manifest = _closed(tmp_path, "closed", 16)
     assert ("m/a", "step 0 at 16 under way") in _cases(_suite(report, manifest))
-    assert "| 0 | m/a | 16 under way |" in texts.github(report, manifest)
-    assert 'endpoint="m/a",step="0",concurrency="16"' in texts.openmetrics(report, manifest)
+    assert "| 0 | m/a | 16 under way |" in github.github(report, manifest)
+    assert 'endpoint="m/a",step="0",concurrency="16"' in openmetrics.openmetrics(report, manifest)
 
 
 # ---- GitHub's step summary
@@ -279,7 +280,7 @@ def _tables(text: str) -> dict[str, list[list[str]]]:
 @pytest.mark.parametrize("kind", RUNS)
 def test_github_begins_with_the_verdict_and_has_every_step(tmp_path: Path, kind: str) -> None:
     report, manifest = _made(tmp_path, kind)
-    text = texts.github(report, manifest)
+    text = github.github(report, manifest)
     symbol = {"pass": "✅ pass", "fail": "❌ fail", "inconclusive": "⚠️ cannot say", "measured": "📏 measured"}[
         report["verdict"]
     ]
@@ -292,7 +293,7 @@ def test_github_begins_with_the_verdict_and_has_every_step(tmp_path: Path, kind:
 
 def test_github_in_full(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    text = texts.github(report, manifest)
+    text = github.github(report, manifest)
     assert text.splitlines()[2].startswith("On one GPU, m/compiled sustains at least 100 requests/s at P99 ≤ 50 ms")
     tables = _tables(text)
     assert tables["Steps"] == [
@@ -308,9 +309,9 @@ def test_github_in_full(tmp_path: Path) -> None:
 
 
 def test_github_says_infinite_and_absent(tmp_path: Path) -> None:
-    rows = _tables(texts.github(*_made(tmp_path / "a", "failures")))["Steps"]
+    rows = _tables(github.github(*_made(tmp_path / "a", "failures")))["Steps"]
     assert rows[1][3:7] == ["0", "∞", "∞", "1,000"]
-    rows = _tables(texts.github(*_made(tmp_path / "b", "empty window")))["Steps"]
+    rows = _tables(github.github(*_made(tmp_path / "b", "empty window")))["Steps"]
     assert rows[2][3:] == ["–", "–", "–", "0", "–", "no"]
 
 
@@ -318,7 +319,7 @@ def test_foreign_text_takes_no_effect_on_github(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path, "hostile")
     manifest.scenario["name"] = "<script>|"
     report["reasons"].append("line\n| 1 | 2 |\n# [link](http://x) `code` _a_")
-    text = texts.github(report, manifest)
+    text = github.github(report, manifest)
     steps = _tables(text)["Steps"]
     assert len(steps[1]) == 9
     assert steps[1][1] == r'm\|x/&lt;b&gt;\*a\*"' + r"\\"
@@ -333,7 +334,7 @@ def test_github_stays_under_its_limit_and_counts_what_it_left_out(tmp_path: Path
     row = report["steps"][0] | {"endpoint": name, "reasons": ["late"]}
     report["steps"] = [row | {"index": index} for index in range(10_000)]
     report["conclusion"] = "&" * 100_000
-    text = texts.github(report, manifest)
+    text = github.github(report, manifest)
     assert len(text.encode()) < 1024 * 1024
     tables = _tables(text)
     bullets = [line for line in text.splitlines() if line.startswith("- ")]
@@ -368,7 +369,7 @@ def _of(text: str, name: str, **labels: str) -> list[float]:
 @pytest.mark.parametrize("kind", RUNS)
 def test_openmetrics_can_be_parsed(tmp_path: Path, kind: str) -> None:
     report, manifest = _made(tmp_path, kind)
-    text = texts.openmetrics(report, manifest)
+    text = openmetrics.openmetrics(report, manifest)
     assert text.endswith("\n# EOF\n")
     assert not any(math.isnan(value) for value in _samples(text).values())
     assert _of(text, "verdict", tailrate_verdict=report["verdict"]) == [1]
@@ -381,7 +382,7 @@ def test_openmetrics_can_be_parsed(tmp_path: Path, kind: str) -> None:
 
 def test_openmetrics_has_the_figures_of_the_report_in_base_units(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    text = texts.openmetrics(report, manifest)
+    text = openmetrics.openmetrics(report, manifest)
     for row, rate in zip(report["steps"], ("100", "200", "100"), strict=True):
         at = {"endpoint": row["endpoint"], "step": str(row["index"]), "rate": rate}
         truth = {
@@ -412,7 +413,7 @@ def test_openmetrics_has_the_figures_of_the_report_in_base_units(tmp_path: Path)
 
 def test_openmetrics_counts_each_arrival_once(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path, "failures")
-    text = texts.openmetrics(report, manifest)
+    text = openmetrics.openmetrics(report, manifest)
     for row in report["steps"]:
         at = {"step": str(row["index"])}
         assert sum(_of(text, "step_requests", **at)) == row["n"]
@@ -422,13 +423,13 @@ def test_openmetrics_counts_each_arrival_once(tmp_path: Path) -> None:
 
 def test_openmetrics_leaves_out_the_unknown_and_keeps_infinity(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path / "a", "failures")
-    text = texts.openmetrics(report, manifest)
+    text = openmetrics.openmetrics(report, manifest)
     assert report["steps"][0]["p50_ms"] is None
     assert _of(text, "step_latency_seconds", step="0") == [math.inf] * 4  # no P99.9: too few arrivals
     assert _of(text, "step_service_seconds", step="0") == [math.inf]
     assert _of(text, "step_ok_latency_seconds", step="0") == []
     assert "joules" not in text
-    empty = texts.openmetrics(*_made(tmp_path / "b", "empty window"))
+    empty = openmetrics.openmetrics(*_made(tmp_path / "b", "empty window"))
     assert _of(empty, "step_latency_seconds", step="0", quantile="0.99") == [0.01]
     assert _of(empty, "step_latency_seconds", step="1") == []
     assert _of(empty, "step_objective_met", step="1") == []
@@ -437,9 +438,9 @@ def test_openmetrics_leaves_out_the_unknown_and_keeps_infinity(tmp_path: Path) -
 
 def test_openmetrics_escapes_labels(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path, "hostile")
-    assert _of(texts.openmetrics(report, manifest), "step_trusted", endpoint=HOSTILE) == [1]
+    assert _of(openmetrics.openmetrics(report, manifest), "step_trusted", endpoint=HOSTILE) == [1]
     report["steps"][0]["endpoint"] = 'two\nlines\\n"}'
-    assert _of(texts.openmetrics(report, manifest), "step_trusted", endpoint='two lines\\n"}') == [1]
+    assert _of(openmetrics.openmetrics(report, manifest), "step_trusted", endpoint='two lines\\n"}') == [1]
 
 
 # ---- in the manner of LoadGen
@@ -453,7 +454,7 @@ def _summaries(text: str) -> list[dict[str, str]]:
 
 def test_loadgen_of_a_ramp(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    text = texts.loadgen(report, manifest)
+    text = loadgen.loadgen(report, manifest)
     assert text.startswith("A summary by tailrate")
     assert "no LoadGen ran, and this is no MLPerf result" in text.splitlines()[0]
     met, missed, other = _summaries(text)
@@ -494,12 +495,12 @@ def test_loadgen_of_a_ramp(tmp_path: Path) -> None:
     ],
 )
 def test_loadgen_is_invalid_for_each_reason(tmp_path: Path, kind: str, line: str, said: str) -> None:
-    summary = _summaries(texts.loadgen(*_made(tmp_path, kind)))[0]
+    summary = _summaries(loadgen.loadgen(*_made(tmp_path, kind)))[0]
     assert (summary["Result is"], summary[line]) == ("INVALID", said)
 
 
 def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> None:
-    summary = _summaries(texts.loadgen(*_made(tmp_path / "open", "no objective")))[0]
+    summary = _summaries(loadgen.loadgen(*_made(tmp_path / "open", "no objective")))[0]
     assert (summary["Result is"], summary["Performance constraints satisfied"]) == ("VALID", "none were set")
     assert summary["target_latency (ns)"] == "none"
     for mode, concurrency, scenario in (
@@ -507,7 +508,7 @@ def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> No
         ("offline", 64, "Offline"),
         ("closed", 16, "a closed loop, which LoadGen does not have"),
     ):
-        (summary,) = _summaries(texts.loadgen(*_closed(tmp_path / mode, mode, concurrency)))
+        (summary,) = _summaries(loadgen.loadgen(*_closed(tmp_path / mode, mode, concurrency)))
         assert summary["Scenario"] == scenario
         assert summary["Target samples per second"] == f"{concurrency} under way"
 
@@ -515,7 +516,7 @@ def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> No
 def test_loadgen_shows_the_latencies_that_the_report_has(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
     report["steps"][0] |= {"min_ms": 9.5, "max_ms": 12.0, "p97_ms": None}
-    summary = _summaries(texts.loadgen(report, manifest))[0]
+    summary = _summaries(loadgen.loadgen(report, manifest))[0]
     assert summary["Min latency (ns)"] == "9500000"
     assert summary["Max latency (ns)"] == "12000000"
     assert summary["97.00 percentile latency (ns)"] == "infinite"
@@ -526,5 +527,5 @@ def test_a_p999_that_the_sample_does_not_carry_is_absent_and_not_infinite(tmp_pa
     many = [Load("m/a", 500, FAST, failed=0.01)]
     for name, loads, given in (("few", few, 0), ("many", many, 1)):
         run = analysis.load(make_run(tmp_path / name, loads).folder)
-        text = texts.openmetrics(report_of(run), run.manifest)
+        text = openmetrics.openmetrics(report_of(run), run.manifest)
         assert len(re.findall(r'step_latency_seconds\{[^}]*quantile="0.999"\} \+Inf', text)) == given

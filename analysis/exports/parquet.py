@@ -1,0 +1,24 @@
+"""Steps as a table, for many runs together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrate.analysis.exports.form import Report
+
+if TYPE_CHECKING:
+    from tailrate.analysis.verdicts.run import Run
+
+
+def write(run: Run, report: Report) -> Path:
+    """A row per step with the run, when it began and what was asked for: files of many runs are read as one table."""
+    asked = [(step.rate, step.concurrency) for step in run.measured]
+    table = run.steps.assign(rate=[rate for rate, _ in asked], concurrency=[number for _, number in asked])
+    table.insert(0, "run", run.manifest.id)
+    table.insert(1, "started_ns", run.manifest.started_ns)
+    path = run.folder / "steps.parquet"
+    scratch = path.with_name(path.name + ".part")
+    table.to_parquet(scratch, index=False)
+    scratch.replace(path)
+    return path
