@@ -640,14 +640,13 @@ LOADTEST = (
         ("loadtest/scenario/test_knee_search.py::test_a_miss_below_the_interval_contradicts_it_and_so_does_an_objective_kept_above_it",),
     ),
     Mutant(
-        "the last of a range of rates is missing", "row", "loadtest/engine/scenario/scenario.py",
+        "the last of a range of rates is missing", "row", "loadtest/engine/scenario/options.py",
         "int((last - first) / step + 1e-9) + 1)", "int((last - first) / step + 1e-9))",
         ("loadtest/scenario/test_scenario.py::test_rates",),
     ),
     Mutant(
-        "settle time may be all of a step", "bound", "loadtest/engine/scenario/scenario.py",
-        "if options.settle_seconds >= getattr(options, length):",
-        "if options.settle_seconds > getattr(options, length):",
+        "settle time may be all of a step", "bound", "loadtest/engine/scenario/options.py",
+        "if options.settle_seconds >= length_s:", "if options.settle_seconds > length_s:",
         ("loadtest/scenario/test_scenario.py",),
     ),
     Mutant(
@@ -657,16 +656,16 @@ LOADTEST = (
     ),
     Mutant(
         "each of several endpoints gets the whole rate", "factor", "loadtest/engine/scenario/steps.py",
-        "self.step(name, level / count, seed + number", "self.step(name, level, seed + number",
+        "self.step(name, rate / count, seed + number", "self.step(name, rate, seed + number",
         ("loadtest/scenario/test_scenario.py::test_mixed_drives_both_at_once_at_half_the_rate",),
     ),
     Mutant(
-        "the parts of a spike begin together", "factor", "loadtest/engine/scenario/steps.py",
-        "start_s=part * seconds", "start_s=0.0 * seconds",
+        "the parts of a spike begin together", "factor", "loadtest/engine/modes/spike.py",
+        "start_s=part * first.seconds", "start_s=0.0 * first.seconds",
         ("loadtest/scenario/test_scenario.py::test_a_spike_is_one_block_without_a_pause",),
     ),
     Mutant(
-        "variants always have the same order", "pair", "loadtest/engine/scenario/steps.py",
+        "variants always have the same order", "pair", "loadtest/engine/modes/ab.py",
         "order = order[::-1] if number % 2", "order = order if number % 2",
         ("loadtest/scenario/test_scenario.py::test_a_b_is_balanced_random_and_shows_its_noise",),
     ),
@@ -774,9 +773,9 @@ LOADTEST = (
         ("loadtest/soak/test_chapters.py::test_the_oldest_rows_are_deleted_and_the_ledger_knows_of_them",),
     ),
     Mutant(
-        "a trace's microseconds are milliseconds", "unit", "loadtest/engine/scenario/trace.py",
+        "a trace's microseconds are milliseconds", "unit", "loadtest/engine/modes/_trace.py",
         '"us": 1_000,', '"us": 1_000_000,',
-        ("loadtest/scenario/test_trace.py::test_parquet_of_numbers_and_of_dates",),
+        ("loadtest/modes/test_trace.py::test_parquet_of_numbers_and_of_dates",),
     ),
     Mutant(
         "a lost process owes arrivals of steps that had not begun", "sign", "loadtest/engine/workers/dispatch.py",

@@ -26,16 +26,17 @@ from tailrate.loadtest.engine.faults.inject import FaultInjection
 from tailrate.loadtest.engine.faults.load_side import LoadSide
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.step_stats import Live
+from tailrate.loadtest.engine.modes.knee import KneeSearch
+from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
 from tailrate.loadtest.engine.record.run_folder import RunFolder
 from tailrate.loadtest.engine.scenario import answerable
-from tailrate.loadtest.engine.scenario import steps as plan_steps
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_guide import ask_about
-from tailrate.loadtest.engine.scenario.knee_search import Knee, ProbeOutcome
-from tailrate.loadtest.engine.scenario.scenario import CLOSED, Scenario, ScenarioError
-from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.scenario.knee_search import Knee, KneeObjective, ProbeOutcome
+from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
+from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan, known
 from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
@@ -88,7 +89,7 @@ class Conductor:
     def prepare(self, payloads: Payloads) -> None:
         """Finds the endpoints and tries one request at each."""
         found = discover(self._client, self.scenario.model, self.scenario.variants)
-        if not self.scenario.resume and (why := taken(self.folder)):
+        if not self.scenario.mode.resumes and (why := taken(self.folder)):
             raise ScenarioError(why)
         for info in found:
             answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers[0]))
@@ -112,13 +113,14 @@ class Conductor:
         knees: dict[str, Knee] = {}
         block_s: list[float] | None = None
         of: int | None = None
-        if self.scenario.mode == "knee":
-            ask = partial(ask_about, self.folder, slo=self.scenario.searched_slo) if self.scenario.guided else None
-            blocks = plan_steps.searched(self.scenario, names, knees, ask)
-        elif self.scenario.mode != "soak":
-            planned = plan_steps.blocks(self.scenario, names)
-            blocks, of = plan_steps.fixed(self.scenario, names), sum(map(len, planned))
-            if self.scenario.mode != "offline":  # which ends with its requests
+        mode = self.scenario.mode
+        if isinstance(mode, KneeSearch):
+            ask = partial(ask_about, self.folder, slo=self.scenario.searched_slo) if mode.guided else None
+            blocks = mode.searches(self.scenario, names, knees, ask)
+        elif not isinstance(mode, Soak):
+            planned = mode.blocks(StepPlan(self.scenario), names)
+            blocks, of = known(planned), sum(map(len, planned))
+            if not mode.endless:
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
         for sentence in answerable.sentences(self.scenario, len(names)):
@@ -160,8 +162,8 @@ class Conductor:
             self._close("aborted" if self._ending else "complete")
 
     def _faults(self, block_s: list[float] | None) -> FaultInjection:
-        total_s = self.scenario.total_seconds if self._soak else sum(block_s) if block_s else None
-        began_ns = self._manifest.started_ns if self.scenario.resume else None
+        total_s = self.scenario.mode.measured_s(self.scenario) if self._soak else sum(block_s) if block_s else None
+        began_ns = self._manifest.started_ns if self.scenario.mode.resumes else None
         here = LoadSide(self._client, self._crew, self._collector, self.folder)
         return FaultInjection(self.scenario.faults, here, self._event, self._now, total_s, began_ns)
 
@@ -216,7 +218,7 @@ class Conductor:
             self._soak.begin(order.start_ns, order.start_ns + int(steps[0].seconds * 1e9))
         for step, due in zip(steps, due_s, strict=True):
             start_ns = order.start_ns + int(step.start_s * 1e9)
-            self._live[step.index] = self.board.begin(step, start_ns, due, keep=self.scenario.mode == "knee")
+            self._live[step.index] = self.board.begin(step, start_ns, due, keep=self._sought is not None)
             times = {"start_ns": start_ns, "end_ns": start_ns + int(step.seconds * 1e9)}
             self._manifest.scenario["steps"].append(asdict(step) | times)
             what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
@@ -234,6 +236,11 @@ class Conductor:
             self._crew.forget()
         return outcomes
 
+    @property
+    def _sought(self) -> KneeObjective | None:
+        """Of a search."""
+        return self.scenario.objective if isinstance(self.scenario.mode, KneeSearch) else None
+
     def _is_ending(self) -> bool:
         return self._aborting or self._ending is not None
 
@@ -241,8 +248,7 @@ class Conductor:
         """Ends a search's probe whose answer is already clear, and a run that nobody can write down any more."""
         if self._files.lost:
             self.end_early(self._files.lost)
-        objective = self.scenario.objective
-        if self.scenario.mode != "knee" or objective is None or self._dispatch.stopped_ns:
+        if (objective := self._sought) is None or self._dispatch.stopped_ns:
             return
         for live in self._live.values():
             if live.drowning((self._now() - live.start_ns) / 1e9, objective.latency_ms):
@@ -266,11 +272,11 @@ class Conductor:
         say.info("step %s  %s", number, live.sentence(seconds))
         if self._soak:
             self._soak.finished(live)
-        if self.scenario.mode != "knee" or self.scenario.objective is None:
+        if (objective := self._sought) is None:
             live.end(seconds)
             return ProbeOutcome(step.rate, 0, 0, seconds=seconds)
         vetoes = self.scenario.vetoes
-        outcome = live.outcome(self.scenario.objective, seconds, self._cpu_pct, bool(stopped_ns), vetoes)
+        outcome = live.outcome(objective, seconds, self._cpu_pct, bool(stopped_ns), vetoes)
         live.end(seconds)
         return replace(outcome, seconds=(self._now() - entry["start_ns"]) / 1e9)
 
@@ -288,9 +294,9 @@ class Conductor:
         """What this machine's load processes can do by themselves, before they are asked to do it to an endpoint."""
         scenario, payloads = self.scenario, self._payloads
         assert payloads is not None
-        closed = scenario.mode in CLOSED
+        closed = scenario.mode.closed
         wanted = scenario.peak_rps
-        if scenario.mode == "knee" and len(scenario.rates) == 1:
+        if self._sought and len(scenario.rates) == 1:
             wanted = max(selfcheck.UNKNOWN_RPS, wanted)
         pattern = Pattern(scenario.pattern.spacing, scenario.pattern.burstiness)
         key = selfcheck.key(payloads, len(self._crew.members()), pattern.spacing)
@@ -298,7 +304,7 @@ class Conductor:
         if found is None:
 
             def ask(rate: float) -> list[dict[str, float]]:
-                most = max(scenario.concurrency) if closed else 0
+                most = int(max(scenario.mode.levels(scenario))) if closed else 0
                 step = LoadStep(0, "null", rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
                 self._checked = []
                 self._dispatch.prepare([step], ["/"], pattern, check=True)
@@ -378,7 +384,7 @@ class Conductor:
         self.folder.mkdir(parents=True, exist_ok=True)
         server = self._client.get_json(wire.SERVER)
         served = [(info, self._path(info)) for info in self._endpoints]
-        if self.scenario.resume:
+        if self.scenario.mode.resumes:
             paths = {path for _, path in served}
             self.scenario, self._manifest = manifest.resumed(self.folder, self.scenario, paths, self._now())
         else:
@@ -387,21 +393,21 @@ class Conductor:
                 name, self.scenario, served, server, url, cpu_priority.promptness(priority), self._now(), self._command
             )
             self._manifest.scenario |= {"planned_steps": of} if of else {}
-        soaking = self.scenario.mode == "soak"
-        every_s = ANNOUNCE_S if soaking else 0.0
+        soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
+        every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
         self._collector = Collector(self._client, self._base, self._on_samples, self._event)
-        if soaking:
+        if soak:
             crew = self._crew.distributed
-            self._soak = SoakConduct(self.scenario, self._client, self._files, self._now, self.end_early, crew)
+            self._soak = SoakConduct(self.scenario, soak, self._client, self._files, self._now, self.end_early, crew)
             self._companions.append(self._soak)
         if any("events_before" not in entry for entry in self._manifest.endpoints):
             server_facts.before(self._client, self._manifest, server)
         self._files.write()
         self._opened = True
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
-        facts |= {"name": self.scenario.name, "mode": self.scenario.mode}
-        facts |= {"total_s": self.scenario.total_seconds} if soaking else {}
+        facts |= {"name": self.scenario.name, "mode": self.scenario.mode.name}
+        facts |= {"total_s": soak.total_seconds} if soak else {}
         facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
         names = [info.name for info in self._endpoints]
         self.board.open(facts, names, self.scenario.slos, self._now())

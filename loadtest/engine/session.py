@@ -32,6 +32,7 @@ from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from tailrate.analysis.records import run_folder
+from tailrate.loadtest.engine import modes
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn
 from tailrate.loadtest.engine.endpoint import credentials
@@ -39,9 +40,10 @@ from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer
 from tailrate.loadtest.engine.live import same_origin, web
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.screen import Screen
+from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.provenance import command_line
 from tailrate.loadtest.engine.record.segments import pack, unpack
-from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError, add_options, from_options
+from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
@@ -254,7 +256,7 @@ def work(user: ScenarioUser) -> None:
     try:
         with precedence() as granted:
             session.report("ready", {"priority": granted})
-            if scenario.mode == "soak":
+            if isinstance(scenario.mode, Soak):
                 teller = gevent.spawn(_tell_footprint, session)
             while True:
                 order = session.orders.get()
@@ -285,9 +287,30 @@ def _tell_footprint(session: Session) -> None:
 # ---- Locust's events
 
 
+def _usual() -> dict[str, Any]:
+    """Our options' defaults, and the scenario's own."""
+    assert _scenario_class is not None
+    inherited = {key: value for kind in reversed(_scenario_class.__mro__) for key, value in vars(kind).items()}
+    return modes.defaults(inherited)
+
+
+def _add_options(parser: Any) -> None:
+    usual = _usual()
+    for option in modes.OPTIONS:
+        parser.add_argument(
+            f"--{option.name}",
+            env_var=f"LOCUST_{option.key.upper()}",
+            type=type(option.default),
+            default=usual[option.key],
+            choices=option.choices,
+            help=option.help,
+            include_in_web_ui=not option.at_start,
+        )
+
+
 def _on_parser(parser: Any, **_: Any) -> None:
     assert _scenario_class is not None
-    add_options(parser, _scenario_class)
+    _add_options(parser)
     # Locust's own defaults are all interfaces
     parser.set_defaults(web_host=same_origin.LOOPBACK, master_bind_host=same_origin.LOOPBACK)
 
@@ -329,7 +352,7 @@ def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> Non
     environment.shape_class.runner = runner
     options = environment.parsed_options
     _hear_ctrl_c()
-    if options.mode == "soak":
+    if options.mode == Soak.name:
         _bound_logs()
     if web_ui is not None:
         web.attach(web_ui, options.web_base_path, lambda: _here().board)
@@ -420,7 +443,7 @@ def _prepare(session: Session) -> None:
     client = Client(host, scenario.timeout_s, session.access)
     assert _scenario_class is not None
     options = environment.parsed_options
-    run_dir, resumed = Path(options.run_dir), scenario.resume
+    run_dir, resumed = Path(options.run_dir), scenario.mode.resumes
     folder = Path(resumed) if resumed else run_folder(run_dir, options.run_id, scenario.name)
     command = command_line(["locust", *sys.argv[1:]])
     conductor = Conductor(scenario, client, folder, command, session, session.board)
@@ -508,7 +531,7 @@ def _scenario(environment: Any) -> Scenario:
     assert _scenario_class is not None
     name = _scenario_class.__module__.rpartition(".")[2]
     try:
-        return from_options(name, _scenario_class.model, environment.parsed_options)
+        return modes.from_options(name, _scenario_class.model, environment.parsed_options, _usual())
     except AttributeError as problem:  # Locust used as a library, without its options
         raise ScenarioError(f"an option is missing: {problem}") from None
 

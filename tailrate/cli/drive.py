@@ -32,21 +32,23 @@ def drive(
     lock: int | None = None,
 ) -> int:
     from tailrate.analysis.records import SERVER_LOG, SOAK
+    from tailrate.loadtest.engine import modes
     from tailrate.loadtest.engine.endpoint import credentials
+    from tailrate.loadtest.engine.modes.soak import Soak
     from tailrate.loadtest.engine.scenario import answerable
-    from tailrate.loadtest.engine.scenario.scenario import OPTIONS, from_options
     from tailrate.loadtest.engine.workers import cpu_priority
 
     terminate_is_ctrl_c()
     stop_with_parent()
     path = scenario_file(scenario)
     defaults = scenario_defaults(path)
-    keys = {option.key for option in OPTIONS}
+    keys = {option.key for option in modes.OPTIONS}
     chosen = {key: value for key, value in given.items() if key in keys and value is not None}
     chosen.setdefault("self_check", "on")
-    resolved = {option.key: chosen.get(option.key, defaults.get(option.key, option.default)) for option in OPTIONS}
+    usual = modes.defaults(defaults)
+    resolved = usual | chosen
     # what is wrong is said before any wait, and before anything is kept
-    plan = from_options(path.stem, str(defaults["model"]), Namespace(**resolved))
+    plan = modes.from_options(path.stem, str(defaults["model"]), Namespace(**resolved), usual)
     credentials.read(Namespace(**resolved))
     if host:
         credentials.address(host)
@@ -65,7 +67,7 @@ def drive(
         how["allow_faults"] = True
     start: dict[str, Any] = {"scenario": str(path.resolve()), "host": host, "processes": processes, "words": words}
     start |= {"model": plan.model, "variants": plan.variants or ("eager", "compiled"), "how": how}
-    if plan.mode == "soak":  # so that it can go on when it was interrupted
+    if isinstance(plan.mode, Soak):  # so that it can go on when it was interrupted
         (folder / SOAK).write_text(json.dumps(start, indent=1) + "\n")
     return drive_as_started(folder, start, forms, lock)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,35 +25,51 @@ def port(text: str) -> int:
         refuse(str(problem))
 
 
+class HeadedOption(click.Option):
+    """One that stands under a heading of its own in the help."""
+
+    def __init__(self, *words: Any, heading: str, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self.heading = heading
+
+
+class HeadedCommand(click.Command):
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                sections.setdefault(getattr(param, "heading", "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
 def serve_options(function: Function) -> Function:
     """The options that decide how a model is served, shared by `serve` and by `run` without a host."""
-    for option in reversed(
+    option = partial(click.option, cls=HeadedOption, heading="Serving, where no --host is given")
+    for add in reversed(
         [
-            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
-            click.option("--weights", default="random", show_default=True, help="random, pretrained, or a path"),
-            click.option("--max-batch", type=int, help="rows per batch [default: by model and device]"),
-            click.option("--buckets", metavar="1,4,16", help="rows per batch, padded [default: powers of two]"),
-            click.option(
-                "--max-wait-ms", type=float, default=0.0, show_default=True, help="wait for company this long"
-            ),
-            click.option(
-                "--max-queue", type=int, default=256, show_default=True, help="beyond it requests are refused"
-            ),
-            click.option("--replicas", type=int, default=1, show_default=True, help="replicas per variant"),
-            click.option("--max-replicas", type=int, help="let Ray Serve add replicas under load, up to this many"),
-            click.option("--num-gpus", type=float, help="share of a GPU per replica [default: the GPUs, divided]"),
-            click.option("--threads", type=int, help="CPU threads per replica [default: the cores, shared]"),
-            click.option("--ingress", default="auto", show_default=True, help="fast, plain, or auto"),
-            click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model's own"),
-            click.option("--cache-dir", help="where compiled artefacts and weights are kept"),
-            click.option(
+            option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
+            option("--weights", default="random", show_default=True, help="random, pretrained, or a path"),
+            option("--max-batch", type=int, help="rows per batch [default: by model and device]"),
+            option("--buckets", metavar="1,4,16", help="rows per batch, padded [default: powers of two]"),
+            option("--max-wait-ms", type=float, default=0.0, show_default=True, help="wait for company this long"),
+            option("--max-queue", type=int, default=256, show_default=True, help="beyond it requests are refused"),
+            option("--replicas", type=int, default=1, show_default=True, help="replicas per variant"),
+            option("--max-replicas", type=int, help="let Ray Serve add replicas under load, up to this many"),
+            option("--num-gpus", type=float, help="share of a GPU per replica [default: the GPUs, divided]"),
+            option("--threads", type=int, help="CPU threads per replica [default: the cores, shared]"),
+            option("--ingress", default="auto", show_default=True, help="fast, plain, or auto"),
+            option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model's own"),
+            option("--cache-dir", help="where compiled artefacts and weights are kept"),
+            option(
                 "--parity-share", type=float, default=0.001, show_default=True, help="of responses compared afterwards"
             ),
-            click.option("--fail-on-recompile", is_flag=True, help="refuse a request that would compile again"),
-            click.option("--profile", is_flag=True, help="let clients ask for a profile of the next batches"),
+            option("--fail-on-recompile", is_flag=True, help="refuse a request that would compile again"),
+            option("--profile", is_flag=True, help="let clients ask for a profile of the next batches"),
         ]
     ):
-        function = option(function)
+        function = add(function)
     return function
 
 
@@ -110,14 +127,25 @@ def scenario_defaults(path: Path) -> dict[str, Any]:
     return found
 
 
-def scenario_options(function: Function) -> Function:
-    """`scenario.OPTIONS` as click options; None where not given, so that the scenario's own default holds."""
-    from tailrate.loadtest.engine.scenario.scenario import OPTIONS
+def scenario_options(mode: str = "") -> Callable[[Function], Function]:
+    """The load's as click options; None where not given, so that the scenario's own default holds.
 
-    for option in reversed(OPTIONS):
-        kind: Any = click.Choice(option.choices) if option.choices else type(option.default)
-        function = click.option(f"--{option.name}", option.key, type=kind, help=option.what)(function)
-    return function
+    With a mode only those that it has are shown.
+    """
+    from tailrate.loadtest.engine.modes import OPTIONS
+
+    def add(function: Function) -> Function:
+        for option in reversed(OPTIONS):
+            kind: Any = click.Choice(option.choices) if option.choices else type(option.default)
+            elsewhere = bool(mode) and (option.name == "mode" or (bool(option.modes) and mode not in option.modes))
+            heading = f"Mode {' or '.join(option.modes)}" if option.modes else "Load"
+            function = click.option(
+                f"--{option.name}", option.key, type=kind, help=option.what, hidden=elsewhere,
+                cls=HeadedOption, heading=heading,
+            )(function)  # fmt: skip
+        return function
+
+    return add
 
 
 def question_options(function: Function) -> Function:

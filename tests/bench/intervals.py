@@ -48,9 +48,10 @@ from tailrate.analysis.stats.interval import (  # noqa: E402
     quantile,
     ratio,
 )
-from tailrate.loadtest.engine.scenario import steps  # noqa: E402
+from tailrate.loadtest.engine.modes.mixed import Mixed  # noqa: E402
 from tailrate.loadtest.engine.scenario.arrivals import Pattern  # noqa: E402
 from tailrate.loadtest.engine.scenario.scenario import Scenario  # noqa: E402
+from tailrate.loadtest.engine.scenario.steps import StepPlan  # noqa: E402
 
 SIZES = (1_000, 2_000, 6_000, 18_000, 100_000)
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
@@ -345,9 +346,9 @@ def together(seeds: int) -> list[dict[str, float | str]]:
         found = Compared()
         for seed in range(seeds):
             scenario = Scenario(
-                "two", "m", (), mode="mixed", rates=(rate,), pattern=Pattern("poisson"), step_seconds=30, seed=seed
+                "two", "m", (), mode=Mixed(), rates=(rate,), pattern=Pattern("poisson"), step_seconds=30, seed=seed
             )
-            (block,) = steps.blocks(scenario, ["m/a", "m/b"])
+            (block,) = scenario.mode.blocks(StepPlan(scenario), ["m/a", "m/b"])
             came = [step.offsets(scenario.pattern) / 1e9 for step in block]
             at = np.concatenate(came)
             order = np.argsort(at, kind="stable")

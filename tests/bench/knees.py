@@ -1,7 +1,7 @@
 """The knee search in virtual time, through the live path: how often its interval holds the true knee, and what it
 costs.
 
-Endpoints whose knee is known: M/D/1, and batches of up to 8. Each search is `plan.searched`; each probe's rows go
+Endpoints whose knee is known: M/D/1, and batches of up to 8. Each search is `KneeSearch.searches`; each probe's rows go
 through `Live`, second by second, which cuts it or says what it showed, as the conductor does. Searches begin at
 several rates and with several settle times.
 
@@ -37,11 +37,12 @@ from bench._rounds import last_line  # noqa: E402
 
 from tailrate.analysis.records import REQUEST_COLUMNS, Slo  # noqa: E402
 from tailrate.loadtest.engine.live.step_stats import Live  # noqa: E402
+from tailrate.loadtest.engine.modes.knee import KneeSearch  # noqa: E402
 from tailrate.loadtest.engine.record.segments import schema_of  # noqa: E402
-from tailrate.loadtest.engine.scenario import steps as plan_steps  # noqa: E402
 from tailrate.loadtest.engine.scenario.arrivals import Pattern  # noqa: E402
 from tailrate.loadtest.engine.scenario.knee_search import Knee, ProbeOutcome  # noqa: E402
 from tailrate.loadtest.engine.scenario.scenario import Scenario  # noqa: E402
+from tailrate.loadtest.engine.scenario.steps import LoadStep  # noqa: E402
 
 Floats = npt.NDArray[np.float64]
 START_NS = 10**18
@@ -104,7 +105,7 @@ def rows(at_s: Floats, done_s: Floats) -> Any:
     return pa.record_batch([columns[name].cast(SCHEMA.field(name).type) for name in REQUEST_COLUMNS], schema=SCHEMA)
 
 
-def probed(system: System, step: plan_steps.LoadStep, scenario: Scenario) -> ProbeOutcome:
+def probed(system: System, step: LoadStep, scenario: Scenario) -> ProbeOutcome:
     """One step as the conductor drives it: looked at every second, and cut when its queue grows without bound."""
     assert scenario.objective is not None
     at_s = step.offsets(scenario.pattern) / 1e9
@@ -130,12 +131,12 @@ def probed(system: System, step: plan_steps.LoadStep, scenario: Scenario) -> Pro
 
 def search(system: System, first: float, settle_s: float, seed: int) -> tuple[Knee, list[ProbeOutcome]]:
     scenario = Scenario(
-        "x", "m", (), mode="knee", rates=(first,), pattern=Pattern("poisson"), step_seconds=30.0,
+        "x", "m", (), mode=KneeSearch(), rates=(first,), pattern=Pattern("poisson"), step_seconds=30.0,
         settle_seconds=settle_s, slos=(Slo.parse(f"p{system.percent:g}<{system.limit_ms:g}ms"),), seed=seed,
     )  # fmt: skip
     found: dict[str, Knee] = {}
     seen: list[ProbeOutcome] = []
-    steps = plan_steps.searched(scenario, ["m/a"], found)
+    steps = KneeSearch().searches(scenario, ["m/a"], found)
     told: Any = None
     while True:
         try:

@@ -57,7 +57,7 @@ TABLE = {
     "loadtest.engine.live.terminal": ((), ("rich",)),
     # the run folder's segments are Arrow
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
-    "loadtest.engine.scenario.trace": (("loadtest.engine",), ("numpy", "pyarrow")),
+    "loadtest.engine.modes._trace": (("loadtest.engine",), ("numpy", "pyarrow")),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "analysis.text.console": (("analysis",), ("rich",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
@@ -88,7 +88,7 @@ FLOORS = (
     # loadtest
     ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python"),
     ("loadtest.engine.scenario", "loadtest._locust"),
-    ("loadtest.engine.endpoint", "loadtest.engine.live"),
+    ("loadtest.engine.endpoint", "loadtest.engine.live", "loadtest.engine.modes"),
     ("loadtest.engine.record",),
     ("loadtest.engine.workers", "loadtest.engine.faults", "loadtest.engine.soak"),
     ("loadtest.engine.conductor",),
@@ -104,7 +104,13 @@ DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
 MOST_ENTRIES = {"analysis": 14}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
-EXTENSIONS = {"serve.models", "serve.variants", "cli.commands", "analysis.pages.report.sections"}
+EXTENSIONS = {
+    "serve.models",
+    "serve.variants",
+    "loadtest.engine.modes",
+    "cli.commands",
+    "analysis.pages.report.sections",
+}
 DOORS = ("", "serve", "analysis", "loadtest", "loadtest.engine", "cli")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tailrate.analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS
 from tailrate.cli.main import main
 from tailrate.cli.options import scenarios
-from tailrate.loadtest.engine.scenario.scenario import OPTIONS
+from tailrate.loadtest.engine.modes import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

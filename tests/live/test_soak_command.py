@@ -23,7 +23,7 @@ from waiting import PATIENCE_S
 from tailrate import analysis
 from tailrate.analysis.records import Manifest, parts, read_events, segments
 from tailrate.analysis.verdicts.verdict import flaws
-from tailrate.loadtest.engine.scenario.steps import LEAST_CHAPTER_S
+from tailrate.loadtest.engine.modes.soak import LEAST_CHAPTER_S
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S
 
 pytestmark = pytest.mark.live

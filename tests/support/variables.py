@@ -6,7 +6,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from tailrate.loadtest.engine.scenario.scenario import OPTIONS
+from tailrate.loadtest.engine.modes import OPTIONS
 
 
 def of_locust() -> set[str]:

@@ -229,7 +229,7 @@ class Board:
 
     def _soak(self, running: Sequence[Live]) -> dict[str, Any] | None:
         """Which chapter it is in, and what it takes of the disk; None where the run is no soak."""
-        if self.facts.get("mode") != "soak" or self._blocks_left_s is None:
+        if "total_s" not in self.facts or self._blocks_left_s is None:
             return None
         number = max((live.step.block + 1 for live in running), default=None)
         known = {"chapter": number, "of": len(self._blocks_left_s) - 1, "total_s": self.facts.get("total_s")}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.analysis.records import Manifest
+from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.provenance import hosts, versions
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.serve import wire
@@ -57,7 +58,9 @@ def resumed(folder: Path, scenario: Scenario, paths: set[str], now_ns: int) -> t
         raise ScenarioError(f"{folder} drove {', '.join(sorted(had))}; now there is {there}")
     if found.extra.pop("extend", False):  # also by the time that it took to start again
         away_s = (now_ns - found.extra["interrupted_ns"]) / 1e9
-        scenario = replace(scenario, total_seconds=scenario.total_seconds + away_s)
+        soak = scenario.mode
+        assert isinstance(soak, Soak)
+        scenario = replace(scenario, mode=replace(soak, total_seconds=soak.total_seconds + away_s))
     found.status, found.finished_ns = "running", 0
     found.scenario |= scenario.as_json()
     found.extra |= _writer()

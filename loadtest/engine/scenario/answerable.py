@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tailrate.analysis.judging.judge import terms
 from tailrate.analysis.text.words import duration, significant
-from tailrate.loadtest.engine.scenario.scenario import CLOSED, Scenario
+from tailrate.loadtest.engine.scenario.scenario import Scenario
 
 
 def sentences(scenario: Scenario, endpoints: int) -> Iterator[str]:
@@ -14,17 +14,16 @@ def sentences(scenario: Scenario, endpoints: int) -> Iterator[str]:
 
     A search makes its probes as long as they must be; a closed loop has no rate before it has run.
     """
-    if scenario.mode in ("knee", "replay", *CLOSED):
+    mode, settle_s = scenario.mode, scenario.settle_seconds
+    if mode.closed or not mode.rates_known:
         return
-    soaking = scenario.mode == "soak"
-    settle_s = scenario.settle_seconds
-    usable_s = (scenario.total_seconds if soaking else scenario.step_seconds) - settle_s
-    rounds = scenario.rounds if scenario.mode == "ab" else 1
-    shared = endpoints if soaking or scenario.mode == "mixed" else 1
+    usable_s = mode.measured_s(scenario) - settle_s
+    share = (endpoints if mode.at_once else 1) / mode.repeats
     for term in dict.fromkeys(term for slo in scenario.slos for term in terms(slo)):
-        least_s = {rate: term.least * shared / rate / rounds for rate in scenario.rates}
+        least_s = {rate: term.least * share / rate for rate in scenario.rates}
         short = {rate: seconds + settle_s for rate, seconds in least_s.items() if seconds > usable_s}
-        said = f"{term.text} can be answered from {significant(term.least * shared / usable_s / rounds, 2)}/s upward"
-        what = "a soak" if soaking else "steps"
-        said += "".join(f"; {rate:g}/s needs {what} of {duration(seconds + 0.5)}" for rate, seconds in short.items())
+        said = f"{term.text} can be answered from {significant(term.least * share / usable_s, 2)}/s upward"
+        said += "".join(
+            f"; {rate:g}/s needs {mode.steps_word} of {duration(seconds + 0.5)}" for rate, seconds in short.items()
+        )
         yield said

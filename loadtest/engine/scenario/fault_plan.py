@@ -20,8 +20,6 @@ from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 COLUMNS = ("at_s", "at_share", "fault", "target", "seconds")
 LONGEST_S = 3600.0
-ENDLESS = ("knee", "offline")
-"""Modes that end by what they find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,11 @@ class Fault:
 Plan = tuple[Fault, ...]
 
 
-def read(text: str, mode: str = "hold") -> Plan:
-    """The plan that `--faults` names: a file, or names of faults; `ScenarioError` for what cannot be."""
+def read(text: str, endless: str = "") -> Plan:
+    """The plan that `--faults` names: a file, or names of faults; `ScenarioError` for what cannot be.
+
+    `endless` is the mode's name, where nobody knows before how long it takes.
+    """
     if not text.strip():
         return ()
     path = Path(text)
@@ -97,8 +98,10 @@ def read(text: str, mode: str = "hold") -> Plan:
             raise ScenarioError(f"--faults {path} cannot be read: {reason}") from None
     else:
         plan = named(text.split(","))
-    if mode in ENDLESS and any(fault.at_s is None for fault in plan):
-        raise ScenarioError(f"--faults: nobody knows how long mode {mode} takes, so give at_s, not at_share or names")
+    if endless and any(fault.at_s is None for fault in plan):
+        raise ScenarioError(
+            f"--faults: nobody knows how long mode {endless} takes, so give at_s, not at_share or names"
+        )
     return plan
 
 

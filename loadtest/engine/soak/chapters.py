@@ -16,9 +16,10 @@ import gevent
 
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.live.step_stats import Live
+from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.run_folder import RunFolder
-from tailrate.loadtest.engine.scenario import steps
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
+from tailrate.loadtest.engine.scenario.steps import Blocks, StepPlan
 from tailrate.loadtest.engine.soak import process_usage
 from tailrate.loadtest.engine.soak.minutes import Minutes
 from tailrate.serve import wire
@@ -37,17 +38,18 @@ class SoakConduct:
     def __init__(
         self,
         scenario: Scenario,
+        soak: Soak,
         client: Client,
         folder: RunFolder,
         now: Callable[[], int],
         end: Callable[[str], None],
         conductor_too: bool,
     ) -> None:
-        self._scenario, self._client, self._folder = scenario, client, folder
+        self._scenario, self._soak, self._client, self._folder = scenario, soak, client, folder
         self._now, self._end = now, end
         self._conductor_too = conductor_too
         """It is a process of its own, beside the load processes."""
-        self._stop = scenario.stop
+        self._stop = soak.stop
         self._minutes = Minutes(scenario.timeout_s, scenario.slos)
         self._steps: list[dict[str, Any]] = folder.manifest.scenario["steps"]
         self._entries = folder.manifest.endpoints
@@ -64,19 +66,19 @@ class SoakConduct:
             return 0.0
         return float((at_ns or self._now()) - self._steps[0]["start_ns"]) / 1e9
 
-    def blocks(self, lead_s: float) -> steps.Blocks:
+    def blocks(self, lead_s: float) -> Blocks:
         """The steps of each chapter; a chapter starts `lead_s` seconds after it was requested."""
 
         def at_s() -> float:
             return self._elapsed_s() + lead_s if self._steps else 0.0
 
         done = 1 + max((step["block"] for step in self._steps), default=-1)
-        return steps.chapters(self._scenario, self._names, at_s, done, len(self._steps))
+        return self._soak.chapters(StepPlan(self._scenario, done, len(self._steps)), self._names, at_s)
 
     def planned_s(self, pause_s: float) -> list[float]:
         """How long each block takes, those before a resumption nothing."""
         done = 1 + max((step["block"] for step in self._steps), default=-1)
-        left_s, length_s = max(0.0, self._scenario.total_seconds - self._elapsed_s()), self._scenario.chapter_seconds
+        left_s, length_s = max(0.0, self._soak.total_seconds - self._elapsed_s()), self._soak.chapter_seconds
         count = math.ceil(left_s / length_s)
         return [0.0] * done + [pause_s + min(length_s, left_s - length_s * number) for number in range(count)]
 
@@ -90,8 +92,8 @@ class SoakConduct:
         """Between two lives of a soak, if it is in its second one; up to its planned end."""
         since_ns = self._folder.manifest.extra.pop("interrupted_ns", None)
         if since_ns is not None:
-            from_s, to_s = self._elapsed_s(since_ns), min(self._elapsed_s(until_ns), self._scenario.total_seconds)
-            missed = steps.to_be_expected(self._scenario, self._names, from_s, max(from_s, to_s))
+            from_s, to_s = self._elapsed_s(since_ns), min(self._elapsed_s(until_ns), self._soak.total_seconds)
+            missed = self._soak.to_be_expected(self._scenario.rates[0], self._names, from_s, max(from_s, to_s))
             self._folder.event("gap", start_ns=since_ns, end_ns=until_ns, scheduled=missed)
 
     def see(self, batch: Any) -> None:
@@ -114,7 +116,7 @@ class SoakConduct:
         """Every arrival of the chapter has its row, and its steps are in the manifest."""
         self._note_minutes(None)
         self._folder.turn()
-        self._folder.retire(3600 * self._scenario.keep_hours, 1e9 * self._scenario.keep_gb, self._now())
+        self._folder.retire(3600 * self._soak.keep_hours, 1e9 * self._soak.keep_gb, self._now())
         self._folder.compact()
 
     # ---- beside them

@@ -14,12 +14,12 @@ import click
 
 from tailrate.cli.drive import drive, drive_as_started
 from tailrate.cli.misuse import refuse
-from tailrate.cli.options import scenario_file, scenario_options, serve_options
+from tailrate.cli.options import HeadedCommand, scenario_file, scenario_options, serve_options
 from tailrate.cli.processes import terminate_is_ctrl_c
 from tailrate.cli.reporting import check_forms
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=HeadedCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("scenario", required=False)
 @click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
 @click.option("--processes", type=int, default=1, show_default=True, help="load processes")
@@ -36,7 +36,7 @@ from tailrate.cli.reporting import check_forms
     "--print-schedule", "when", metavar="WHEN",
     help="print units for systemd and a line for cron that run this daily, weekly or at five fields of cron, and end",
 )  # fmt: skip
-@scenario_options
+@scenario_options("soak")
 @serve_options
 @click.argument("locust_args", nargs=-1, type=click.UNPROCESSED)
 def soak(scenario: str | None, **given: Any) -> None:

@@ -6,12 +6,21 @@ import pytest
 
 from tailrate.analysis.judging.judge import Count, Window, at_rate, terms
 from tailrate.analysis.records import Slo
+from tailrate.loadtest.engine.modes.ab import Ab
+from tailrate.loadtest.engine.modes.closed import Closed
+from tailrate.loadtest.engine.modes.knee import KneeSearch
+from tailrate.loadtest.engine.modes.mixed import Mixed
+from tailrate.loadtest.engine.modes.offline import Offline
+from tailrate.loadtest.engine.modes.ramp import Ramp
+from tailrate.loadtest.engine.modes.replay import Replay
+from tailrate.loadtest.engine.modes.single import Single
+from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.scenario.answerable import sentences
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.scenario import Scenario
 
 PLAN = Scenario(
-    "x", "m", (), mode="ramp", rates=(6.0, 40.0), step_seconds=13.0, settle_seconds=1.0, pattern=Pattern("poisson"),
+    "x", "m", (), mode=Ramp(), rates=(6.0, 40.0), step_seconds=13.0, settle_seconds=1.0, pattern=Pattern("poisson"),
     slos=(Slo.parse("p99<50ms"),),
 )  # fmt: skip
 
@@ -30,9 +39,9 @@ def test_each_term_has_the_rate_from_which_on_and_the_steps_that_others_take():
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [
-        ({"mode": "mixed"}, "from 76/s upward"),  # each of two gets half of it
-        ({"mode": "ab", "rounds": 4}, "from 9.5/s upward; 6/s needs steps of 21 s"),
-        ({"mode": "soak", "total_seconds": 3601.0, "rates": (0.1,)}, "from 0.25/s upward; 0.1/s needs a soak of"),
+        ({"mode": Mixed()}, "from 76/s upward"),  # each of two gets half of it
+        ({"mode": Ab(rounds=4)}, "from 9.5/s upward; 6/s needs steps of 21 s"),
+        ({"mode": Soak(total_seconds=3601.0), "rates": (0.1,)}, "from 0.25/s upward; 0.1/s needs a soak of"),
     ],
 )
 def test_what_a_mode_makes_of_the_rate(more, wanted):
@@ -40,7 +49,7 @@ def test_what_a_mode_makes_of_the_rate(more, wanted):
     assert wanted in sentence
 
 
-@pytest.mark.parametrize("mode", ["knee", "closed", "offline", "replay"])
+@pytest.mark.parametrize("mode", [KneeSearch(), Closed(), Single(), Offline(), Replay()], ids=lambda mode: mode.name)
 def test_where_there_is_no_rate_before_nothing_is_said(mode):
     assert said(mode=mode) == []
 

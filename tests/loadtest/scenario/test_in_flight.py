@@ -4,10 +4,10 @@ import resource
 
 import numpy as np
 import pytest
-from test_scenario import options
+from test_scenario import scenario as scenario_of
 
 from tailrate.loadtest.engine.scenario import in_flight
-from tailrate.loadtest.engine.scenario.scenario import ScenarioError, from_options
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 ROOM = {"open files": 4000, "local ports": 20_000, "memory": 100_000}
 
@@ -45,7 +45,7 @@ def test_what_is_no_number_is_refused(text):
 
 
 def plan_of(**given):
-    return from_options("x", "m", options(**{"max_in_flight": "auto"} | given))
+    return scenario_of(**{"max_in_flight": "auto"} | given)
 
 
 def test_a_plan_has_it_with_its_reason():
@@ -53,7 +53,8 @@ def test_a_plan_has_it_with_its_reason():
     assert (scenario.max_in_flight, scenario.in_flight_by) == (1159, in_flight.BY_RATE)
     assert scenario.as_json()["in_flight_by"] == in_flight.BY_RATE
     assert plan_of(rates="10", mode="knee", slo="p99<50ms").max_in_flight == 4000  # it goes as high as it must
-    assert plan_of(mode="offline").concurrency == (4000,)
+    offline = plan_of(mode="offline")
+    assert offline.mode.levels(offline) == (4000,)
     given = plan_of(max_in_flight="70")
     assert (given.max_in_flight, "in_flight_by" in given.as_json()) == (70, False)
     with pytest.raises(ScenarioError, match="or auto, not 'few'"):

@@ -4,21 +4,25 @@ import numpy as np
 import pytest
 
 from tailrate.analysis.records import Slo
+from tailrate.loadtest.engine.modes import OPTIONS, defaults, from_options
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
-from tailrate.loadtest.engine.scenario.scenario import OPTIONS, ScenarioError, from_options, parse_rates
-from tailrate.loadtest.engine.scenario.steps import blocks
+from tailrate.loadtest.engine.scenario.options import parse_rates
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.loadtest.engine.scenario.steps import StepPlan
+
+
+def scenario(**given):
+    usual = defaults({})
+    return from_options("bert", "bert", Namespace(**usual | given), usual)
 
 
 def plan(endpoints, **given):
-    found = blocks(from_options("bert", "bert", options(**given)), endpoints)
+    resolved = scenario(**given)
+    found = resolved.mode.blocks(StepPlan(resolved), endpoints)
     steps = [step for block in found for step in block]
     assert [step.index for step in steps] == list(range(len(steps)))
     assert [{step.block for step in block} for block in found] == [{number} for number in range(len(found))]
     return steps
-
-
-def options(**given):
-    return Namespace(**({option.key: option.default for option in OPTIONS} | given))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_closed_loops_have_no_rate():
     assert [(step.endpoint, step.rate, step.concurrency) for step in found] == [
         ("a/x", 0, 1), ("a/y", 0, 1), ("a/x", 0, 8), ("a/y", 0, 8),
     ]  # fmt: skip
-    (single,) = plan(["a/x"], mode="single", concurrency="4")
+    (single,) = plan(["a/x"], mode="single")
     assert single.concurrency == 1
     (offline,) = plan(["a/x"], mode="offline", max_in_flight=64, requests=500)
     assert (offline.concurrency, offline.requests, offline.settle_s) == (64, 500, 0)
@@ -134,13 +138,13 @@ def test_a_trace_is_replayed_once_at_its_own_rate(tmp_path):
     assert [step.endpoint for step in found] == ["a/x", "a/y"]
     assert found[0].seconds == pytest.approx(2.001)
     assert found[0].rate == pytest.approx(2, abs=0.01)
-    scenario = from_options("bert", "bert", options(mode="replay", trace=str(path), speed=2.0))
-    assert found[0].offsets(scenario.pattern).tolist() == [0, 250_000_000, 1_000_000_000, 2_000_000_000]
+    resolved = scenario(mode="replay", trace=str(path), speed=2.0)
+    assert found[0].offsets(resolved.pattern).tolist() == [0, 250_000_000, 1_000_000_000, 2_000_000_000]
 
 
 def test_the_peak_of_a_scenario():
     def peak(**given):
-        return from_options("bert", "bert", options(**given)).peak_rps
+        return scenario(**given).peak_rps
 
     assert peak(rates="10,20") == 20
     assert peak(rates="10", mode="spike", spike=5.0) == 50
@@ -156,7 +160,7 @@ def test_the_peak_of_a_scenario():
         ({"timeout": 0.0}, "--timeout"),
         ({"timeout": float("nan")}, "--timeout"),
         ({"slo": "p99<50"}, "--slo"),
-        ({"mode": "sideways"}, "known are ramp"),
+        ({"mode": "sideways"}, "known are ab"),
         ({"arrivals": "bursty"}, "known are constant"),
         ({"shape": "wavy"}, "shape 'wavy' is not understood; write one of flat"),
         ({"mode": "closed", "concurrency": "1,x"}, "--concurrency '1,x' is not understood"),
@@ -164,7 +168,10 @@ def test_the_peak_of_a_scenario():
         ({"mode": "knee"}, "--slo 'p99<50ms'"),
         ({"mode": "knee", "slo": "errors<1%"}, "--slo 'p99<50ms'"),
         ({"mode": "replay"}, "mode replay and --trace FILE go together"),
-        ({"trace": "x.csv"}, "mode replay and --trace FILE go together"),
+        ({"trace": "x.csv"}, "--trace is for mode replay, not for ramp"),
+        ({"mode": "ab", "requests": 5}, "--requests is for mode offline, not for ab"),
+        ({"budget_seconds": 5.0}, "--budget-seconds is for mode knee or offline, not for ramp"),
+        ({"resume": "x"}, "--resume is for mode soak, not for ramp"),
         ({"mode": "replay", "trace": "/nowhere.csv"}, "--trace /nowhere.csv cannot be read: No such file"),
         ({"rounds": 0}, "--rounds must be at least 1"),
         ({"burstiness": 0.0}, "--burstiness must be at least"),
@@ -173,17 +180,17 @@ def test_the_peak_of_a_scenario():
 )
 def test_bad_options_are_one_sentence(given, sentence):
     with pytest.raises(ScenarioError, match=sentence):
-        from_options("bert", "bert", options(**given))
+        scenario(**given)
 
 
 def test_hold_takes_rates_in_any_order():
-    assert from_options("bert", "bert", options(rates="20,10", mode="hold")).rates == (20, 10)
+    assert scenario(rates="20,10", mode="hold").rates == (20, 10)
 
 
 def test_several_objectives():
-    scenario = from_options("bert", "bert", options(slo="p99<50ms,errors<0.1%;p50<10ms"))
-    assert scenario.slos == (Slo(99, 50, 0.001), Slo(50, 10))
-    assert scenario.as_json()["slo"][0] == {"percentile": 99, "latency_ms": 50, "max_error_rate": 0.001}
+    resolved = scenario(slo="p99<50ms,errors<0.1%;p50<10ms")
+    assert resolved.slos == (Slo(99, 50, 0.001), Slo(50, 10))
+    assert resolved.as_json()["slo"][0] == {"percentile": 99, "latency_ms": 50, "max_error_rate": 0.001}
 
 
 def test_option_help_shows_as_written():
@@ -192,5 +199,5 @@ def test_option_help_shows_as_written():
 
 
 def test_a_search_is_for_the_share_that_may_miss():
-    objective = from_options("bert", "bert", options(mode="knee", slo="p99<50ms")).objective
+    objective = scenario(mode="knee", slo="p99<50ms").objective
     assert (objective.latency_ms, objective.target) == (50, pytest.approx(0.01))

@@ -37,13 +37,14 @@ from tailrate.analysis.run.compact import compact
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.soak.soak_verdict import Limits
 from tailrate.loadtest.engine.clock import MOST_KEPT, Offset
+from tailrate.loadtest.engine.modes import defaults, from_options
 from tailrate.loadtest.engine.record import resume
 from tailrate.loadtest.engine.record import run_folder as folders
 from tailrate.loadtest.engine.record.run_folder import RunFolder
 from tailrate.loadtest.engine.record.segments import Segment, schema_of
 from tailrate.loadtest.engine.scenario import soak_limits
-from tailrate.loadtest.engine.scenario import steps as plan_steps
-from tailrate.loadtest.engine.scenario.scenario import OPTIONS, ScenarioError, from_options
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.loadtest.engine.scenario.steps import StepPlan
 from tailrate.loadtest.engine.scenario.stop_rules import Stop
 from tailrate.loadtest.engine.soak import timers
 from tailrate.loadtest.engine.soak.minutes import Minutes
@@ -53,8 +54,12 @@ SOAK = ["--mode=soak", "--chapter-seconds=3", "--rates=100"]
 
 
 def scenario(**given):
-    options = {option.key: option.default for option in OPTIONS} | {"mode": "soak", "rates": "40"} | given
-    return from_options("null", "null", Namespace(**options))
+    usual = defaults({})
+    return from_options("null", "null", Namespace(**usual | {"mode": "soak", "rates": "40"} | given), usual)
+
+
+def chapters(soak, endpoints, elapsed_s, **there):
+    return soak.mode.chapters(StepPlan(soak, **there), endpoints, elapsed_s)
 
 
 def batch(numbers, *, step=0, status="200", at_ns=0, latency_ms=5, endpoint="m/a", replica="r0", every_ns=S // 10):
@@ -74,9 +79,7 @@ def batch(numbers, *, step=0, status="200", at_ns=0, latency_ms=5, endpoint="m/a
 def test_chapters_follow_each_other_until_the_time_is_over():
     clock = [0.0]
     found = []
-    for block in plan_steps.chapters(
-        scenario(total_seconds=25.0, chapter_seconds=10.0), ["a/x", "a/y"], lambda: clock[0]
-    ):
+    for block in chapters(scenario(total_seconds=25.0, chapter_seconds=10.0), ["a/x", "a/y"], lambda: clock[0]):
         found.append(block)
         clock[0] += block[0].seconds + 0.5
     assert [[step.index for step in block] for block in found] == [[0, 1], [2, 3], [4, 5]]
@@ -90,9 +93,9 @@ def test_chapters_follow_each_other_until_the_time_is_over():
 def test_a_resumed_soak_has_the_chapters_that_it_would_have_had():
     whole = scenario(total_seconds=50.0, chapter_seconds=10.0, daily="sine:0.8:40")
     times = iter([0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
-    first = list(plan_steps.chapters(whole, ["a/x"], lambda: next(times)))
+    first = list(chapters(whole, ["a/x"], lambda: next(times)))
     times = iter([30.0, 40.0, 50.0])
-    rest = list(plan_steps.chapters(whole, ["a/x"], lambda: next(times), blocks=3, steps=3))
+    rest = list(chapters(whole, ["a/x"], lambda: next(times), blocks=3, steps=3))
     assert [block[0].index for block in rest] == [3, 4]
     for before, after in zip(first[3:], rest, strict=True):
         assert before[0].offsets(whole.pattern).tolist() == after[0].offsets(whole.pattern).tolist()
@@ -101,13 +104,11 @@ def test_a_resumed_soak_has_the_chapters_that_it_would_have_had():
 def test_the_daily_curve_goes_on_over_the_chapters():
     whole = scenario(total_seconds=100.0, chapter_seconds=25.0, daily="sine:0.8:100", rates="400")
     times = iter([0.0, 25.0, 50.0, 75.0, 100.0])
-    counts = [
-        len(block[0].offsets(whole.pattern)) for block in plan_steps.chapters(whole, ["a/x"], lambda: next(times))
-    ]
+    counts = [len(block[0].offsets(whole.pattern)) for block in chapters(whole, ["a/x"], lambda: next(times))]
     mean = 400 * 25 * (1 + 0.8 * 2 / np.pi * np.array([1, 1, -1, -1]))
     assert np.abs(counts - mean).max() < 5 * np.sqrt(mean.max())
     for number, expected in enumerate(mean):
-        found = plan_steps.to_be_expected(whole, ["a/x"], 25.0 * number, 25.0 * (number + 1))
+        found = whole.mode.to_be_expected(400, ["a/x"], 25.0 * number, 25.0 * (number + 1))
         assert found == {"a/x": pytest.approx(expected, abs=1)}
     assert whole.peak_rps == pytest.approx(720)
 
@@ -125,7 +126,7 @@ def test_the_daily_curve_goes_on_over_the_chapters():
         ({"limits": "memory<1%/h, memory<2%/h"}, "--limits 'memory<2%/h' is a second limit of memory"),
         ({"limits": "p99_trend<0%/h"}, "--limits 'p99_trend<0%/h' allows nothing"),
         ({"keep_hours": -1.0}, "--keep-hours must be at least 0"),
-        ({"mode": "hold", "resume": "runs/x"}, "--resume goes on with a soak"),
+        ({"mode": "hold", "resume": "runs/x"}, "--resume is for mode soak, not for hold"),
         ({"rows": "1,x"}, "--rows must be at least 1"),
     ],
 )

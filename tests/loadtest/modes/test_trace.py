@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailrate.loadtest.engine.modes._trace import read
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
-from tailrate.loadtest.engine.scenario.trace import read
 
 WANTED = (0, 500_000_000, 2_000_000_000)
 

@@ -1,0 +1,174 @@
+"""The options that all modes share, and how they make a scenario. Whatever is wrong with them is said here in one
+sentence, before any load.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+
+from tailrate.analysis.records import MAX_RECOVERY_S, Slo
+from tailrate.loadtest.engine.scenario import fault_plan, in_flight
+from tailrate.loadtest.engine.scenario.arrivals import SHAPES, SPACINGS, Pattern, parse_shape
+from tailrate.loadtest.engine.scenario.mode import Mode
+from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
+
+MOST_STEPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a run: on Locust's command line, in its environment, in its start form, and in `tailrate run`."""
+
+    name: str
+    default: str | int | float
+    what: str
+    choices: tuple[str, ...] | None = None
+    at_start: bool = False
+    """Read when a process starts, so it is no field of the start form."""
+    least: float | None = None
+    modes: tuple[str, ...] = ()
+    """That alone have it; empty: all do."""
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def help(self) -> str:
+        return f"mode {' or '.join(self.modes)}: {self.what}" if self.modes else self.what
+
+
+COMMON = (
+    Option("variants", "", "variants to drive, such as eager,compiled; empty: all that the endpoint hosts"),
+    Option("rates", "10", "offered requests per second: 50:400:50 (first:last:step) or 50,100,200"),
+    Option("step-seconds", 30.0, "length of each step in seconds", least=0.5),
+    Option("settle-seconds", 5.0, "how much of each step's start is not measured, in seconds", least=0),
+    Option("arrivals", "poisson", "; ".join(f"{name}: {what}" for name, what in SPACINGS.items()), tuple(SPACINGS)),
+    Option("burstiness", 1.0, "for gamma: below 1 bursts, 1 is poisson, above it more and more even", least=0.01),
+    Option("shape", "flat", f"how the rate changes within a step, in factors of it: {', '.join(SHAPES.values())}"),
+    Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
+    Option("seed", 1, "same seed, same arrivals and payloads"),
+    Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
+    Option("max-in-flight", "1000", "arrivals beyond so many unanswered requests are dropped, and counted; or auto"),
+    Option("timeout", 10.0, "seconds after which a request is given up", least=0.001),
+    Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
+    Option(
+        "max-recovery", MAX_RECOVERY_S, "seconds after a fault within which users must be served as before", least=0
+    ),
+    Option(
+        "max-failed",
+        100.0,
+        "percent of the requests that may fail from a fault until users are served as before",
+        least=0,
+    ),
+    Option(
+        "idle-seconds",
+        2.0,
+        "seconds without load before the first step and after the last, for the idle power",
+        least=0,
+    ),
+    Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
+    Option("token-file", "", "holds the token that the endpoint wants; so may TAILRATE_TOKEN", at_start=True),
+    Option("ca-file", "", "certificates (PEM) that vouch for an https endpoint, not the system's", at_start=True),
+    Option("run-dir", "runs", "folder that holds run folders"),
+    Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),
+)
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """`50:400:50` (both ends included) or `50,100,200`, in requests per second.
+
+    >>> parse_rates("50:200:50")
+    (50.0, 100.0, 150.0, 200.0)
+    """
+    sentence = f"--rates '{text}' is not understood; write 50:400:50 (first:last:step) or 50,100,200"
+    try:
+        if ":" in text:
+            first, last, step = (float(part) for part in text.split(":"))
+            if not (step > 0 and last >= first):
+                raise ScenarioError(sentence)
+            if (last - first) / step > MOST_STEPS:
+                raise ScenarioError(f"--rates '{text}' makes more than {MOST_STEPS} steps")
+            # counted, not accumulated: 0.1 steps must not drift past the last rate
+            rates = tuple(first + step * n for n in range(int((last - first) / step + 1e-9) + 1))
+        else:
+            rates = tuple(float(part) for part in text.split(","))
+    except (ValueError, OverflowError):
+        raise ScenarioError(sentence) from None
+    if not rates or not all(0 < rate < 1e7 for rate in rates):
+        raise ScenarioError(f"--rates '{text}' must be positive requests per second, below ten million")
+    return rates
+
+
+def parse_rows(text: str) -> tuple[int, ...]:
+    """
+    >>> parse_rows("1,4")
+    (1, 4)
+    """
+    try:
+        rows = tuple(int(word) for word in str(text).split(","))
+    except ValueError:
+        rows = ()
+    if not rows or min(rows) < 1:
+        raise ScenarioError(f"--rows must be at least 1, or several such as 1,4, not '{text}'")
+    return rows
+
+
+def resolve(name: str, model: str, mode: Mode, options: argparse.Namespace) -> Scenario:
+    """The scenario that the options describe, or `ScenarioError`."""
+    rates = parse_rates(options.rates)
+    _check_lengths(mode, options)
+    if "/" in options.run_id or options.run_id.startswith("."):
+        raise ScenarioError(f"--run-id '{options.run_id}' must be a plain folder name; --run-dir says where")
+    found = Scenario(
+        name=name,
+        model=model,
+        variants=tuple(dict.fromkeys(part.strip() for part in options.variants.split(",") if part.strip())),
+        mode=mode,
+        rates=rates,
+        step_seconds=options.step_seconds,
+        settle_seconds=options.settle_seconds,
+        idle_seconds=options.idle_seconds,
+        pattern=mode.pattern(_arrivals(options)),
+        seed=options.seed,
+        rows=parse_rows(options.rows),
+        timeout_s=options.timeout,
+        slos=_objectives(options),
+        self_check=options.self_check == "on",
+        faults=fault_plan.read(options.faults, mode.name if mode.endless else ""),
+        max_recovery_s=options.max_recovery,
+        max_failed=options.max_failed / 100,
+    )
+    mode.check(found)
+    # how many may be under way follows from the rest
+    known = None if mode.endless or mode.closed else found.peak_rps
+    try:
+        most, by = in_flight.parse(str(options.max_in_flight), known, found.timeout_s)
+    except ValueError as problem:
+        raise ScenarioError(str(problem)) from None
+    return replace(found, max_in_flight=most, in_flight_by=by)
+
+
+def _check_lengths(mode: Mode, options: argparse.Namespace) -> None:
+    length_s = getattr(options, mode.step_option)
+    if options.settle_seconds >= length_s:
+        option = mode.step_option.replace("_", "-")
+        raise ScenarioError(f"--settle-seconds {options.settle_seconds:g} leaves nothing of --{option} {length_s:g}")
+
+
+def _arrivals(options: argparse.Namespace) -> Pattern:
+    if options.arrivals not in SPACINGS:
+        raise ScenarioError(f"unknown arrivals '{options.arrivals}'; known are {', '.join(SPACINGS)}")
+    try:
+        parse_shape(options.shape)
+    except ValueError as problem:
+        raise ScenarioError(f"--{problem}") from None
+    return Pattern(options.arrivals, options.burstiness, options.shape)
+
+
+def _objectives(options: argparse.Namespace) -> tuple[Slo, ...]:
+    try:
+        return tuple(Slo.parse(part) for part in options.slo.split(";") if part.strip())
+    except ValueError as problem:
+        raise ScenarioError(f"--slo: {problem}") from None
