@@ -19,6 +19,9 @@ from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.run import Run
 
+FIRST = "document.querySelector"
+LOADED = "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -117,9 +120,11 @@ def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: Run, tmp
         for frame in frames:  # high enough for all of it
             root = "document.documentElement"
             assert frame.evaluate(f"{root}.scrollHeight <= {root}.clientHeight")
-        # all by script: on a busy machine a frame may not have been drawn yet, and hears of no key or pointer
-        frames[0].locator(".probe").dispatch_event("keydown", {"key": "Home"})
-        assert "eager P99" in frames[0].evaluate("document.querySelector('.tip:not([hidden])').textContent")
-        frames[1].locator("[data-zoom=in]").dispatch_event("click")
-        assert frames[1].evaluate("document.querySelector('.range').textContent") != ""
+        # by script, at once: on a busy machine a frame may not have been drawn yet, hears of no key or pointer, and
+        # drawing it anew hides what it showed
+        key = "new KeyboardEvent('keydown', {key: 'Home'})"
+        tip = f"{FIRST}('.probe').dispatchEvent({key}); return {FIRST}('.tip:not([hidden])').textContent"
+        assert "eager P99" in frames[0].evaluate(f"{LOADED}.then(() => {{{tip}}})")
+        zoomed = f"{FIRST}('[data-zoom=in]').click(); return {FIRST}('.range').textContent"
+        assert frames[1].evaluate(f"{LOADED}.then(() => {{{zoomed}}})") != ""
         tab.leave()

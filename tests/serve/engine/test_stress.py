@@ -5,6 +5,7 @@ Each carries a number of its own that its answer must bring back, and what becam
 
 import asyncio
 import random
+import time
 from collections import Counter
 from typing import Any
 
@@ -19,14 +20,18 @@ from tailrate.serve.runner.cuda_pipeline import BatchResult
 
 GUILTY = 255
 MEANING = {"the model failed": "failed", "the queue is full": "queue_full", "the deadline": "deadline"}
-AT_ONCE = 48
+MAX_BATCH, MAX_QUEUE = 8, 44
+AT_ONCE = 64
+"""More than a batch and the queue hold."""
+HELD_S = 1.0
 
 
 class Echo:
-    """Sends each row's number back in place of the null model's output, and fails of the guilty and at random."""
+    """Sends each row's number back in place of the null model's output; fails of the guilty and at random, and halts."""
 
     def __init__(self, bench: Bench, seed: int) -> None:
-        self._runner: Any = bench.endpoint.engine.runner
+        self._engine = bench.endpoint.engine
+        self._runner: Any = self._engine.runner
         self._whole, self._random = self._runner.begin, random.Random(seed)
         self._runner.begin = self
         self.rows_run = 0
@@ -34,6 +39,10 @@ class Echo:
     def __call__(self, parts: Any, rows: int, wanted: Any) -> BatchResult:
         values = np.concatenate([part["x"] for part in parts])
         assert len(values) == rows <= self._runner.max_batch
+        if self._random.random() < 0.005:  # until the queue is full, however slowly requests come on this machine
+            until = time.monotonic() + HELD_S
+            while self._engine.waiting < MAX_QUEUE and time.monotonic() < until:
+                time.sleep(0.001)
         if rows > 1 and self._random.random() < 0.02:
             raise MemoryError("for a moment")
         if (values[:, 3] == GUILTY).any():
@@ -73,7 +82,7 @@ class Crowd:
         if status == 200:
             outputs = wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))
             assert (outputs["y"][:, :5] == x).all(), f"request {number} has got another's answer"
-            self.rows, self.chunked = self.rows + rows, self.chunked + (rows > 8)
+            self.rows, self.chunked = self.rows + rows, self.chunked + (rows > MAX_BATCH)
             self.seen["ok"] += 1
         else:
             (reason,) = (reason for said, reason in MEANING.items() if said in str(answer))
@@ -119,4 +128,4 @@ def test_of_very_many_none_is_lost_doubled_or_wrong_and_each_is_counted(
         assert crowd.chunked > count / 20
         assert bench.endpoint.engine.waiting == 0
 
-    run(work, max_batch=8, max_queue=44, settings={"delay_ms": "0.1"})
+    run(work, max_batch=MAX_BATCH, max_queue=MAX_QUEUE, settings={"delay_ms": "0.1"})
