@@ -1076,7 +1076,7 @@ ANALYSIS = (
         ("loadtest/soak/test_chapters.py::test_a_segment_that_is_there_twice_for_a_moment_counts_once",),
     ),
     Mutant(
-        "the exported seconds are milliseconds", "unit", "analysis/exports/openmetrics.py",
+        "the exported seconds are milliseconds", "unit", "analysis/exports/forms/openmetrics.py",
         '_PER_UNIT = {"ms": 1e3,', '_PER_UNIT = {"ms": 1.0,',
         ("analysis/exports/test_forms.py::test_openmetrics_has_the_figures_of_the_report_in_base_units",),
     ),

@@ -82,7 +82,14 @@ FLOORS = (
     ("analysis.steps",),
     ("analysis.verdicts",),
     ("analysis.soak", "analysis.history", "analysis.pages.report.charts", "analysis"),
-    ("analysis.planning.model", "analysis.exports", "analysis.pages.report", "analysis.pages.index", "analysis.plot"),
+    (
+        "analysis.planning.model",
+        "analysis.exports",
+        "analysis.exports.forms",
+        "analysis.pages.report",
+        "analysis.pages.index",
+        "analysis.plot",
+    ),
     ("analysis.planning.plan",),
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
@@ -108,6 +115,7 @@ EXTENSIONS = {
     "serve.models",
     "serve.variants",
     "loadtest.engine.modes",
+    "analysis.exports.forms",
     "cli.commands",
     "analysis.pages.report.sections",
 }

@@ -15,7 +15,7 @@ from soaks import write as soak_of
 from test_fault_effects import changed, fail, fault
 
 from tailrate import analysis
-from tailrate.analysis.exports import github, junit, loadgen, openmetrics
+from tailrate.analysis.exports.forms import github, junit, loadgen, openmetrics
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
@@ -24,7 +24,7 @@ from tailrate.analysis.records import Manifest
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
-TEXTS = {"junit": junit.FORM, "github": github.FORM, "openmetrics": openmetrics.FORM, "loadgen": loadgen.FORM}
+TEXTS = {"junit": junit.FORM, "github": github.SUMMARY, "openmetrics": openmetrics.FORM, "loadgen": loadgen.FORM}
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]

@@ -27,7 +27,7 @@ HELD_S = 1.0
 
 
 class Echo:
-    """Sends each row's number back in place of the null model's output; fails of the guilty and at random, and halts."""
+    """Sends each row's number back in place of the null model's output; fails of the guilty and at random; halts."""
 
     def __init__(self, bench: Bench, seed: int) -> None:
         self._engine = bench.endpoint.engine

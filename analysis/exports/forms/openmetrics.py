@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tailrate.analysis.exports.form import Report, TextForm, one_line, steps_of
+from tailrate.analysis.exports.forms._form import Report, TextForm, one_line, steps_of
 from tailrate.analysis.records import Manifest
 from tailrate.analysis.text import words
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.exports.form import Report
+from tailrate.analysis.exports.forms._form import Report
 from tailrate.analysis.records import RunError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 _PRINT_S = 120
 
 
-def write(run: Run, report: Report) -> Path:
+def _write(run: Run, report: Report) -> Path:
     """The page as a browser prints it."""
     page, path = run.folder / "report.html", run.folder / "report.pdf"
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
@@ -39,3 +39,6 @@ def write(run: Run, report: Report) -> Path:
         raise RunError(f"{browser} could not print {page}: {(said.stderr.strip().splitlines() or ['no reason'])[-1]}")
     scratch.replace(path)
     return path
+
+
+FORM = _write

@@ -8,7 +8,7 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.exports.form import ExportedStep, Report, TextForm, one_line, steps_of
+from tailrate.analysis.exports.forms._form import ExportedStep, Report, TextForm, one_line, steps_of
 from tailrate.analysis.records import Manifest
 from tailrate.analysis.text import markdown, words
 
@@ -70,13 +70,16 @@ def _limit(row: Report) -> tuple[object, ...]:
     return row["endpoint"], row["slo"], low, high, row["limited_by"] or words.ABSENT
 
 
-FORM = TextForm("summary.md", github)
+SUMMARY = TextForm("summary.md", github)
 
 
-def write(run: Run, report: Report) -> Path:
+def _write(run: Run, report: Report) -> Path:
     """Also where GitHub wants it."""
-    path = FORM(run, report)
+    path = SUMMARY(run, report)
     if wanted := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(wanted).open("a", encoding="utf-8") as out:
             out.write(path.read_text(encoding="utf-8"))
     return path
+
+
+FORM = _write

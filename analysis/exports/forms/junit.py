@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from tailrate.analysis.exports.form import ExportedStep, Report, TextForm, one_line, steps_of
+from tailrate.analysis.exports.forms._form import ExportedStep, Report, TextForm, one_line, steps_of
 from tailrate.analysis.records import Manifest
 from tailrate.analysis.text import words
 

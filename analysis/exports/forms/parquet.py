@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.exports.form import Report
+from tailrate.analysis.exports.forms._form import Report
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run
 
 
-def write(run: Run, report: Report) -> Path:
+def _write(run: Run, report: Report) -> Path:
     """A row per step with the run, when it began and what was asked for: files of many runs are read as one table."""
     asked = [(step.rate, step.concurrency) for step in run.measured]
     table = run.steps.assign(rate=[rate for rate, _ in asked], concurrency=[number for _, number in asked])
@@ -22,3 +22,6 @@ def write(run: Run, report: Report) -> Path:
     table.to_parquet(scratch, index=False)
     scratch.replace(path)
     return path
+
+
+FORM = _write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tailrate.analysis.exports.form import Report, TextForm, one_line, steps_of
+from tailrate.analysis.exports.forms._form import Report, TextForm, one_line, steps_of
 from tailrate.analysis.records import Manifest
 
 _SCENARIOS = {"single": "SingleStream", "offline": "Offline"}
