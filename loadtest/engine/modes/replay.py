@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from tailrate.loadtest.engine.modes import _trace
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.options import Option
@@ -34,6 +33,8 @@ class Replay(Mode):
 
     @classmethod
     def read(cls, options: Namespace) -> Self:
+        from tailrate.loadtest.engine.modes import _trace  # which takes pyarrow
+
         if not options.trace:
             raise ScenarioError("mode replay and --trace FILE go together")
         return cls(options.trace, options.speed, _trace.read(Path(options.trace), options.speed))

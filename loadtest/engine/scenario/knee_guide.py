@@ -15,8 +15,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gevent import subprocess
-
 from tailrate.loadtest.engine import child_python
 
 RISE = 2.0
@@ -103,6 +101,8 @@ class Guide:
 
 def ask_about(folder: Path, endpoint: str, slo: str) -> Guess:
     """In a process of its own, while nothing is sent: pandas and numba have no place in a load process."""
+    from gevent import subprocess  # only here: the command line reads the modes' options, and has no use for gevent
+
     words = (str(folder), "--endpoint", endpoint, "--slo", slo)
     try:
         done = subprocess.run(
