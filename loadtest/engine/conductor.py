@@ -22,8 +22,8 @@ from tailrate.analysis.records import taken
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import OK, Client, discover, error_sentence
-from tailrate.loadtest.engine.faults.inject import FaultInjection
-from tailrate.loadtest.engine.faults.load_side import LoadSide
+from tailrate.loadtest.engine.faults import LoadSide
+from tailrate.loadtest.engine.injection import FaultInjection
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.step_stats import Live
 from tailrate.loadtest.engine.modes.knee import KneeSearch

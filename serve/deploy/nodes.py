@@ -21,7 +21,7 @@ from tailrate.serve.telemetry.sampler import Sampler, sources
 from tailrate.serve.wire import WireError
 
 if TYPE_CHECKING:
-    from tailrate.serve.edge.fault_api import Kill
+    from tailrate.serve.faults import Kill
     from tailrate.serve.options import ServeOptions
     from tailrate.serve.telemetry.all_hosts import Remote
 

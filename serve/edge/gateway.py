@@ -17,8 +17,9 @@ from urllib.parse import parse_qs
 from tailrate.serve import wire
 from tailrate.serve.asgi import HttpAnswer, Request, Room, as_json, only, reason
 from tailrate.serve.edge import auth
-from tailrate.serve.edge.fault_api import FaultApi, Kill
+from tailrate.serve.edge.fault_api import FaultApi
 from tailrate.serve.edge.replica_board import NOBODY, Name, ReplicaBoard
+from tailrate.serve.faults import Kill
 from tailrate.serve.models._code_digest import installed
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.telemetry import prometheus_text

@@ -47,7 +47,7 @@ sys.meta_path.insert(0, Blocked())
 
 
 def modules():
-    for package in ("analysis", "loadtest", "tailrate"):
+    for package in ("analysis", "loadtest", "serve/faults", "tailrate"):
         for path in sorted((ROOT / package).rglob("*.py")):
             words = ("tailrate", *path.relative_to(ROOT).with_suffix("").parts)[package == "tailrate" :]
             if words != ("tailrate", "__main__"):

@@ -20,6 +20,7 @@ TABLE = {
         ("serve",),
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
+    "serve.faults": (("serve.faults", "serve.wire"), ()),  # the load side reads there what it may ask for
     "serve.deploy": (("serve",), ("ray", "uvicorn", "yaml", "psutil")),  # the others come with ray
     "serve.deploy.doctor": (("serve",), ("torch", "ray", "psutil")),
     "serve.edge.auth": (("serve",), ("starlette",)),  # comes with ray
@@ -36,6 +37,7 @@ TABLE = {
     "loadtest.engine": (  # what keeps an objective is said by one judge, live and afterwards
         (
             "loadtest.engine",
+            "serve.faults",
             "serve.wire",
             "analysis.records",
             "analysis.judging",
@@ -68,7 +70,7 @@ TABLE = {
 FLOORS = (
     ("analysis.records", "serve.wire", "serve.file_locks"),
     # serve
-    ("serve.asgi", "serve.spec"),
+    ("serve.asgi", "serve.faults", "serve.spec"),
     ("serve.models", "serve.telemetry", "serve.variants"),
     ("serve.options",),
     ("serve.runner",),
@@ -93,11 +95,11 @@ FLOORS = (
     ("analysis.planning.plan",),
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
-    ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python"),
+    ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
     ("loadtest.engine.scenario", "loadtest._locust"),
     ("loadtest.engine.endpoint", "loadtest.engine.live", "loadtest.engine.modes"),
     ("loadtest.engine.record",),
-    ("loadtest.engine.workers", "loadtest.engine.faults", "loadtest.engine.soak"),
+    ("loadtest.engine.workers", "loadtest.engine.injection", "loadtest.engine.soak"),
     ("loadtest.engine.conductor",),
     ("loadtest.engine.session",),
     ("loadtest.engine.user",),
@@ -114,7 +116,9 @@ MOST_ENTRIES = {"analysis": 14}
 EXTENSIONS = {
     "serve.models",
     "serve.variants",
+    "serve.faults",
     "loadtest.engine.modes",
+    "loadtest.engine.faults",
     "analysis.exports.forms",
     "cli.commands",
     "analysis.pages.report.sections",

@@ -26,9 +26,9 @@ from waiting import PATIENCE_S
 from tailrate.analysis.records import read_events
 from tailrate.cli import drive
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.faults.inject import FaultInjection
-from tailrate.loadtest.engine.faults.load_side import HARDSHIPS, LoadSide, RefusedError, disk_full, slow_client
-from tailrate.loadtest.engine.scenario.fault_plan import KINDS, Fault, named, parse
+from tailrate.loadtest.engine.faults import LoadSide, RefusedError, disk_full, kinds, slow_client
+from tailrate.loadtest.engine.injection import FaultInjection
+from tailrate.loadtest.engine.scenario.fault_plan import Fault, named, parse
 from tailrate.loadtest.engine.scenario.fault_plan import read as read_plan
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.deploy.haproxy import free_port
@@ -40,7 +40,7 @@ def test_a_plan_is_read_with_comments_empty_cells_and_any_order_of_columns():
     text = "# mine\nfault, at_s, seconds, target\n\nreplica_killed, 60, , bert/eager\n# later\ncpu_taken,90,5\n"
     assert parse(text) == (Fault("replica_killed", "bert/eager", 0, 60), Fault("cpu_taken", "", 5, 90))
     (share,) = parse("at_share,fault\n0.25,telemetry_cut\n")
-    assert (share.at_share, share.seconds, share.due_s(400)) == (0.25, KINDS["telemetry_cut"].seconds, 100)
+    assert (share.at_share, share.seconds, share.due_s(400)) == (0.25, kinds()["telemetry_cut"].seconds, 100)
     assert parse("at_s,at_share,fault\n,0.5,slow_client\n")[0].as_json() == {
         "fault": "slow_client", "target": "", "seconds": 30, "at_share": 0.5,
     }  # fmt: skip
@@ -82,9 +82,8 @@ def test_named_faults_are_spread_over_the_run():
         Fault("replica_killed", "", 0, at_share=1 / 3),
         Fault("telemetry_cut", "", 15, at_share=2 / 3),
     )
-    assert {fault.fault for fault in named([kind.word for name, kind in KINDS.items() if name != "disk_full"])} == {
-        *KINDS
-    } - {"disk_full"}
+    words = [kind.word for name, kind in kinds().items() if name != "disk_full"]
+    assert {fault.fault for fault in named(words)} == {*kinds()} - {"disk_full"}
     for word in ("meteor", "disk", "disk_full"):
         with pytest.raises(ScenarioError, match=r"unknown '.*'; give a CSV file, or names of replica, ingress"):
             named([word])
@@ -101,10 +100,6 @@ def test_a_plan_is_a_file_or_names(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ScenarioError, match="cannot be read: it is no text"):
         read_plan(str(path))
-
-
-def test_whatever_happens_here_is_done_here():
-    assert set(HARDSHIPS) == {name for name, kind in KINDS.items() if not kind.by_server}
 
 
 # ---- injection, without a run
@@ -150,7 +145,7 @@ def test_what_cannot_be_done_is_an_event_and_nothing_else(tmp_path):
 
 def test_a_disk_that_others_need_is_never_filled(tmp_path):
     for target in ("/", str(tmp_path), "/dev/shm", "/no/such/place"):
-        with pytest.raises((RefusedError, OSError)), disk_full(here(folder=tmp_path), Fault("disk_full", target, 1)):
+        with pytest.raises((RefusedError, OSError)), disk_full.lasting(here(folder=tmp_path), target, 1):
             raise AssertionError("it was filled")
     assert not list(tmp_path.iterdir())
 
@@ -162,7 +157,7 @@ def test_a_small_volume_of_its_own_is_filled_and_freed(tmp_path):
     try:
         folder = tmp_path / "run"
         folder.mkdir()
-        with disk_full(here(folder=folder), Fault("disk_full", str(tmp_path), 1)) as sentence:
+        with disk_full.lasting(here(folder=folder), str(tmp_path), 1) as sentence:
             assert sentence == f"{tmp_path} is full: 4 MiB were taken"
             with pytest.raises(OSError, match="No space left"):
                 (folder / "more").write_bytes(b"x" * 4096)
@@ -205,7 +200,7 @@ def connected(port):
 def test_slow_clients_hold_connections_open_and_send_or_read_little():
     with endpoint() as url:
         port = int(url.rpartition(":")[2])
-        with slow_client(here(url), Fault("slow_client", "6", 1)) as sentence:
+        with slow_client.lasting(here(url), "6", 1) as sentence:
             assert sentence.startswith("6 slow connections")
             deadline = time.monotonic() + PATIENCE_S
             while len(connected(port)) < 6:

@@ -1,7 +1,7 @@
 """Faults as they happen: each at its instant, in a greenlet of its own, and what became of it as events.
 
 The server is asked for its own at `wire.FAULTS`, and does them only where it was started with --allow-faults; those of
-the load side are `hardship`'s. What could not be done is an event too, and the run goes on.
+the load side are contexts. What could not be done is an event too, and the run goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import gevent
 
 from tailrate.loadtest.engine.endpoint.client import OK, Client, error_sentence
-from tailrate.loadtest.engine.faults.load_side import HARDSHIPS, LoadSide, RefusedError
+from tailrate.loadtest.engine.faults import LoadFault, LoadSide, RefusedError, kinds
 from tailrate.loadtest.engine.scenario.fault_plan import Fault, Plan
 from tailrate.serve import wire
 
@@ -39,6 +39,7 @@ class FaultInjection:
     ) -> None:
         """`total_s` is the run's planned length, where it has one; `began_ns`, when a run that goes on first began."""
         self._plan = plan
+        self._kinds = kinds()
         self._here = here
         self._client = Client(here.client.url + here.client.prefix, ASK_S, here.client.access)
         self._event = event
@@ -64,9 +65,10 @@ class FaultInjection:
         start_ns = self._now()
         known = {"fault": fault.fault, "id": number, "target": fault.target, "start_ns": start_ns}
         until_s = time.monotonic() + fault.seconds
-        sentence = None
+        kind, sentence = self._kinds[fault.fault], None
         try:
-            with self._asked(fault) if fault.kind.by_server else HARDSHIPS[fault.fault](self._here, fault) as sentence:
+            lasting = kind.lasting(self._here, fault.target, fault.seconds) if isinstance(kind, LoadFault) else None
+            with self._asked(fault) if lasting is None else lasting as sentence:
                 self._event("fault", time_ns=start_ns, **known, end_ns=None, phase="begin", sentence=sentence)
                 say.info("fault %s: %s", fault.fault, sentence)
                 gevent.sleep(max(0.0, until_s - time.monotonic()))
