@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tailrate.analysis.judging.judge import in_time
 from tailrate.analysis.records import LOST, MAX_RECOVERY_S, REQUESTS
 from tailrate.analysis.run.window import Excerpt, joined, read
+from tailrate.analysis.steps.faults import reach
 from tailrate.analysis.text import words
 
 if TYPE_CHECKING:
@@ -32,11 +33,6 @@ STEADY_SLICES = 5
 LEAST_SLICES = 3
 """Of the time before, without which nothing is judged."""
 MARGIN = 1.1
-LOAD_KILLED = "load_killed"
-UNFELT = ("telemetry_cut", "collector_killed")
-"""What the endpoint does not notice: if users are served worse meanwhile, it is not because of these."""
-OURS = (*UNFELT, LOAD_KILLED)
-"""What is broken on our side of the wire: no recovery of the endpoint's is asked for."""
 PAUSE_S = 5.0
 """Between two chapters, at most."""
 UNKNOWN = "too little is known of the time before it to say when users were served as before"
@@ -145,11 +141,12 @@ def struck(run: MeasuredRun) -> list[Struck]:
                 effect, free_ns[endpoint] = _effect(replace(bare, endpoint=endpoint), rows, span, closed, admitted)
                 under_way = rows.intended_ns[rows.under_way(start_ns)]
                 felt_ns = until_ns if effect.recovered_s is None else min(until_ns, free_ns[endpoint])
-                if effect.fault in UNFELT:
-                    felt_ns = min(over_ns, over_at_ns)
-                if effect.fault == LOAD_KILLED:  # its share of the arrivals is gone until the step ends
+                broken = reach(effect.fault)
+                if broken.load:
                     over = [int(step["end_ns"]) for step in steps if step["start_ns"] <= start_ns]
                     felt_ns = max([felt_ns, *over])
+                elif not broken.endpoint:  # if users are served worse meanwhile, it is not because of this
+                    felt_ns = min(over_ns, over_at_ns)
                 seen.append(Struck(effect, int(min([start_ns, *under_way])), felt_ns))
                 usual.pop(endpoint, None)
                 if effect.why == UNRECOVERED:

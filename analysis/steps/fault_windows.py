@@ -17,7 +17,8 @@ import numpy.typing as npt
 from tailrate.analysis.judging.judge import Judgement, percent
 from tailrate.analysis.records import REQUESTS
 from tailrate.analysis.run.window import read
-from tailrate.analysis.steps.fault_effects import OURS, UNKNOWN, UNRECOVERED
+from tailrate.analysis.steps.fault_effects import UNKNOWN, UNRECOVERED
+from tailrate.analysis.steps.faults import reach
 from tailrate.analysis.text import words
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def counted(run: MeasuredRun, endpoint: str) -> tuple[int, int]:
 
 def _felt(run: MeasuredRun) -> Iterator[tuple[FaultEffect, bool]]:
     """What an endpoint can have felt, and whether the next fault is held against the same time before, and so tells."""
-    found = [one.effect for one in injected(run) if one.effect.endpoint and one.effect.fault not in OURS]
+    found = [one.effect for one in injected(run) if one.effect.endpoint and reach(one.effect.fault).endpoint]
     for number, one in enumerate(found):
         later = next((other for other in found[number + 1 :] if other.endpoint == one.endpoint), None)
         yield one, one.why == UNRECOVERED and later is not None and later.why != UNKNOWN

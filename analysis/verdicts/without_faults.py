@@ -25,8 +25,8 @@ from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.interval import SLICES, Sketch
 from tailrate.analysis.steps import by_rate
-from tailrate.analysis.steps.fault_effects import LOAD_KILLED
 from tailrate.analysis.steps.fault_windows import Spans, injected, inside, lost_s, spans
+from tailrate.analysis.steps.faults import reach
 from tailrate.analysis.steps.measure import cpu_pct
 from tailrate.analysis.text import words
 
@@ -114,6 +114,6 @@ def _untouched(step: MeasuredStep, taken: Spans) -> npt.NDArray[np.bool_]:
 
 def _crew_shrank(run: Run, index: int) -> bool:
     """A load process was lost in this step, and nobody had planned that."""
-    kills = [one.start_ns for one in injected(run) if one.effect.fault == LOAD_KILLED]
+    kills = [one.start_ns for one in injected(run) if reach(one.effect.fault).load]
     lost = [event for event in run.events if event["event"] == "worker_lost" and index in (event.get("steps") or ())]
     return any(not any(at <= event.get("time_ns", 0) for at in kills) for event in lost)

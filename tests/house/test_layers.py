@@ -78,7 +78,7 @@ FLOORS = (
     ("serve.edge", "serve.bare_loop"),
     ("serve.deploy",),
     # analysis
-    ("analysis.stats", "analysis.text", "analysis.pages.html"),
+    ("analysis.stats", "analysis.steps.faults", "analysis.text", "analysis.pages.html"),
     ("analysis.judging", "analysis.run", "analysis.planning.simulator"),
     ("analysis.counting",),
     ("analysis.steps",),
@@ -119,9 +119,10 @@ EXTENSIONS = {
     "serve.faults",
     "loadtest.engine.modes",
     "loadtest.engine.faults",
+    "analysis.steps.faults",
     "analysis.exports.forms",
-    "cli.commands",
     "analysis.pages.report.sections",
+    "cli.commands",
 }
 DOORS = ("", "serve", "analysis", "loadtest", "loadtest.engine", "cli")
 
