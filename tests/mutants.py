@@ -970,6 +970,16 @@ ANALYSIS = (
         ("analysis/verdicts/test_without_faults.py::test_a_fault_excuses_no_more_than_a_recovery_may_take",),
     ),
     Mutant(
+        "what the endpoint does not notice is held against it", "sign", "analysis/steps/fault_windows.py",
+        "and reach(one.effect.fault).endpoint]", "]",
+        ("house/test_faults.py::test_a_file_in_the_analysis_says_that_the_endpoint_does_not_notice_a_fault",),
+    ),
+    Mutant(
+        "a load process that was killed is missed no longer than any fault", "bound", "analysis/steps/fault_effects.py",
+        "if broken.load:", "if False:",
+        ("analysis/verdicts/test_without_faults.py::test_a_load_process_that_was_killed_on_purpose_takes_its_step_with_it",),
+    ),
+    Mutant(
         "what recovers too late has recovered", "bound", "analysis/judging/judge.py",
         "return took_s <= may_take_s", "return True",
         ("analysis/verdicts/test_without_faults.py::test_what_a_recovery_may_take_and_cost_can_be_set",),
