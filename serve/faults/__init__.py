@@ -95,10 +95,13 @@ class ServerSide:
     """What happens after the answer."""
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    async def kill(self, what: str, target: str) -> str:
+    def killing(self, what: str) -> Kill:
         if what not in self.kills:
             raise WireError(409, f"this server has no {what} that could be killed")
-        return await asyncio.to_thread(self.kills[what], target)
+        return self.kills[what]
+
+    async def kill(self, what: str, target: str) -> str:
+        return await asyncio.to_thread(self.killing(what), target)
 
     def start(self, pipe: int, *words: str) -> subprocess.Popen[str]:
         """A Python of its own, which ends by itself, or with this process."""

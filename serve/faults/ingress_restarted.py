@@ -11,9 +11,11 @@ DELAY_S = 0.3
 
 
 async def strike(server: ServerSide, target: str, seconds: float) -> str:
+    kill = server.killing("ingress")
+
     async def soon() -> None:  # this answer goes out by the way that then ends
         await asyncio.sleep(DELAY_S)
-        await server.kill("ingress", target)
+        await asyncio.to_thread(kill, target)
 
     task = asyncio.create_task(soon())
     server.later.add(task)

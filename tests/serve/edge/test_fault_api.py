@@ -104,10 +104,9 @@ def test_what_cannot_be_understood_or_done_is_a_sentence(able: FaultApi) -> None
     assert refused(able, fault="replica_killed", target="null/compiled") == (
         409, "no replica of null/compiled is heard of",
     )  # fmt: skip
-    assert refused(FaultApi(True, board(), {}), fault="node_killed") == (
-        409,
-        "this server has no node that could be killed",
-    )
+    for fault, what in {"node_killed": "node", "ingress_restarted": "ingress"}.items():
+        said = f"this server has no {what} that could be killed"
+        assert refused(FaultApi(True, board(), {}), fault=fault) == (409, said)
     with pytest.raises(WireError):
         asyncio.run(able.answer(Request("POST", wire.FAULTS, "", {}, b"{", 0, 0)))
 
