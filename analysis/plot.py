@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from tailrate.analysis.pages.html.document import document, parts
+from tailrate.analysis.pages.html.document import document
 from tailrate.analysis.pages.html.markup import Html
 from tailrate.analysis.pages.report.charts import by_rate
 from tailrate.analysis.pages.report.charts.batches import batch_charts
@@ -53,7 +53,7 @@ class Figure:
 
     @property
     def html(self) -> str:
-        return document(self.title, self.body, style=parts("css") + "body { padding: 12px 20px }", script=parts("js"))
+        return document(self.title, self.body, style="body { padding: 12px 20px }")
 
     def save(self, path: str | Path) -> Path:
         """The page at this path, whole or not at all."""

@@ -190,7 +190,7 @@ def test_the_page_shows_the_figures_of_the_board(tab: Tab) -> None:
         assert [float(cells[k].rstrip("/s")) for k in (3, 4)] == pytest.approx(
             [row["offered_rps"], row["achieved_rps"]], rel=0.005
         )
-        assert float(cells[5].removesuffix(" ms")) == pytest.approx(row["p50_ms"], rel=0.005)
+        assert float(cells[5].removesuffix("\u00a0ms")) == pytest.approx(row["p50_ms"], rel=0.005)
         assert (cells[6], row["p99_ms"]) == ("∞", None)
         assert cells[10] == str(row["dropped"])
         assert cells[11] == f"{row['failed']['500']} (500: {row['failed']['500']})"
@@ -309,7 +309,7 @@ def test_a_real_run_from_its_start_to_its_report(tab: Tab, tmp_path: Path) -> No
         for cells, row in zip(page.evaluate(FIGURES), found["state"]["endpoints"], strict=True):
             assert cells[0] == row["endpoint"]
             assert float(cells[4].removesuffix("/s")) == pytest.approx(row["achieved_rps"], rel=0.005)
-            assert float(cells[5].removesuffix(" ms")) == pytest.approx(row["p50_ms"], rel=0.005)
+            assert float(cells[5].removesuffix("\u00a0ms")) == pytest.approx(row["p50_ms"], rel=0.005)
         assert {"full s0 null/eager", "full s1 null/compiled"} <= set(page.evaluate(SERIES))
         assert page.locator("#steps tbody tr").count() == 4
         assert findings(page) == []

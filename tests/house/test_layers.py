@@ -54,7 +54,7 @@ TABLE = {
     ),
     "loadtest.engine.soak.process_usage": ((), ("psutil",)),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
-    "loadtest.engine.live.web": (("loadtest.engine",), ("flask", "gevent")),
+    "loadtest.engine.live.web": (("loadtest.engine", "analysis.pages.assets"), ("flask", "gevent")),
     "loadtest.engine.live.same_origin": (("loadtest.engine",), ("flask",)),
     "loadtest.engine.live.terminal": ((), ("rich",)),
     # the run folder's segments are Arrow
@@ -78,7 +78,8 @@ FLOORS = (
     ("serve.edge", "serve.bare_loop"),
     ("serve.deploy",),
     # analysis
-    ("analysis.stats", "analysis.steps.faults", "analysis.text", "analysis.pages.html"),
+    ("analysis.stats", "analysis.steps.faults", "analysis.text", "analysis.pages.assets"),
+    ("analysis.pages.html",),
     ("analysis.judging", "analysis.run", "analysis.planning.simulator"),
     ("analysis.counting",),
     ("analysis.steps",),

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from importlib.resources import files
-
+from tailrate.analysis.pages import assets
 from tailrate.analysis.pages.html.markup import Child, Html, tag
 
 THEME = tag("button", "Dark", type="button", class_="theme", aria_label="Switch between light and dark")
 
 
-def parts(kind: str) -> str:
-    """The report's scripts (`js`) or styles (`css`), `page.…` first; each part is ignorant of the others."""
-    found = [part for part in (files(__package__) / "page").iterdir() if part.name.endswith(f".{kind}")]
-    ordered = sorted(found, key=lambda part: (not part.name.startswith("page."), part.name))
-    return "\n".join(part.read_text(encoding="utf-8") for part in ordered)
+_SCRIPTS = ("switches", "copying", "page", "choice", "tables", "zoom", "print")
+"""Of every page that is made here; the first two are what others call."""
+_STYLES = ("page", "print")
 
 
-def chart_script() -> str:
-    """The script of pages that draw figures themselves."""
-    return (files(__package__) / "chart.js").read_text(encoding="utf-8")
+def panel_script() -> str:
+    """For pages that draw figures themselves."""
+    return assets.texts(__package__, "panel.js")
 
 
 def document(
-    title: str, body: Child, *, style: str, script: str, generator: str = "tailrate", workers: bool = False
+    title: str, body: Child, *, style: str = "", script: str = "", generator: str = "tailrate", workers: bool = False
 ) -> str:
-    """What a hover shows has its place at the end of the body; `workers` may be made of the page's own script."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    """`style` and `script` are the page's own, after what all pages have; `workers` may be made of its script.
+
+    What a hover shows has its place at the end of the body.
+    """
+    style = "\n".join([assets.style(), assets.texts(__package__, *(f"page/{name}.css" for name in _STYLES)), style])
+    script = "\n".join([assets.script(), assets.texts(__package__, *(f"page/{name}.js" for name in _SCRIPTS)), script])
     # Only this very script may run, and nothing may be fetched, whatever text came into the page.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {assets.source(script)}"
     policy += "; worker-src blob:" * workers
     head = tag(
         "head",

@@ -1,11 +1,10 @@
 // Two runs side by side, drawn from what the page embeds.
 const comparison = (() => {
-  const { tag, significant, ms, rate } = chart;
+  const { tag, significant, ms, rate, load } = chart;
   const HEIGHT = 320;
   const LEVEL = ["endpoint", "rate", "concurrency", "offered", "achieved", "p50", "p99", "low", "high", "joules",
     "rounds", "errors", "doubtful"];
 
-  const asked = (level) => (level.concurrency ? `${level.concurrency} under way` : rate(level.rate));
   const span = (level) => {
     if (level.low == null) return "";
     const open = level.high == null || !Number.isFinite(level.high);
@@ -26,42 +25,35 @@ const comparison = (() => {
     const levels = series.flatMap(({ levels: mine }) => mine);
     const x = chart.scale(0, Math.max(...levels.map((level) => level.offered)) * 1.04);
     const y = chart.fitting([...levels.flatMap(({ p50, p99, low, high }) => [p50, p99, low, high]), ...limits.map((v) => v * 1.1)]);
-    const panel = chart.panel(x, y, HEIGHT);
-    panel.grid(chart.ticks(y, 9).map((value) => [value, chart.latency(value)]));
-    panel.xTicks(chart.ticks(x, 9).map((value) => [value, `${chart.tick(value)}/s`]));
-    for (const limit of limits) panel.rule(limit, "slo");
+    const area = panel.area(x, y, HEIGHT);
+    area.grid(chart.labels(y, 9, chart.latencyTick));
+    area.xTicks(chart.labels(x, 9, chart.rateTick));
+    for (const limit of limits) area.rule(limit, "slo");
     for (const { number, colour, side, levels: mine } of series) {
       const known = mine.filter((level) => level.p99 != null);
       for (const { offered, low, high } of known) {
-        if (low != null && high != null) panel.whisker(offered, low, high, `whisker s${colour}`, number);
+        if (low != null && high != null) area.whisker(offered, low, high, `whisker s${colour}`, number);
       }
-      panel.line(known.map(({ offered, p99 }) => [offered, p99]), `p99 ${side} s${colour}`, number);
+      area.line(known.map(({ offered, p99 }) => [offered, p99]), `p99 ${side} s${colour}`, number);
       for (const { offered, p99, doubtful } of known) {
-        panel.dot(offered, p99, `dot s${colour}${doubtful ? " hollow" : ""}`, { diamond: side === "B", series: number });
+        area.dot(offered, p99, `dot s${colour}${doubtful ? " hollow" : ""}`, { diamond: side === "B", series: number });
       }
     }
-    const drawing = panel.svg("P99 over offered rate of both runs; the table below has the values", 14, 26);
-    const off = new Set();
-    const buttons = series.map(({ number, colour, side, endpoint }) => {
-      const button = tag("button", { type: "button", "aria-pressed": "true" },
-        tag("i", { class: `swatch ${side} s${colour}` }), `${side} ${endpoint}`);
-      button.addEventListener("click", () => {
-        if (!off.delete(number)) off.add(number);
-        button.setAttribute("aria-pressed", String(!off.has(number)));
-        for (const mark of drawing.querySelectorAll(`[data-series="${number}"]`)) mark.classList.toggle("off", off.has(number));
-      });
-      return button;
-    });
+    const drawing = area.svg("P99 over offered rate of both runs; the table below has the values", 14, 26);
+    const buttons = series.map(({ number, colour, side, endpoint }) =>
+      tag("button", { type: "button", "data-switch": number, "aria-pressed": "true" }, tag("i", { class: `swatch ${side} s${colour}` }), `${side} ${endpoint}`));
     const notes = [["p99 A", "A"], ["p99 B", "B"], ...(limits.length ? [["slo", "objective"]] : []),
       ...(levels.some((level) => level.doubtful) ? [["hollow", "overloaded or not trusted"]] : []),
       ...(levels.some((level) => level.p99 === Infinity) ? [["arrow", "infinite: lost to failures"]] : [])];
     const title = "P99 against offered rate";
-    return tag("figure", { id: "overlaid" },
+    const figure = tag("figure", { id: "overlaid" },
       tag("figcaption", {}, tag("strong", {}, title), " ",
         tag("span", {}, "Latency from the intended start; bars: 95 % intervals of P99.")),
       tag("div", { class: "legend", role: "group", "aria-label": "Show or hide series" }, buttons,
         notes.map(([kind, text]) => tag("span", { class: "note" }, tag("i", { class: `key ${kind}` }), text))),
-      chart.plots(drawing, title, places(series, x), { off: () => off }));
+      panel.plots(drawing, title, places(series, x), () => off()));
+    const off = switches(figure);
+    return figure;
   };
 
   /** Per load the values of all series there. */
@@ -69,7 +61,7 @@ const comparison = (() => {
     const found = new Map();
     for (const { number, colour, side, endpoint, levels } of series) {
       for (const level of levels) {
-        const text = asked(level);
+        const text = load(level);
         if (!found.has(text)) found.set(text, { at: x(level.offered), title: `${text} asked for`, values: [] });
         const failed = level.errors ? `, ${significant(level.errors)} failed` : "";
         found.get(text).values.push([number, `${side} ${endpoint}`,
@@ -110,14 +102,14 @@ const comparison = (() => {
     const alone = [["A", left, new Set(there.keys())], ["B", right, new Set(left.map((level) => level.key))]]
       .map(([side, levels, other]) => [side, levels.filter((level) => !other.has(level.key))])
       .filter(([, levels]) => levels.length)
-      .map(([side, levels]) => tag("p", {}, `Only in ${side}: ${levels.map((level) => `${level.endpoint} at ${asked(level)}`).join(", ")}.`));
+      .map(([side, levels]) => tag("p", {}, `Only in ${side}: ${levels.map((level) => `${level.endpoint} at ${load(level)}`).join(", ")}.`));
     if (!common.length) return [tag("p", {}, "They have no endpoint at the same load in common."), alone];
     const rows = common.map((a) => {
       const b = there.get(a.key), pair = (key) => [a[key], b[key]];
       const cells = [ms(a.p50), ms(b.p50), ratio(...pair("p50")), ms(a.p99) + span(a), ms(b.p99) + span(b), ratio(...pair("p99")),
         between(a, b), rate(a.achieved), rate(b.achieved), significant(a.joules), significant(b.joules), ratio(...pair("joules"))];
       const rounds = a.rounds > 1 || b.rounds > 1 ? `, median of ${a.rounds} and ${b.rounds} rounds` : "";
-      return tag("tr", {}, tag("th", { scope: "row" }, `${a.endpoint} at ${asked(a)}${rounds}`),
+      return tag("tr", {}, tag("th", { scope: "row" }, `${a.endpoint} at ${load(a)}${rounds}`),
         cells.map((text) => tag("td", { class: "num" }, text)));
     });
     const heads = ["endpoint", "P50 A", "P50 B", "B ÷ A", "P99 A", "P99 B", "B ÷ A", "in words", "achieved A", "achieved B",
@@ -133,8 +125,6 @@ const comparison = (() => {
       tag("p", { class: "said" }, run.said),
       tag("ul", {}, run.reasons.map((reason) => tag("li", {}, reason))));
 
-  const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
-
   /** Everything of the section, for runs of the embedded `data`. */
   const parts = (data, a, b) => {
     const [left, right] = [levelsOf(a), levelsOf(b)];
@@ -142,7 +132,7 @@ const comparison = (() => {
     const series = [["A", left], ["B", right]].flatMap(([side, levels], k) =>
       names.map((endpoint, n) => ({ side, endpoint, colour: names.length > 1 ? n : k, levels: levels.filter((level) => level.endpoint === endpoint) })))
       .filter(({ levels }) => levels.length).map((one, number) => ({ ...one, number }));
-    const command = `tailrate compare ${quoted(`${data.folder}/${a.name}`)} ${quoted(`${data.folder}/${b.name}`)}`;
+    const command = `tailrate compare ${[a, b].map(({ name }) => copying.quoted(`${data.folder}/${name}`)).join(" ")}`;
     const swap = `#compare=${encodeURIComponent(b.name)},${encodeURIComponent(a.name)}`;
     const thinned = [a, b].some((run) => run.endpoints.some((_, n) => run.levels.filter(([of]) => of === n).length >= data.most));
     return [

@@ -55,7 +55,7 @@
   const follow = () => {
     const asked = location.hash.match(/^#compare=([^,]*),([^,]*)$/);
     for (const other of all("main > section")) other.hidden = (other === section) !== Boolean(asked);
-    document.querySelector(".tip").hidden = true;
+    tip.hide();
     section.replaceChildren();
     if (!asked) return;
     const names = asked.slice(1).map(decoded);
@@ -64,9 +64,8 @@
       choose(names);
       section.append(...comparison.parts(data, ...found));
     } else {
-      const back = Object.assign(document.createElement("a"), { href: "#runs", textContent: "← all runs" });
       const missing = names.find((_, k) => !found[k]);
-      section.append(back, Object.assign(document.createElement("h2"), { tabIndex: -1, textContent: `No run ${missing} with figures is listed here` }));
+      section.append(chart.tag("a", { href: "#runs" }, "← all runs"), chart.tag("h2", { tabindex: -1 }, `No run ${missing} with figures is listed here`));
     }
     scrollTo(0, 0);
     section.querySelector("h2").focus({ preventScroll: true });

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from typing import Any
 
 from tailrate.analysis.history.run_summary import STATES, Entry, Level, thinned
-from tailrate.analysis.pages.html.document import THEME, chart_script, document, parts
+from tailrate.analysis.pages.assets import texts
+from tailrate.analysis.pages.html.document import THEME, document, panel_script
 from tailrate.analysis.pages.html.markup import Child, Html, embedded, tag
 from tailrate.analysis.pages.index.runs_table import Remarks, table
 from tailrate.analysis.pages.index.trends import MOST_TRENDS, Trend, chart, trends
@@ -29,8 +29,7 @@ MOST_TEXT = 600
 
 def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
     """The whole page; `folder` is how a command names the runs' folder."""
-    script = "\n".join([parts("js"), chart_script(), _own("comparison.js"), _own("index.js")])
-    style = parts("css") + "\n" + _own("index.css")
+    script = "\n".join([panel_script(), texts(__package__, "comparison.js", "index.js")])
     over_time = trends(entries)
     body = (
         tag("a", "Skip to the runs", href="#main", class_="skip"),
@@ -46,11 +45,7 @@ def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
         tag("footer", tag("p", "Written by ", tag("code", f"{GENERATOR} {folder}"), " from what its runs report.")),
         tag("div", embedded(_embedded(entries, folder)), id="embedded", hidden=True),
     )
-    return document(f"Runs in {folder} · tailrate", body, style=style, script=script, generator=GENERATOR)
-
-
-def _own(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
+    return document(f"Runs in {folder} · tailrate", body, style=texts(__package__, "index.css"), script=script, generator=GENERATOR)
 
 
 def _section(id_: str, title: str, body: Child) -> Html:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-from tailrate.analysis.pages.html.document import THEME, chart_script, document, parts
+from tailrate.analysis.pages.assets import texts
+from tailrate.analysis.pages.html.document import THEME, document, panel_script
 from tailrate.analysis.pages.html.markup import Child, Html, embedded, tag
 from tailrate.analysis.pages.plan.controls import controls
 from tailrate.analysis.pages.plan.sections import sections
@@ -45,13 +45,12 @@ def page(found: Mapping[str, Any]) -> str:
         ),
         tag("div", embedded(_embedded(view)), id="plan", hidden=True),
     )
-    script = "\n".join([parts("js"), chart_script(), *(_own(name) for name in SCRIPTS)])
-    style = parts("css") + "\n" + _own("plan.css")
-    return document(f"{title} · tailrate", body, style=style, script=script, workers=True)
+    script = "\n".join([panel_script(), *map(_own, SCRIPTS)])
+    return document(f"{title} · tailrate", body, style=_own("plan.css"), script=script, workers=True)
 
 
 def _own(name: str) -> str:
-    return (files(__package__) / "script" / name).read_text(encoding="utf-8")
+    return texts(__package__, f"script/{name}")
 
 
 def _moment(found: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tailrate.analysis.pages.html.document import THEME, document, parts
+from tailrate.analysis.pages.html.document import THEME, document
 from tailrate.analysis.pages.html.markup import Child, Html, tag
 from tailrate.analysis.pages.report.sections import SECTIONS
 from tailrate.analysis.pages.report.sections.view import View
@@ -29,7 +29,7 @@ def html(view: View) -> str:
         tag("footer", tag("p", "Written by tailrate report from ", tag("code", view.run.manifest.id), ".")),
     )
     title = f"{view.run.manifest.scenario.get('name') or view.run.manifest.id} · tailrate"
-    return document(title, whole, style=parts("css"), script=parts("js"))
+    return document(title, whole)
 
 
 def _section(id_: str, title: str, body: Child) -> Html:

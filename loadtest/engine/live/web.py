@@ -10,19 +10,17 @@ Starting and stopping stay Locust's business; who may come in is the gate's.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 import subprocess
 import time
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import gevent
 from flask import Blueprint, Response, request, send_file
 
+from tailrate.analysis.pages import assets
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.live.board import OVER, Board
 
@@ -117,12 +115,9 @@ def _command(folder: Path) -> str:
 
 def _page() -> tuple[str, str]:
     """The page with its style and script in it, and the policy that lets nothing else in."""
-    here = files(__package__)
-    parts = {kind: (here / f"live.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")}
-    digest = {kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for kind, text in parts.items()}
-    page = (here / "live.html").read_text(encoding="utf-8")
-    for kind, text in parts.items():
-        page = page.replace(f"/*{kind}*/", text)
+    style = "\n".join([assets.style(), assets.texts(__package__, "page/live.css")])
+    script = "\n".join([assets.script(), assets.texts(__package__, "page/lanes.js", "page/live.js")])
+    page = assets.texts(__package__, "page/live.html").replace("/*css*/", style).replace("/*js*/", script)
     policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-    policy += f"frame-ancestors 'none'; style-src 'sha256-{digest['css']}'; script-src 'sha256-{digest['js']}'"
+    policy += f"frame-ancestors 'none'; style-src {assets.source(style)}; script-src {assets.source(script)}"
     return page, policy

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.analysis import load, plot
-from tailrate.analysis.pages.html.document import THEME, document, parts
+from tailrate.analysis.pages.html.document import THEME, document
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear
@@ -80,7 +80,7 @@ def page(
             class_="columns",
         ),
     )
-    return document(title, body, style=parts("css"), script=parts("js"))
+    return document(title, body)
 
 
 def _section(number: int, one: Table, drawn: Html | None) -> Html:

@@ -80,9 +80,9 @@ def test_nothing_is_fetched_and_no_other_script_may_run(plan: dict[str, Any]) ->
 
 
 def test_the_other_pages_do_not_carry_its_scripts() -> None:
-    from tailrate.analysis.pages.html.document import parts
+    from tailrate.analysis.pages.html.document import document
 
-    assert "simulator" not in parts("js")
+    assert "simulator" not in document("", "")
 
 
 def test_a_variant_that_cannot_is_told_with_why() -> None:

@@ -20,6 +20,7 @@ from folders import START_NS, Load, Waveform, queue
 
 from tailrate import analysis
 from tailrate.analysis.exports import report_json
+from tailrate.analysis.pages import assets
 from tailrate.analysis.pages.html import markup, svg
 from tailrate.analysis.pages.report import write
 from tailrate.analysis.pages.report.charts import time_slices
@@ -382,8 +383,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_text_colours_contrast_with_both_backgrounds(theme: int) -> None:
-    style = (Path(svg.__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
-    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", style)
+    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", assets.style())
     palette = {name: luminance((light, dark)[theme]) for name, light, dark in found}
     for name in ("ink", "quiet", "good", "bad", "unsure", *(f"s{n}" for n in range(6))):
         low, high = sorted((palette[name], palette["paper"]))

@@ -1,4 +1,3 @@
-"use strict";
 // Buttons of which one is pressed, each showing one of several figures; without this the one that was chosen stays.
 (() => {
   for (const row of document.querySelectorAll(".scripted")) {

@@ -1,7 +1,6 @@
-"use strict";
 // Tables: a heading sorts by its column, and a button copies the table as text with tabs, for a spreadsheet.
 (() => {
-  const make = (name, className, text) => Object.assign(document.createElement(name), { className, textContent: text });
+  const { tag } = chart;
 
   // sorting
   const key = (row, column) => {
@@ -29,8 +28,7 @@
       if (!head.textContent) continue;
       let button = head.querySelector("button");
       if (!button) {
-        button = make("button", "", head.textContent);
-        button.type = "button";
+        button = tag("button", { type: "button" }, head.textContent);
         head.replaceChildren(button);
       }
       button.addEventListener("click", () => sort(head));
@@ -41,35 +39,13 @@
   const lines = (table) =>
     [...table.rows].map((row) =>
       [...row.cells].flatMap((cell) => [cell.textContent.trim().replace(/\s+/g, " "), ...Array(cell.colSpan - 1).fill("")]).join("\t"));
-  const copyByHand = (text) => {
-    const area = make("textarea", "unseen", "");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    return done;
-  };
-  const copy = async (text) => {
-    try {
-      await navigator.clipboard.writeText(text); // absent on a page that came over plain HTTP, refused in some others
-      return true;
-    } catch {
-      return copyByHand(text);
-    }
-  };
   for (const box of document.querySelectorAll(".box")) {
-    const table = box.querySelector("table"), row = make("div", "copying", "");
-    const said = row.appendChild(make("span", "", "")), button = row.appendChild(make("button", "copy", "Copy"));
-    said.setAttribute("role", "status");
-    button.type = "button";
-    button.setAttribute("aria-label", `Copy the table: ${table.caption?.textContent ?? ""}`);
+    const table = box.querySelector("table"), said = tag("span", { role: "status" });
+    const button = tag("button", { class: "copy", type: "button", "aria-label": `Copy the table: ${table.caption?.textContent ?? ""}` }, "Copy");
     button.addEventListener("click", async () => {
-      const done = await copy(lines(table).join("\n") + "\n");
-      button.focus();
-      said.textContent = done ? `${table.tBodies[0].rows.length} rows copied` : "Copying is not allowed here";
-      setTimeout(() => { said.textContent = ""; }, 4000);
+      const done = await copying.copy(lines(table).join("\n") + "\n", button);
+      copying.say(said, done ? `${table.tBodies[0].rows.length} rows copied` : "Copying is not allowed here");
     });
-    box.before(row);
+    box.before(tag("div", { class: "copying" }, said, button));
   }
 })();

@@ -1,35 +1,23 @@
-"use strict";
 // One axis of time under several panels: a part of it is chosen by dragging, by the buttons or by keys, in all at once.
 // Everything that moves lies in `svg.moving`, whose places are in per cent: widening it is all that a zoom does.
 (() => {
-  const NICE_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
-  const two = (n) => String(n).padStart(2, "0");
-  const moment = (s) => {
-    const [h, m, rest] = [Math.floor(s / 3600), Math.floor(s / 60) % 60, Math.floor(s % 60)];
-    return h ? `${h}:${two(m)}:${two(rest)}` : `${m}:${two(rest)}`;
-  };
+  const { tag, svg, moment, timeStep } = chart;
   for (const figure of document.querySelectorAll("figure[data-seconds]")) {
     const seconds = Number(figure.dataset.seconds), slice = Number(figure.dataset.slice);
     const plots = figure.querySelector(".plots"), probe = figure.querySelector(".probe");
     const moving = figure.querySelectorAll("svg.moving"), axis = figure.querySelector(".ticks");
     const said = figure.querySelector(".range"), buttons = figure.querySelectorAll("[data-zoom]");
-    const brush = plots.appendChild(Object.assign(document.createElement("div"), { className: "brush", hidden: true }));
+    const brush = plots.appendChild(tag("div", { class: "brush", hidden: "" }));
     const whole = [...axis.childNodes], least = Math.min(1, (4 * slice) / seconds);
     let [from, to] = [0, 1];
     figure.zoomed = () => [from, to];
 
     const ticks = () => {
-      const shown = (to - from) * seconds, most = plots.clientWidth < 500 ? 5 : 10;
-      const step = NICE_S.find((s) => shown / s <= most) ?? 86400 * Math.ceil(shown / 86400 / most);
-      const made = [];
+      const step = timeStep((to - from) * seconds, plots.clientWidth < 500 ? 5 : 10), made = [];
       for (let t = Math.ceil((from * seconds) / step) * step; t <= to * seconds; t += step) {
         const x = `${(100 * (t / seconds - from)) / (to - from)}%`, y = Number(axis.dataset.y);
-        const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-        for (const [k, v] of Object.entries({ x1: x, x2: x, y1: y, y2: y + 4, class: "axis" })) line.setAttribute(k, v);
-        const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
-        for (const [k, v] of Object.entries({ x, y: y + 18, "text-anchor": "middle" })) text.setAttribute(k, v);
-        text.textContent = moment(t);
-        made.push(line, text);
+        made.push(svg("line", { x1: x, x2: x, y1: y, y2: y + 4, class: "axis" }),
+          svg("text", { x, y: y + 18, "text-anchor": "middle" }, moment(t)));
       }
       axis.replaceChildren(...made);
     };

@@ -1,14 +1,12 @@
 // The drawings of a plan for what is asked now, with the marks and words of `plancharts`; each in place of the one in the markup.
 const drawing = (made, { tailName, counted, money, conclusion }) => {
-  const { ms, rate, count, latency, panel, plots } = chart;
+  const { ms, rate, count, labels, latencyTick, rateTick } = chart;
   const { DRAFT, read, gpus, stableFrom, slopes, kneesTo, needed } = sizing;
   const CEILING = 2.5, SIZES = 8, STEPS = 200;
   const noun = made.variants.every(({ cpu }) => cpu) ? "machines" : "GPUs";
 
   const below = (value, ceiling) => (value <= ceiling ? value : Infinity);
   const known = (answers) => answers.filter(({ replicas }) => replicas !== null);
-  const grid = (area, most) => area.grid(chart.ticks(area.y, most).map((value) => [value, latency(value)]));
-  const rates = (area, most) => area.xTicks(chart.ticks(area.x, most).map((value) => [value, `${chart.tick(value)}/s`]));
   const demand = (area, at, pixel) => {
     area.upright(at, "demand");
     area.text(at, pixel, rate(at), "demand");
@@ -26,13 +24,13 @@ const drawing = (made, { tailName, counted, money, conclusion }) => {
       node.dataset.made ??= node.textContent;
       node.textContent = text;
     }
-    const was = figure.querySelector(".plots:not(.now)"), now = plots(svg, title, places.sort((a, b) => a.at - b.at), { room });
+    const was = figure.querySelector(".plots:not(.now)"), now = panel.plots(svg, title, places.sort((a, b) => a.at - b.at), switchedOff, room);
     was.hidden = true;
     figure.querySelector(".now")?.remove();
     now.classList.add("now");
     was.after(now);
-    for (const { dataset } of figure.querySelectorAll('[data-switch][aria-pressed="false"]')) {
-      for (const mark of now.querySelectorAll(`[data-series="${dataset.switch}"]`)) mark.classList.add("off");
+    for (const series of switchedOff()) {
+      for (const mark of now.querySelectorAll(`[data-series="${series}"]`)) mark.classList.add("off");
     }
   };
   const restore = () => {
@@ -54,10 +52,10 @@ const drawing = (made, { tailName, counted, money, conclusion }) => {
     if (!drawn.length) return;
     const chosen = answers.find(({ asked }) => asked.chosen), { asked: { rate: wanted, limitMs } } = chosen, ceiling = CEILING * limitMs;
     const lowest = Math.min(...drawn.flatMap(([, points]) => points.map(([, p50]) => p50)));
-    const area = panel(chart.scale(0, 1.15 * Math.max(wanted, ...drawn.map(([{ knee }]) => knee))), chart.fitting([lowest, ceiling]), 340);
+    const area = panel.area(chart.scale(0, 1.15 * Math.max(wanted, ...drawn.map(([{ knee }]) => knee))), chart.fitting([lowest, ceiling]), 340);
     if (chosen.replicas !== null) area.shade(chosen.asked.variant.highest_rps * chosen.replicas, area.x.high, "beyond");
-    grid(area, 8);
-    rates(area, 8);
+    area.grid(labels(area.y, 8, latencyTick));
+    area.xTicks(labels(area.x, 8, rateTick));
     area.rule(limitMs, "slo");
     demand(area, wanted, -8);
     const ends = [[limitMs, "objective", "slo"]], tail = tailName(chosen.asked);
@@ -92,10 +90,10 @@ const drawing = (made, { tailName, counted, money, conclusion }) => {
     if (!drawn.length) return;
     const all = drawn.flatMap(([, , points]) => points), sizes = all.map(([k]) => k), { rate: wanted, limitMs, nPlus, fixed } = drawn[0][0];
     const ceiling = Math.max(1.2 * limitMs, Math.min(CEILING * limitMs, Math.max(...all.map(([, value]) => value))));
-    const area = panel(chart.scale(Math.min(...sizes) - 0.5, Math.max(...sizes) + 0.5), chart.linear([ceiling]), 240), places = [];
+    const area = panel.area(chart.scale(Math.min(...sizes) - 0.5, Math.max(...sizes) + 0.5), chart.linear([ceiling]), 240), places = [];
     const tail = tailName(drawn[0][0]);
-    grid(area, 5);
-    area.xTicks(chart.ticks(area.x, 8).filter(Number.isInteger).map((value) => [value, chart.tick(value)]));
+    area.grid(labels(area.y, 5, latencyTick));
+    area.xTicks(labels(area.x, 8).filter(([value]) => Number.isInteger(value)));
     area.rule(limitMs, "slo");
     for (const [{ variant, number }, replicas, points] of drawn) {
       area.line(points.map(([k, value]) => [k, below(value, ceiling)]), `p99 s${number}`);
@@ -120,9 +118,9 @@ const drawing = (made, { tailName, counted, money, conclusion }) => {
       drawn.push([asked, few.filter(([, k]) => k !== null).map(([at, k]) => [at, gpus(asked, k + nPlus)])]);
     }
     if (!drawn.length) return knees;
-    const area = panel(chart.scale(0, most), chart.linear(drawn.flatMap(([, stairs]) => stairs.map(([, k]) => unit * k))), 240), places = new Map();
-    area.grid(chart.ticks(area.y, 5).map((value) => [value, chart.tick(value)]));
-    rates(area, 5);
+    const area = panel.area(chart.scale(0, most), chart.linear(drawn.flatMap(([, stairs]) => stairs.map(([, k]) => unit * k))), 240), places = new Map();
+    area.grid(labels(area.y, 5));
+    area.xTicks(labels(area.x, 5, rateTick));
     demand(area, wanted, -4);
     for (const [{ variant, number }, stairs] of drawn) {
       area.line(stairs.flatMap(([at, k], n) => (n ? [[at, unit * stairs[n - 1][1]], [at, unit * k]] : [[at, unit * k]])), `p99 s${number}`);

@@ -268,20 +268,8 @@
     if (state.wait !== variant.measured.wait_ms) options.push(["--max-wait-ms", state.wait]);
     for (const [name, option] of [["gpu_hour", "--gpu-hour"], ["kwh", "--kwh"], ["co2", "--co2"]]) if (state[name] !== null) options.push([option, state[name]]);
     if (state.variant !== planned.variant) options.push(["--endpoint", variant.endpoint]);
-    const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", `'"'"'`)}'`);
-    const text = [...made.command, ...options.flat()].map(quoted).join(" ");
-    let done = true;
-    try { await navigator.clipboard.writeText(text); } catch { // absent or refused on a page from disk in some browsers
-      const area = tag("textarea", { class: "unseen" });
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      done = document.execCommand("copy");
-      area.remove();
-      form.elements.copy.focus();
-    }
-    said.textContent = !done ? "Copying is not allowed here" : state.replicas === null ? "Copied" : "Copied; the command counts the replicas itself";
-    setTimeout(() => { said.textContent = ""; }, 4000);
+    const done = await copying.copy([...made.command, ...options.flat()].map(copying.quoted).join(" "), form.elements.copy);
+    copying.say(said, !done ? "Copying is not allowed here" : state.replicas === null ? "Copied" : "Copied; the command counts the replicas itself");
   };
 
   form.hidden = false;
