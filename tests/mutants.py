@@ -1143,7 +1143,7 @@ ANALYSIS = (
         ("analysis/verdicts/test_without_faults.py::test_an_outage_that_was_planned_leaves_the_objective_to_the_rest",),
     ),
     Mutant(
-        "a change is base over new", "pair", "analysis/verdicts/gate.py",
+        "a change is base over new", "pair", "analysis/verdicts/changes.py",
         "list(zip(new, base, strict=False))", "list(zip(base, new, strict=False))",
         ("analysis/verdicts/test_gate.py::test_a_change_is_new_over_base",),
     ),

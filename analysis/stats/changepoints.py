@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tailrate.analysis.stats.array_types import Floats, Ints
+from tailrate.analysis.stats.blocks import calm, in_blocks
+from tailrate.analysis.stats.remembering_noise import Noise, beyond, fit
 
 BLOCKS = 160
 """A longer series is taken in runs of cells, each by its median, so that a lone cell is none to speak of."""
@@ -31,22 +32,16 @@ LEAST = 24
 """Blocks under which nothing is said."""
 SIDE = 4
 """Blocks of the shortest spell, and on either side of a step."""
-DRAWS = 400
-ORDER = 4
-"""Blocks back that the noise remembers at most."""
 CLEAR = 0.01
 """A change less sure than this is not looked behind."""
 MOST = 6
 """Changes of one series."""
-MOST_CARRY = 0.97
-"""Of a block that carries over to the next: more would be a random walk, of which nothing can be said."""
 ENDS = 12
 """Times the mean that chance comes to, of what the start of a trend or the end of a spell has to explain."""
 NEW = 0.2
 """Of a candidate's shape that those found before do not have."""
 POWERS = 3
 """Of the load: a queue's P99 over a sensible range of it is a cubic to a fraction of a per cent."""
-_EULER = 0.5772156649
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +90,21 @@ class _Candidate:
         return inside
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Of the known blocks, each its level, its place, and a row of what follows the load."""
+
+    level: Floats
+    known: Ints
+    beside: Floats
+
+    def part(self, some: slice) -> _Blocks:
+        return _Blocks(self.level[some], self.known[some], self.beside[some])
+
+    def design(self, chosen: Sequence[_Candidate]) -> Floats:
+        return np.column_stack([np.ones(len(self.known)), *(one.shape(self.known) for one in chosen), self.beside])
+
+
 def drift(
     values: Floats, *, by: str = "median", floor: float = 0.0, load: Floats | None = None, seed: int = 1
 ) -> Drift | None:
@@ -103,25 +113,25 @@ def drift(
     `load`: what was asked for in each cell, where that changed by plan.
     """
     size = max(1, -(-len(values) // BLOCKS))
-    blocks = _blocks(values, size, by)
-    known = np.flatnonzero(~np.isnan(blocks)).astype(np.int64)
+    levels = in_blocks(values, size, by)
+    known = np.flatnonzero(~np.isnan(levels)).astype(np.int64)
     if len(known) < LEAST:
         return None
-    floor = max(floor, 1e-9 * abs(float(np.median(blocks[known]))))  # what sums are rounded by
+    floor = max(floor, 1e-9 * abs(float(np.median(levels[known]))))  # what sums are rounded by
     follows = _powers(values, load)
-    beside = np.array([_blocks(column, size, "mean")[known] for column in follows.T]).reshape(-1, len(known)).T
-    level = _calm(blocks[known], floor)
+    beside = np.array([in_blocks(column, size, "mean")[known] for column in follows.T]).reshape(-1, len(known)).T
+    blocks = _Blocks(calm(levels[known], floor), known, beside)
     rng = np.random.default_rng(seed)
     chosen: list[_Candidate] = []
     p_values: list[float] = []
     while True:
-        p_value, clearest, draws = _clearest(level, known, beside, chosen, _candidates(known), floor, rng)
+        p_value, clearest, draws = _clearest(blocks, chosen, _candidates(known), floor, rng)
         if p_value > CLEAR and not chosen:  # two jumps hide each other in what they leave
-            p_value, clearest = _in_halves(level, known, beside, floor, rng)
+            p_value, clearest = _in_halves(blocks, floor, rng)
         if p_value > CLEAR or len(chosen) == MOST:
-            return _fitted(values, follows, known, beside, level, size, chosen, p_values, draws)
+            return _fitted(values, follows, blocks, size, chosen, p_values, draws)
         p_values.append(p_value)
-        chosen.append(_sharpened(clearest, level, known, beside, chosen, draws))
+        chosen.append(_sharpened(clearest, blocks, chosen, draws))
 
 
 def _powers(values: Floats, load: Floats | None) -> Floats:
@@ -136,29 +146,30 @@ def _powers(values: Floats, load: Floats | None) -> Floats:
 
 
 def _clearest(
-    level: Floats, known: Ints, beside: Floats, chosen: Sequence[_Candidate], candidates: Sequence[_Candidate],
-    floor: float, rng: np.random.Generator,
+    blocks: _Blocks, chosen: Sequence[_Candidate], candidates: Sequence[_Candidate], floor: float,
+    rng: np.random.Generator,
 ) -> tuple[float, _Candidate, Floats]:  # fmt: skip
     """The clearest of the candidates beside those chosen, how often chance shows as much, and draws of the noise."""
+    level, known = blocks.level, blocks.known
     shapes = np.array([one.shape(known) for one in candidates]).T
-    frame, _ = np.linalg.qr(_design(known, beside, chosen))
+    frame, _ = np.linalg.qr(blocks.design(chosen))
     left, apart = level - frame @ (frame.T @ level), shapes - frame @ (frame.T @ shapes)
     length, wide = np.linalg.norm(apart, axis=0), np.linalg.norm(shapes - shapes.mean(axis=0), axis=0)
     apart = np.where(length > NEW * wide, apart / np.maximum(length, 1e-12), 0.0)
     rest = _rest(left[:, None], apart)
     loud = _loudness(rest[:, 0], known, chosen)[:, None]
-    seen = _Noise.of(rest / loud, known, floor)
+    seen = Noise.of(rest / loud, known, floor)
     # what a change leaves is too little to be all of the noise; what it leaves of draws says by how much
     again = loud * seen.draw(rng)
-    draws = loud * seen.unbiased(*_fit(_rest(again - frame @ (frame.T @ again), apart) / loud, known)).draw(rng)
+    draws = loud * seen.unbiased(*fit(_rest(again - frame @ (frame.T @ again), apart) / loud, known)).draw(rng)
     drawn = draws - frame @ (frame.T @ draws)
     shown = apart.T @ drawn
     spread = np.maximum(shown.std(axis=1), 1e-12)
     clear = np.abs(apart.T @ left) / spread
-    carry, fresh = _fit(_rest(drawn, apart) / loud, known)
+    carry, fresh = fit(_rest(drawn, apart) / loud, known)
     most = (np.abs(shown) / spread[:, None]).max(axis=0) * (1 - carry.sum(axis=1)) / fresh
     number = int(np.argmax(clear))
-    return _beyond(float(clear[number]) / seen.long_run, most), candidates[number], draws
+    return beyond(float(clear[number]) / seen.long_run, most), candidates[number], draws
 
 
 def _loudness(rest: Floats, known: Ints, chosen: Sequence[_Candidate]) -> Floats:
@@ -173,22 +184,16 @@ def _loudness(rest: Floats, known: Ints, chosen: Sequence[_Candidate]) -> Floats
     return np.maximum(spread[part] / level, 0.05) if level > 0 else np.ones(len(rest))
 
 
-def _in_halves(
-    level: Floats, known: Ints, beside: Floats, floor: float, rng: np.random.Generator
-) -> tuple[float, _Candidate]:
+def _in_halves(blocks: _Blocks, floor: float, rng: np.random.Generator) -> tuple[float, _Candidate]:
     """The clearest jump of either half by itself, which is a second look."""
-    middle = len(known) // 2
-    found = [(1.0, _Candidate("step", int(known[middle])))]
-    for half in (slice(0, middle), slice(middle, None)):
-        if len(known[half]) >= LEAST:
-            jumps = [one for one in _candidates(known[half]) if one.kind != "trend"]
-            p_value, clearest, _ = _clearest(level[half], known[half], beside[half], (), jumps, floor, rng)
+    middle = len(blocks.known) // 2
+    found = [(1.0, _Candidate("step", int(blocks.known[middle])))]
+    for half in (blocks.part(slice(0, middle)), blocks.part(slice(middle, None))):
+        if len(half.known) >= LEAST:
+            jumps = [one for one in _candidates(half.known) if one.kind != "trend"]
+            p_value, clearest, _ = _clearest(half, (), jumps, floor, rng)
             found.append((min(1.0, 3 * p_value), clearest))
     return min(found, key=lambda pair: pair[0])
-
-
-def _design(known: Ints, beside: Floats, chosen: Sequence[_Candidate]) -> Floats:
-    return np.column_stack([np.ones(len(known)), *(one.shape(known) for one in chosen), beside])
 
 
 def _rest(left: Floats, apart: Floats) -> Floats:
@@ -200,12 +205,12 @@ def _rest(left: Floats, apart: Floats) -> Floats:
 
 
 def _fitted(
-    values: Floats, follows: Floats, known: Ints, beside: Floats, level: Floats, size: int,
-    chosen: Sequence[_Candidate], p_values: Sequence[float], draws: Floats,
+    values: Floats, follows: Floats, blocks: _Blocks, size: int, chosen: Sequence[_Candidate],
+    p_values: Sequence[float], draws: Floats,
 ) -> Drift:  # fmt: skip
     """Sizes together, their errors from the noise, and instants as fine as the cells."""
-    inverse = np.linalg.pinv(_design(known, beside, chosen))
-    sizes, errors = inverse @ level, (inverse @ draws).std(axis=1)
+    inverse = np.linalg.pinv(blocks.design(chosen))
+    sizes, errors = inverse @ blocks.level, (inverse @ draws).std(axis=1)
     values = values - follows @ sizes[1 + len(chosen) :]
     cells = np.arange(len(values), dtype=np.float64)
     in_blocks = (cells - (size - 1) / 2) / size
@@ -223,7 +228,8 @@ def _fitted(
             shapes[number] = ((cells >= start) & (cells < (math.inf if end is None else end))).astype(float)
         changes.append(ChangePoint(one.kind, start, end, amount, error, p_values[number]))
     fitted = sizes[0] + sum((s * sizes[1 + k] for k, s in enumerate(shapes)), np.zeros(len(cells)))
-    frame, _ = np.linalg.qr(_design(known, beside, ()))
+    known = blocks.known
+    frame, _ = np.linalg.qr(blocks.design(()))
 
     def error_of(shape: Floats) -> float:
         apart = shape - frame @ (frame.T @ shape)
@@ -233,15 +239,14 @@ def _fitted(
     return Drift(tuple(changes), float(sizes[0]), fitted, error_of(known.astype(float)) / size, error_of(halves))
 
 
-def _sharpened(
-    one: _Candidate, level: Floats, known: Ints, beside: Floats, others: Sequence[_Candidate], draws: Floats
-) -> _Candidate:
+def _sharpened(one: _Candidate, blocks: _Blocks, others: Sequence[_Candidate], draws: Floats) -> _Candidate:
     """With its ends to the block: candidates lie further apart. It has no start, or end, where one explains no more."""
-    design, last = _design(known, beside, others), int(known[-1]) + 1
+    known, design = blocks.known, blocks.design(others)
+    last = int(known[-1]) + 1
 
     def left(tried: _Candidate) -> float:
         whole = np.column_stack([design, tried.shape(known)])
-        rest = level - whole @ np.linalg.lstsq(whole, level, rcond=None)[0]
+        rest = blocks.level - whole @ np.linalg.lstsq(whole, blocks.level, rcond=None)[0]
         return float(rest @ rest)
 
     if one.kind == "step":
@@ -271,26 +276,6 @@ def _edge(values: Floats, about: int, size: int, before: float, after: float) ->
     return first + int(np.argmax(total))
 
 
-def _blocks(values: Floats, size: int, by: str) -> Floats:
-    """Runs of so many cells, each by its median, mean or least; NaN where fewer than half of them are known."""
-    padded = np.append(values, np.full(-len(values) % size, math.nan)).reshape(-1, size)
-    known = ~np.isnan(padded)
-    enough = 2 * known.sum(axis=1) >= size
-    found = np.full(len(padded), math.nan)
-    reduce: Any = {"median": np.nanmedian, "mean": np.nanmean, "least": np.nanmin}[by]
-    if enough.any():
-        found[enough] = reduce(padded[enough], axis=1)
-    return found
-
-
-def _calm(level: Floats, floor: float) -> Floats:
-    """Without lone outliers: no further than four deviations from the median of the neighbours."""
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(level, 4, mode="edge"), 9)
-    middle = np.median(around, axis=1)
-    reach = 4 * max(floor, 1.4826 * float(np.median(np.abs(level - middle))))
-    return np.clip(level, middle - reach, middle + reach)
-
-
 def _candidates(known: Ints) -> list[_Candidate]:
     """Everything that may have happened, in blocks."""
     n, last = len(known), int(known[-1]) + 1
@@ -304,73 +289,3 @@ def _candidates(known: Ints) -> list[_Candidate]:
             found.append(_Candidate("spell", int(known[k]), int(known[k + length]) if k + length < n else last))
         length = int(length / 1.5)
     return found
-
-
-# ---- noise
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Noise:
-    """Autoregressive noise: what of the blocks before carries over, and the deviation of what is new."""
-
-    carry: Floats
-    fresh: float
-    known: Ints
-
-    @classmethod
-    def of(cls, left: Floats, known: Ints, floor: float) -> _Noise:
-        """Fitted to what is left."""
-        carry, fresh = _fit(left, known)
-        return cls(carry[0], float(fresh[0]), known) if fresh[0] > floor else cls(0 * carry[0], floor, known)
-
-    def unbiased(self, carry: Floats, fresh: Floats) -> _Noise:
-        """Bias-corrected: adds what fitting again to simulated noise underestimates (Kilian 1998)."""
-        better = 2 * self.carry - carry.mean(axis=0)
-        for _ in range(50):
-            if np.abs(np.roots(np.append(1.0, -better))).max(initial=0.0) < MOST_CARRY:
-                break
-            better = 0.5 * (better + self.carry)
-        return _Noise(better, self.fresh**2 / float(fresh.mean()), self.known)
-
-    @property
-    def long_run(self) -> float:
-        return self.fresh / (1 - float(self.carry.sum()))
-
-    def draw(self, rng: np.random.Generator) -> Floats:
-        """As often as `DRAWS` says, a column each, at the known blocks."""
-        order, settle = len(self.carry), 60
-        places = self.known - self.known[0] + settle
-        news = rng.normal(0.0, self.fresh, size=(int(places[-1]) + 1, DRAWS))
-        for k in range(order, len(news)):
-            news[k] += self.carry[::-1] @ news[k - order : k]
-        drawn: Floats = news[places]
-        return drawn
-
-
-def _fit(left: Floats, known: Ints) -> tuple[Floats, Floats]:
-    """Of each column: how the blocks before carry over (Yule and Walker), and the deviation of what is new."""
-    n, columns = left.shape
-    order, places = min(ORDER, n // 12), known - known[0]
-    length = int(places[-1]) + 1
-    whole, there = np.zeros((length, columns)), np.zeros(length)
-    whole[places], there[places] = left, 1.0
-    cov = np.empty((order + 1, columns))
-    for lag in range(order + 1):
-        pairs = max(1.0, float(there[lag:] @ there[: length - lag]))
-        cov[lag] = (whole[lag:] * whole[: length - lag]).sum(axis=0) / pairs * (1 - lag / n)
-    variance = np.maximum(cov[0], 1e-300)
-    rho = np.clip(cov / variance, -0.99, 0.99)
-    rho[0] = 1.0 + 1e-6
-    lags = np.abs(np.subtract.outer(np.arange(order), np.arange(order)))
-    carry = np.linalg.solve(rho[lags].transpose(2, 0, 1), rho[1:].T[:, :, None])[:, :, 0]
-    fresh = np.sqrt(variance * np.maximum(1e-6, 1 - (carry * rho[1:].T).sum(axis=1)))
-    total = carry.sum(axis=1)
-    carry *= np.where(total > MOST_CARRY, MOST_CARRY / np.maximum(total, 1e-9), 1.0)[:, None]
-    return carry, fresh
-
-
-def _beyond(value: float, most: Floats) -> float:
-    """How often chance shows as much, from the largest of each draw; beyond all of them by Gumbel's distribution."""
-    width = float(most.std()) * math.sqrt(6) / math.pi
-    at = (value - (float(most.mean()) - _EULER * width)) / max(width, 1e-12)
-    return -math.expm1(-math.exp(-at)) if at > -6 else 1.0

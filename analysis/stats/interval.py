@@ -422,15 +422,3 @@ def over_rounds(logs: Sequence[float], within: Doubt) -> tuple[float, Doubt]:
         inside = float(chance @ special.erf(reach / np.sqrt(2 * variance)))
         low, high = (low, reach) if inside > 0.95 else (reach, high)
     return float(np.mean(logs)), within.wider(high / (1.96 * scale / math.sqrt(count)))
-
-
-def differs(a: Sketch, b: Sketch, alike: bool, percents: Sequence[float] = (50, 99)) -> tuple[float, ...] | None:
-    """Which of these percentiles differ, by Holm's procedure; None if none can be compared."""
-    found = []
-    for percent in percents:
-        if doubt := ratio([(a, b)], percent, alike):
-            change = math.log(quantile(a, percent / 100) / quantile(b, percent / 100))
-            found.append((doubt.p_value(change), percent))
-    found.sort()
-    called = holm([p_value for p_value, _ in found], of=len(percents))
-    return tuple(sorted(percent for _, percent in found[:called])) if found else None

@@ -1,46 +1,21 @@
-"""Run against run: what changed from a base run to another at the same loads, and a gate on it.
-
-A `Change` is new ÷ base of one figure of one endpoint at one load, with its interval. What an endpoint differs by from
-itself, driven twice on the same arrivals in either run, is the noise floor: a change within it is not called one.
-The intervals speak of these two runs; what differs from day to day they cannot know.
-"""
+"""A gate on what changed from a base run to another: which changes fail it, and what else the runs differ in."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records import LEAST_FOR_P999, Threshold
+from tailrate.analysis.records import Threshold
 from tailrate.analysis.run.environment import origin
-from tailrate.analysis.stats.interval import holm
-from tailrate.analysis.steps.capacity import Capacity, capacities
-from tailrate.analysis.steps.variant_pairs import (
-    TOO_FEW,
-    Level,
-    Ratio,
-    Rounds,
-    at,
-    fault,
-    lateness,
-    level_of,
-    pairs,
-    percentile_ratio,
-    plain_ratio,
-    twins,
-    usable,
-)
-from tailrate.analysis.text.table import Table, safe
-from tailrate.analysis.text.words import ABSENT, interval, load, significant
+from tailrate.analysis.text.words import ABSENT, significant
+from tailrate.analysis.verdicts.changes import METRICS, Change
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS, flaws
 
 if TYPE_CHECKING:
-    from tailrate.analysis.steps.measure import MeasuredStep
     from tailrate.analysis.verdicts.run import Run
 
-PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
-METRICS = (*PERCENTILES, "joules", "capacity")
 CIRCUMSTANCES = "circumstances"
 """Among gates: whether a run may have run on something else than the base."""
 MOST_SHOWN = 6
@@ -54,45 +29,6 @@ _EACH_TIME = (
     "host load host",
 )
 """What differs between any two runs, or is what they are compared for."""
-ONE_ROUND = "one round shows no interval"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One figure of a run over that of the base."""
-
-    run: str
-    endpoint: str
-    at: str
-    """The load, or for `capacity` the objective."""
-    metric: str
-    base: float | None
-    new: float | None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    smallest_visible: float | None = None
-    """The smallest relative change that would have shown (0.05: five percent)."""
-    noise: float | None = None
-    """What the endpoint differs by from itself (0.05: five percent), where a run drove it twice."""
-    rounds: int = 0
-    note: str | None = None
-    """Why there is no ratio or no interval."""
-    worse: bool = False
-    """There is no figure any more where the base had one: overloaded, or infinite."""
-    p_value: float | None = None
-    """How often as much would show where nothing differs."""
-    differs: bool | None = None
-    """Whether it is called a difference among all figures of this comparison; None where it cannot be said."""
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Of the ratio, 0 and infinity where they are open."""
-        return self.low or 0.0, math.inf if self.high is None else self.high
-
-    @property
-    def beyond_noise(self) -> bool:
-        return self.ratio is not None and abs(math.log(self.ratio)) > math.log1p(self.noise or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,58 +86,6 @@ def percent(ratio: float) -> str:
     """`+5.1 %`: what a ratio changes by."""
     by = 100 * (ratio - 1)
     return f"{'+' if by >= 0 else ''}{significant(round(by, 2))} %"
-
-
-def changes(base: Run, new: Run) -> list[Change]:
-    """Every endpoint and load that both runs have, then the capacities."""
-    noise = _noise(base, new)
-    found: list[Change] = []
-    for endpoint, level in _shared(base, new):
-        old, now = (at([s for s in run.measured if s.summary.endpoint == endpoint], level) for run in (base, new))
-        found += _at_level(new.manifest.id, endpoint, old, now, noise.get((endpoint, level)))
-    before = {(row.endpoint, row.slo): row for row in capacities(base)}
-    for row in capacities(new):
-        if (endpoint_before := before.get((row.endpoint, row.slo))) is not None:
-            found.append(_capacity(new.manifest.id, endpoint_before, row))
-    return _called(found)
-
-
-def _called(found: Sequence[Change]) -> list[Change]:
-    """With `differs` told, which is wrong about any of them in at most 5 of 100 comparisons (Holm's procedure)."""
-    tested = sorted((one for one in found if one.p_value is not None), key=lambda one: one.p_value or 0.0)
-    called = {id(one) for one in tested[: holm([one.p_value or 0.0 for one in tested], of=len(tested))]}
-
-    def told(one: Change) -> bool | None:
-        if one.p_value is not None:
-            return id(one) in called and one.beyond_noise
-        if one.worse or one.low is one.high is None:
-            return one.worse or None
-        low, high = one.ends
-        return not low <= 1 <= high
-
-    return [replace(one, differs=told(one)) for one in found]
-
-
-def inside(run: Run) -> list[Change]:
-    """The variants of one run, each over the one that its pair names first."""
-    found = []
-    for pair in pairs(run):
-        where, what = load(pair.rate, pair.concurrency), f"{pair.b} ÷ {pair.a}"
-        if pair.note and not pair.p99_ratio:
-            found.append(Change(run.manifest.id, what, where, "p99", None, None, note=pair.note))
-            continue
-        for metric, value, low, high in (
-            ("p50", pair.p50_ratio, pair.p50_low, pair.p50_high),
-            ("p99", pair.p99_ratio, pair.ratio_low, pair.ratio_high),
-            ("joules", pair.joules_ratio, pair.joules_low, pair.joules_high),
-        ):
-            if value:
-                ratio, least, most = (None if end is None else 1 / end for end in (value, high, low))
-                visible = pair.smallest_visible if metric == "p99" else None
-                unsure = None if low or high else pair.note or ONE_ROUND
-                row = Change(run.manifest.id, what, where, metric, None, None, ratio, least, most, visible, note=unsure)
-                found.append(replace(row, rounds=pair.rounds, differs=None if unsure else pair.differs))
-    return found
 
 
 def circumstances(base: Run, new: Run) -> dict[str, tuple[str, str]]:
@@ -268,115 +152,3 @@ def _missing(gate: Gate, found: Sequence[Change]) -> Iterator[str]:
             if not any(one.metric == gate.metric or one.worse for one in rows):
                 why = next((one.note for one in rows if one.ratio is None and one.note), "there are too few arrivals")
                 yield f"{gate.metric} of {endpoint} at {at_} cannot be compared: {why}"
-
-
-def _shared(base: Run, new: Run) -> list[tuple[str, Level]]:
-    known = {(step.summary.endpoint, level_of(step)) for step in new.measured}
-    return list(dict.fromkeys(key for s in base.measured if (key := (s.summary.endpoint, level_of(s))) in known))
-
-
-def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
-    """By endpoint and load: the largest relative difference of P99 between equal steps."""
-    found: dict[tuple[str, Level], float] = {}
-    for pair in (pair for run in runs for pair in twins(run) if pair.p99_ratio):
-        key = (pair.a, (pair.concurrency, 0.0 if pair.concurrency else pair.rate))
-        apart = math.expm1(abs(math.log(pair.p99_ratio or 1.0)))
-        found[key] = max(apart, found.get(key, 0.0))
-    return found
-
-
-def _at_level(
-    run: str, endpoint: str, base: list[MeasuredStep], new: list[MeasuredStep], noise: float | None
-) -> Iterator[Change]:
-    rounds: Rounds = list(zip(new, base, strict=False))
-    comparable = usable(rounds)
-    where = load(base[0].rate, base[0].concurrency)
-    if not comparable:
-        broke = all(fault(old) is None for _, old in rounds) and all(
-            step.overloaded and step.summary.trusted for step, _ in rounds
-        )
-        why = f"{endpoint} is overloaded now" if broke else _why(rounds)
-        yield Change(run, endpoint, where, "p99", None, None, note=why, worse=broke)
-        return
-    late = lateness(comparable)
-    for metric, percentile in PERCENTILES.items():
-        if metric == "p999" and not all(step.summary.n >= LEAST_FOR_P999 for both in comparable for step in both):
-            continue
-        old, now = (_mean([step.order.latency_ms.get(percentile) for step in side]) for side in _sides(comparable))
-        if old is None or now is None:
-            continue
-        if math.isfinite(old) and math.isinf(now):
-            many = "so many arrivals fail now that it is infinite"
-            yield Change(run, endpoint, where, metric, old, None, note=many, worse=True, rounds=len(comparable))
-        elif math.isfinite(old):
-            ratio = percentile_ratio(comparable, percentile)
-            note = TOO_FEW if ratio.low is ratio.high is None else late
-            yield _change(run, endpoint, where, metric, old, now, ratio, len(comparable), noise, note)
-    old, now = (_mean([step.summary.joules_per_request for step in side]) for side in _sides(comparable))
-    if old is not None and now is not None:
-        ratio = plain_ratio((a.summary.joules_per_request, b.summary.joules_per_request) for a, b in comparable)
-        note = ONE_ROUND if ratio.low is ratio.high is None else None
-        yield _change(run, endpoint, where, "joules", old, now, ratio, len(comparable), None, note)
-
-
-def _sides(rounds: Rounds) -> tuple[list[MeasuredStep], list[MeasuredStep]]:
-    """The base's steps, then the new ones."""
-    return [old for _, old in rounds], [new for new, _ in rounds]
-
-
-def _change(
-    run: str, endpoint: str, where: str, metric: str, old: float, now: float, ratio: Ratio, rounds: int,
-    noise: float | None, note: str | None,
-) -> Change:  # fmt: skip
-    return Change(
-        run, endpoint, where, metric, old, now, ratio.value, ratio.low, ratio.high, ratio.smallest_visible, noise,
-        rounds, note, p_value=ratio.p_value,
-    )  # fmt: skip
-
-
-def _why(rounds: Rounds) -> str:
-    faults = [
-        f"{name}: {why}" for both in rounds for name, s in zip(("new", "base"), both, strict=True) if (why := fault(s))
-    ]
-    return "; ".join(dict.fromkeys(faults))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean, which several rounds' ratio is of; None where one is unknown."""
-    known = [value for value in values if value is not None and value > 0]
-    if len(known) < len(values) or not known:
-        return None
-    return math.exp(sum(map(math.log, known)) / len(known))
-
-
-def _capacity(run: str, base: Capacity, new: Capacity) -> Change:
-    """Limits lie between low and high, so their ratio lies between these."""
-    low = new.low_rps / base.high_rps if new.low_rps and base.high_rps else None
-    high = new.high_rps / base.low_rps if new.high_rps and base.low_rps else None
-    known = new.max_rps is not None and base.max_rps
-    note = None if low is not None and high is not None else "a limit was not found in both runs"
-    return Change(
-        run, new.endpoint, new.slo, "capacity", base.max_rps, new.max_rps,
-        (new.max_rps or 0.0) / (base.max_rps or 1.0) if known else None, low, high,
-        None if low is None or high is None else math.sqrt(high / low) - 1, rounds=1, note=note,
-    )  # fmt: skip
-
-
-def table(found: Sequence[Change], *, several: bool) -> Table:
-    """What differs between runs, in a line each."""
-
-    def share(value: float | None) -> str:
-        return ABSENT if value is None else f"{significant(100 * value, 2)} %"
-
-    texts = (*(["run"] if several else []), "endpoint", "at", "figure")
-    heads = (*texts, "base", "new", "new ÷ base", "95 % interval", "would show", "noise", "")
-    rows = []
-    for one in found:
-        word = {True: "differs", False: "no difference shown", None: ""}[one.differs]
-        rows.append([
-            *([one.run] if several else []), one.endpoint, one.at, one.metric,
-            *(significant(value) for value in (one.base, one.new, one.ratio)), interval(one.low, one.high),
-            share(one.smallest_visible), share(one.noise),
-            (one.note or "") if one.worse else "; ".join(filter(None, [word, one.note])),
-        ])  # fmt: skip
-    return safe(Table("New run over base", heads, rows, len(texts)))

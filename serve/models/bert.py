@@ -31,6 +31,8 @@ WORDS = 30522
 PAD = 0
 MOST_BYTES_PER_TOKEN = 32
 """Of a text that may fit: its tokens are not counted where it has more, as that alone takes long."""
+IDS = TensorSpec("input_ids", "INT64", (-1, -1))
+MASK = TensorSpec("attention_mask", "INT64", (-1, -1))
 
 
 def spec(
@@ -46,23 +48,6 @@ def spec(
     if source and source != "pretrained":
         hidden, words = _sizes(Path(source))
     tokens = Tokens(sequence, words, source, fixed=not lengths)
-    ids_spec = TensorSpec("input_ids", "INT64", (-1, -1))
-    mask_spec = TensorSpec("attention_mask", "INT64", (-1, -1))
-
-    def prepare(tensors: Tensors) -> dict[str, Array]:
-        if "text" in tensors:
-            if others := [name for name in tensors if name != "text"]:
-                raise WireError(400, f"send either 'text' or token ids, not both 'text' and {', '.join(others)}")
-            return tokens.encode(tensors["text"])
-        wire.check(tensors, (ids_spec, mask_spec) if "attention_mask" in tensors else (ids_spec,))
-        return tokens.pad(tensors["input_ids"], tensors.get("attention_mask"))
-
-    def example(rows: int, seed: int) -> dict[str, Array]:
-        drawn = np.random.default_rng(seed)
-        length = drawn.integers(2, sequence + 1, (rows, 1))
-        known = np.arange(sequence) < length
-        ids = drawn.integers(1, words, (rows, sequence))
-        return {"input_ids": np.where(known, ids, PAD), "attention_mask": known.astype(np.int64)}
 
     def build() -> torch.nn.Module:
         _ = tokens.tokenizer  # loaded here, in the device's thread, and not by the first request
@@ -86,14 +71,14 @@ def spec(
 
     return ModelSpec(
         name="bert",
-        inputs=(ids_spec, mask_spec),
+        inputs=(IDS, MASK),
         outputs=(
             TensorSpec("pooler_output", "FP32", (-1, hidden)),
             TensorSpec("last_hidden_state", "FP32", (-1, -1 if lengths else sequence, hidden)),
         ),
         default_outputs=("pooler_output",),
-        prepare=prepare,
-        example=example,
+        prepare=tokens.prepare,
+        example=tokens.example,
         build=build,
         pretrained=pretrained,
         from_folder=True,
@@ -130,6 +115,21 @@ class Tokens:
     @cached_property
     def tokenizer(self) -> tokenizers.Tokenizer:
         return tokenizer(self._source)
+
+    def prepare(self, tensors: Tensors) -> dict[str, Array]:
+        if "text" in tensors:
+            if others := [name for name in tensors if name != "text"]:
+                raise WireError(400, f"send either 'text' or token ids, not both 'text' and {', '.join(others)}")
+            return self.encode(tensors["text"])
+        wire.check(tensors, (IDS, MASK) if "attention_mask" in tensors else (IDS,))
+        return self.pad(tensors["input_ids"], tensors.get("attention_mask"))
+
+    def example(self, rows: int, seed: int) -> dict[str, Array]:
+        drawn = np.random.default_rng(seed)
+        length = drawn.integers(2, self.sequence + 1, (rows, 1))
+        known = np.arange(self.sequence) < length
+        ids = drawn.integers(1, self.words, (rows, self.sequence))
+        return {"input_ids": np.where(known, ids, PAD), "attention_mask": known.astype(np.int64)}
 
     def encode(self, text: Array) -> dict[str, Array]:
         if text.dtype != object or text.ndim not in (1, 2) or text.shape[1:] not in ((), (1,)):

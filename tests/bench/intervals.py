@@ -35,13 +35,13 @@ if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line  # noqa: E402
+from told_apart import differs  # noqa: E402
 
 from tailrate.analysis.stats.interval import (  # noqa: E402
     SLICES,
     Doubt,
     Floats,
     Sketch,
-    differs,
     effective_size,
     interval,
     over_rounds,

@@ -109,7 +109,7 @@ def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = 
     from tailrate.analysis.planning.model.fit import observed
 
     rows = []
-    for same in by_rate(observed([run], endpoint, steps)):
+    for same in by_rate(one for one in observed([run], endpoint) if steps is None or one.index in steps):
         row = predict(model, same)
         doubts = sorted({step.doubt for step in same if step.doubt})
         count = sum(int(step.window.sum()) for step in same)
@@ -132,7 +132,7 @@ def compared(model: Any, run: Any, endpoint: str, steps: Sequence[int] | None = 
 
 
 def one_endpoint(name: str, rounds: int, cache: Path, scratch: Path, seed: int) -> tuple[list[dict[str, Any]], Any]:
-    from tailrate.analysis.planning.model.fit import calibrate
+    from fitted import calibrate
 
     endpoint = f"{name}/eager"
     with serving(name, cache) as server:

@@ -60,7 +60,10 @@ def calibration(endpoint: str, one: Service, highest_rps: float) -> Calibration:
 
 def figures(outcome: Outcome) -> Figures:
     p50, p99 = (outcome.quantile(percent) * 1e3 for percent in (50, 99))
-    return Figures(p50, p99, outcome.throughput_rps(), outcome.mean_batch, outcome.utilisation)
+    begin_s, end_s = outcome.arrivals_s[len(outcome.arrivals_s) // 10], outcome.arrivals_s[-1]
+    done_s = outcome.arrivals_s + outcome.latency_s
+    throughput_rps = np.count_nonzero((done_s > begin_s) & (done_s <= end_s)) / (end_s - begin_s)
+    return Figures(p50, p99, float(throughput_rps), outcome.mean_batch, outcome.utilisation)
 
 
 def validation(endpoint: str, true: Service, fitted: Service, highest_rps: float, error: float | None) -> Validation:

@@ -12,19 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, declared, fit, observed, utilisation
+from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, fit, utilisation
 from tailrate.analysis.planning.model.observed_batches import Observed
 from tailrate.analysis.planning.simulator.simulate import Fleet, simulate
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.interval import SLICES, Sketch, interval
 from tailrate.analysis.stats.trend import percentile
-
-if TYPE_CHECKING:
-    from tailrate.analysis.verdicts.run import Run
 
 GOOD, GATE = 0.03, 0.05
 """Of the error in the rate: up to here it is good, up to there a plan may be made with it."""
@@ -103,18 +100,6 @@ def _finite(found: Any) -> Any:
     if isinstance(found, list | tuple):
         return [_finite(value) for value in found]
     return None if isinstance(found, float) and not math.isfinite(found) else found
-
-
-def validate(
-    runs: Sequence[Run], endpoint: str, fitted: Sequence[int] | None = None, slo_ms: float | None = None
-) -> Validation:
-    """Leaves each rate out in turn; or fits to the steps with these numbers, and predicts all others.
-
-    `slo_ms` is the latency at P99 that matters; without one the runs' own objective says it, else the highest rate.
-    """
-    objectives = [slo.latency_ms for run in runs for slo in run.manifest.slos if slo.percentile == 99]
-    limit_ms = slo_ms or next((limit for limit in objectives if limit), None)
-    return validated(endpoint, observed(runs, endpoint), declared(runs, endpoint), fitted, limit_ms)
 
 
 def validated(

@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.planning.model import batching_rule
+from tailrate.analysis.planning.model import batching_rule, fit_notes
 from tailrate.analysis.planning.model.observed_batches import Observed, ObservedBatches, observe
 from tailrate.analysis.planning.model.service_time import SEEN, by_size, gaps, grid, overhead, pressed, spread, waking
-from tailrate.analysis.planning.simulator.fleet import Waking
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
-from tailrate.analysis.stats.array_types import Bools, Floats, Ints
-from tailrate.analysis.text.words import significant
+from tailrate.analysis.stats.array_types import Ints
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run
 
 LEAST_SHARE = 0.2
 """Of a batch's stages, for which it occupies the replica at least, whatever the pauses say."""
-LOSS = 0.95
-"""Of the rate at the best size: below it a larger batch is said to be a loss."""
 OVERHEAD_POINTS = 1024
 
 
@@ -104,18 +100,13 @@ class Calibration:
         )
 
 
-def calibrate(runs: Sequence[Run], endpoint: str, steps: Sequence[int] | None = None) -> Calibration:
-    """From all steps of the runs, or from those with these numbers; raises `CalibrationError`."""
-    return fit(endpoint, observed(runs, endpoint, steps), declared(runs, endpoint))
-
-
-def observed(runs: Sequence[Run], endpoint: str, steps: Sequence[int] | None = None) -> list[Observed]:
+def observed(runs: Sequence[Run], endpoint: str) -> list[Observed]:
     """The endpoint's steps, in the order in which they were run."""
     return [
         observe(run, step)
         for run in runs
         for step in run.measured
-        if step.summary.endpoint == endpoint and step.summary.n and (steps is None or step.summary.index in steps)
+        if step.summary.endpoint == endpoint and step.summary.n
     ]
 
 
@@ -134,89 +125,107 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
     """`said` is what the endpoint declares: `max_batch` and others, as its metadata names them."""
     good = [one for one in seen if one.doubt is None and not one.overloaded and len(one.batches)]
     drowned = [one for one in seen if one.doubt is None and one.overloaded and len(one.batches)]
-    notes = _left_out(seen)
-    if not good and not drowned:
-        raise CalibrationError(_no_batches(endpoint, seen))
-    if beside := sorted({name for one in good or drowned for name in one.beside}):
-        notes.append(f"{', '.join(beside)} was driven at the same time: what that took of the machine is in the times")
-    sizes = [size for one in good or drowned for size in one.sizes]
-    if min(sizes) < max(sizes):
-        raise CalibrationError(
-            f"requests to {endpoint} have {min(sizes)} to {max(sizes)} rows: a plan counts requests of one size, so "
-            "drive each size by itself"
-        )
-    rows = float(np.mean([one.rows for one in good or drowned]))
-    most = max(int(one.batches.requests.max()) for one in (*good, *drowned))
-    if said.get("max_batch"):
-        most = max(most, int(float(said["max_batch"]) / rows))
-    else:
-        notes.append(
-            f"the endpoint does not say how large its batches may be: the largest that was seen had {most} requests"
-        )
+    used = good or drowned
+    if not used:
+        raise CalibrationError(fit_notes.no_batches(endpoint, seen))
+    rows = _rows(endpoint, used)
+    seen_most = max(int(one.batches.requests.max()) for one in (*good, *drowned))
+    most = max(seen_most, int(float(said.get("max_batch") or 0) / rows))
+    batches = ObservedBatches.joined([one.batches for one in used])
+    _check_apart(endpoint, batches)
     ours = "max_wait_ms" in said
-    wait_s = float(said["max_wait_ms"]) / 1e3 if ours else None
-
-    batches = ObservedBatches.joined([one.batches for one in good or drowned])
-    if (batches.begun_s < batches.ended_before_s - batching_rule.slack_s(batches)).mean() > batching_rule.LEFT_SHARE:
-        raise CalibrationError(
-            f"batches of {endpoint} overlap, as of several replicas that don't say which of them answered: a plan has "
-            "to know"
-        )
-    found = batching_rule.find(batches, most, wait_s)
+    shown = batching_rule.find(batches, most, float(said["max_wait_ms"]) / 1e3 if ours else None)
     declared_rule = Rule.COMPANY if ours else None
-    rule = found.rule or declared_rule or Rule.OPPORTUNISTIC
-    if found.rule is None:
-        what = "tailrate's own rule is" if ours else "the best rule (all that waits goes at once) is"
-        notes.append(f"hardly any request waited in a batch with room left, so {what} taken for granted")
-    elif ours and rule not in (Rule.COMPANY, Rule.OPPORTUNISTIC):
-        notes.append(f"the batches follow the rule {rule}, although tailrate's own engine does not")
-
-    fitted, borrowed = _with_sizes_of(batches, drowned if good else [])
-    if borrowed:
-        notes.append(f"batches of {_sizes(borrowed)} requests were seen in overloaded steps only")
-    woken = waking(fitted)
-    awake_s = fitted.stages_s - woken.after(fitted.idle_s)
-    if woken.extra_s:
-        notes.append(_wakes(woken))
-    stages, known = by_size(fitted.requests, awake_s, most)
-    gap_s, gap_known = gaps(fitted, pressed(fitted, most, rule, found.wait_s), most)
-    if not gap_known:
-        notes.append("no batch began while others waited, so nothing is known of the pause between two batches")
-    mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
-    notes += _guessed(known) + _no_gain(mean_s, known)
-    own_s = np.maximum(awake_s + (mean_s - stages)[fitted.requests], LEAST_SHARE * fitted.stages_s)
-    multipliers = own_s / mean_s[fitted.requests]
-    overhead_s, alone_s = overhead(good or drowned, gap_s, most, rule, found.wait_s)
-    median_s = float(np.median(overhead_s))
-    lone_s = float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + found.wait_s
-    service = Service(
-        mean_s, *spread(fitted.requests, multipliers, most), grid(overhead_s, OVERHEAD_POINTS), waking=woken
-    )
-    notes += [sentence for sentence in (batching_rule.warning(endpoint, found, service),) if sentence]
-    compute_s = float(by_size(fitted.requests, fitted.compute_s, most)[0][1])
-    open_steps = [one for one in good if not one.closed]
-    idle_w, active_w = _power(good, service)
+    rule = shown.rule or declared_rule or Rule.OPPORTUNISTIC
+    times = _times(used, *_with_sizes_of(batches, drowned if good else []), most, rule, shown.wait_s)
+    warning = batching_rule.warning(endpoint, shown, times.service)
+    idle_w, active_w = _power(good, times.service)
     start_s = [float(said[key]) for key in ("load_s", "warmup_s") if isinstance(said.get(key), int | float)]
     return Calibration(
         endpoint=endpoint,
-        service=service,
+        service=times.service,
         max_batch=most,
-        batch_wait_s=found.wait_s,
+        batch_wait_s=shown.wait_s,
         rule=rule,
         declared_rule=declared_rule,
         queue=int(said.get("max_queue") or 0),
         routing=Routing.LEAST if ours else Routing.TWO_CHOICES,
-        replicas=max(one.replicas for one in good or drowned),
+        replicas=max(one.replicas for one in used),
         rows=rows,
-        host_share=1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),
-        lone_ms=1e3 * lone_s,
-        highest_rps=max((one.offered_rps / one.replicas for one in open_steps), default=0.0),
+        host_share=times.host_share,
+        lone_ms=1e3 * times.lone_s,
+        highest_rps=max((one.offered_rps / one.replicas for one in good if not one.closed), default=0.0),
         warmup_s=sum(start_s) if start_s else None,
         idle_w=idle_w,
         active_w=active_w,
         device=said.get("device_name") or said.get("device"),
         batches=np.bincount(batches.requests, minlength=most + 1),
-        notes=tuple(notes),
+        notes=(
+            *fit_notes.left_out(seen),
+            *fit_notes.driven_beside(used),
+            *([] if said.get("max_batch") else [fit_notes.most_unsaid(most)]),
+            *fit_notes.taken_rule(shown.rule, ours=ours),
+            *times.notes,
+            *([warning] if warning else []),
+        ),
+    )
+
+
+def _rows(endpoint: str, steps: Sequence[Observed]) -> float:
+    """Of each request, which must be one number."""
+    sizes = [size for one in steps for size in one.sizes]
+    if min(sizes) < max(sizes):
+        raise CalibrationError(
+            f"requests to {endpoint} have {min(sizes)} to {max(sizes)} rows: a plan counts requests of one size, so "
+            "drive each size by itself"
+        )
+    return float(np.mean([one.rows for one in steps]))
+
+
+def _check_apart(endpoint: str, batches: ObservedBatches) -> None:
+    """One replica runs one batch at a time."""
+    if (batches.begun_s < batches.ended_before_s - batching_rule.slack_s(batches)).mean() > batching_rule.LEFT_SHARE:
+        raise CalibrationError(
+            f"batches of {endpoint} overlap, as of several replicas that don't say which of them answered: a plan has "
+            "to know"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Times:
+    """What batches take, and a request that waits for nothing."""
+
+    service: Service
+    host_share: float
+    lone_s: float
+    notes: tuple[str, ...]
+
+
+def _times(
+    steps: Sequence[Observed], batches: ObservedBatches, borrowed: Sequence[int], most: int, rule: Rule, wait_s: float
+) -> _Times:
+    """From the batches of the steps, with those of `borrowed` sizes from steps that were overloaded."""
+    woken = waking(batches)
+    awake_s = batches.stages_s - woken.after(batches.idle_s)
+    stages, known = by_size(batches.requests, awake_s, most)
+    gap_s, gap_known = gaps(batches, pressed(batches, most, rule, wait_s), most)
+    mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
+    own_s = np.maximum(awake_s + (mean_s - stages)[batches.requests], LEAST_SHARE * batches.stages_s)
+    spread_s = spread(batches.requests, own_s / mean_s[batches.requests], most)
+    overhead_s, alone_s = overhead(steps, gap_s, most, rule, wait_s)
+    median_s = float(np.median(overhead_s))
+    compute_s = float(by_size(batches.requests, batches.compute_s, most)[0][1])
+    return _Times(
+        Service(mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken),
+        1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),
+        float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + wait_s,
+        (
+            *fit_notes.overloaded_only(borrowed),
+            *fit_notes.wakes(woken),
+            *([] if gap_known else [fit_notes.NO_PAUSE]),
+            *fit_notes.guessed(known),
+            *fit_notes.no_gain(mean_s, known),
+        ),
     )
 
 
@@ -253,79 +262,3 @@ def _with_sizes_of(batches: ObservedBatches, drowned: Sequence[Observed]) -> tup
         return batches, []
     # whole steps: a batch is pressed by the one before it
     return ObservedBatches.joined([batches, more]), wanted
-
-
-# ---- notes
-
-
-def _left_out(seen: Sequence[Observed]) -> list[str]:
-    found = []
-    if drowned := [one for one in seen if one.overloaded]:
-        found.append(f"left out as overloaded: {_rates(drowned)}")
-    if doubted := [one for one in seen if one.doubt is not None and not one.overloaded]:
-        found.append(f"left out, since {doubted[0].doubt}: {_rates(doubted)}")
-    if silent := [one for one in seen if not len(one.batches) and one.doubt is None]:
-        found.append(f"left out, as no answer said what its batch took: {_rates(silent)}")
-    return found
-
-
-def _rates(steps: Sequence[Observed]) -> str:
-    shown = ", ".join(significant(one.rate) for one in steps[:6])
-    return f"{shown}{' …' if len(steps) > 6 else ''}/s"
-
-
-def _no_batches(endpoint: str, seen: Sequence[Observed]) -> str:
-    if not seen:
-        return f"the runs have no steps of {endpoint}"
-    if any(len(one.batches) for one in seen):
-        return f"no step of {endpoint} can be trusted: {next(one.doubt for one in seen if one.doubt)}"
-    return f"the answers of {endpoint} do not say what their batches took (server-timing), so no model can be fitted"
-
-
-def _wakes(woken: Waking) -> str:
-    extra, full = (significant(1e3 * seconds) for seconds in (woken.extra_s, woken.full_s))
-    return f"a batch takes up to {extra} ms longer where its replica was idle before, all of that after {full} ms"
-
-
-def _no_gain(mean_s: Floats, known: Bools) -> list[str]:
-    """Batches that cost more than they bring; the engine takes all that waits, whatever that costs."""
-    rates = np.where(known, np.arange(len(mean_s)) / np.where(mean_s > 0, mean_s, 1.0), 0.0)
-    best, largest = int(np.argmax(rates)), int(np.flatnonzero(known)[-1])
-    if rates[largest] > LOSS * rates[best]:
-        return []
-    return [
-        f"batches of {largest} requests do {significant(float(rates[largest]))}/s, batches of {best} "
-        f"{significant(float(rates[best]))}/s: with max_batch {best} a replica would take more"
-    ]
-
-
-def _guessed(known: Bools) -> list[str]:
-    absent = [size for size in range(1, len(known)) if not known[size]]
-    if not absent:
-        return []
-    last = int(np.flatnonzero(known)[-1])
-    between = [size for size in absent if size < last]
-    beyond = [size for size in absent if size > last]
-    found = []
-    if between:
-        found.append(f"batches of {_sizes(between)} requests were hardly seen: their time is their neighbours'")
-    if beyond:
-        found.append(
-            f"batches of {_sizes(beyond)} requests were never seen: their time is that of a straight line through the "
-            f"others, so nothing is known of loads that need them"
-        )
-    return found
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    """
-    >>> _sizes([2, 3, 4, 7])
-    '2–4, 7'
-    """
-    parts: list[list[int]] = []
-    for size in sizes:
-        if parts and size == parts[-1][-1] + 1:
-            parts[-1].append(size)
-        else:
-            parts.append([size])
-    return ", ".join(f"{part[0]}–{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)

@@ -4,7 +4,7 @@ The answers of one batch carry the same stage times (to 0.1 µs) from the same r
 between two bounds that each of its rows gives: it was sent before it was received, and answered after it was ready; so
 the middle of what all rows leave is good to a fraction of the way there and back, and the same error is in every batch.
 
-Owns instants and sizes; what a batch costs is `calibrate`, and by which rule it was made `batching`.
+Owns instants and sizes; what a batch costs is `fit`, and by which rule it was made `batching_rule`.
 """
 
 from __future__ import annotations

@@ -87,14 +87,6 @@ class Outcome:
         found = self._warm(warm_share)
         return bool(np.count_nonzero(found > slo_s) < len(found) - rank(len(found), percent))
 
-    def throughput_rps(self, warm_share: float = 0.1) -> float:
-        """Answers per second between the first arrival that counts and the last."""
-        begin_s, end_s = self.arrivals_s[int(len(self.arrivals_s) * warm_share)], self.arrivals_s[-1]
-        done_s = self.arrivals_s + self.latency_s
-        if end_s <= begin_s:
-            return float("nan")
-        return float(np.count_nonzero((done_s > begin_s) & (done_s <= end_s)) / (end_s - begin_s))
-
     @property
     def utilisation(self) -> float:
         return self.busy_s / self.replica_s if self.replica_s else 0.0

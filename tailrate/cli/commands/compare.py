@@ -27,7 +27,8 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     """
     from tailrate import analysis
     from tailrate.analysis.text import console
-    from tailrate.analysis.verdicts.gate import CIRCUMSTANCES, Gate, changes, inside, judge, table
+    from tailrate.analysis.verdicts.changes import changes, inside, table
+    from tailrate.analysis.verdicts.gate import CIRCUMSTANCES, Gate, judge
 
     try:
         asked = [Gate.parse(gate) for gate in gates if gate != CIRCUMSTANCES]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from often import at_least, at_most, counts
 from scipy import signal, stats
+from told_apart import differs
 
 from tailrate.analysis.stats.interval import (
     LEAST_BEYOND,
@@ -13,7 +14,6 @@ from tailrate.analysis.stats.interval import (
     Doubt,
     Sketch,
     bounds,
-    differs,
     effective_size,
     interval,
     least_for_upper,

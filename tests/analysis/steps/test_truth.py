@@ -19,7 +19,7 @@ from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.records import REQUESTS, Manifest, sealed_path
 from tailrate.analysis.steps.measure import COLUMNS
 from tailrate.analysis.steps.variant_pairs import pairs
-from tailrate.analysis.verdicts import gate
+from tailrate.analysis.verdicts.changes import changes
 
 SLACK = {20: 2, 200: 0}
 """Windows by which a share of so many seeds may miss its bound; the seeds are always the same, so nothing is chance."""
@@ -172,7 +172,7 @@ def test_equal_runs_and_equal_variants_are_seldom_called_different(
         (pair,) = pairs(base)
         inside += bool(pair.differs)
         new = analysis.load(_folder(tmp_path / f"new{seed}", 2 * seed + 1, *both, n=8_000))
-        runs += any(one.differs for one in gate.changes(base, new))
+        runs += any(one.differs for one in changes(base, new))
     assert inside <= at_most(0.05, seeds)
     assert runs <= at_most(0.05, seeds)
 
@@ -189,7 +189,7 @@ def test_a_change_of_five_percent_is_called(tmp_path: Path, seeds: int) -> None:
         (pair,) = pairs(base)
         inside += bool(pair.differs)
         new = analysis.load(_folder(tmp_path / f"new{seed}", 2 * seed + 1, ("m/eager", _independent(0.5))))
-        runs += any(one.differs for one in gate.changes(base, new))
+        runs += any(one.differs for one in changes(base, new))
     assert inside >= 0.9 * seeds
     assert runs >= 0.9 * seeds
 

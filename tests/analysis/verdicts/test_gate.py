@@ -7,7 +7,8 @@ from click.testing import CliRunner
 from folders import Load, Waveform, constant, lognormal, make_run, queue
 
 from tailrate import analysis
-from tailrate.analysis.verdicts.gate import Change, Gate, changes, judge
+from tailrate.analysis.verdicts.changes import Change, changes
+from tailrate.analysis.verdicts.gate import Gate, judge
 from tailrate.cli.main import main
 
 SLO = ["p99<60ms,errors<1%"]

@@ -5,12 +5,13 @@ import importlib.util
 import numpy as np
 import pytest
 from batched import Server, batched_run, linear
+from fitted import calibrate
 from folders import rewrite
 from virtual_ray import asked
 
 from tailrate import analysis
 from tailrate.analysis.planning.model import batching_rule
-from tailrate.analysis.planning.model.fit import calibrate, observed
+from tailrate.analysis.planning.model.fit import observed
 from tailrate.analysis.planning.model.observed_batches import ObservedBatches
 from tailrate.analysis.planning.simulator.fleet import Fleet, Routing, Rule, Service
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from batched import Server, batched_run, linear, poisson
+from fitted import calibrate, validate
 from folders import Load, Waveform, make_run, rewrite
 
 from tailrate import analysis
-from tailrate.analysis.planning.model.cross_validation import measured, replay, validate
-from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, calibrate, observed
+from tailrate.analysis.planning.model.cross_validation import measured, replay
+from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, observed
 from tailrate.analysis.planning.model.observed_batches import observe
 from tailrate.analysis.planning.model.service_time import by_size
 from tailrate.analysis.planning.plan.candidates import variants

@@ -98,7 +98,6 @@ def test_quantiles_count_what_was_never_answered_and_leave_out_the_beginning():
     found = simulate(np.concatenate([[0.0, 0.0, 0.0], 10.0 + np.arange(7) * 2]), fleet)
     assert found.quantile(99, 0) == math.inf
     assert found.quantile(99, 0.3) == pytest.approx(1.0)
-    assert found.throughput_rps(0.3) == pytest.approx(0.5)
     assert found.mean_batch == 1.0
     assert found.batches.tolist() == [0, 9]
 
