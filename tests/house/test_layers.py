@@ -221,6 +221,33 @@ def test_rooms_make_no_circle_and_stand_no_more_than_nine_deep():
     assert max(map(depth, {room(name) for name in FILES})) <= DEEPEST
 
 
+MOST_LINES, MOST_PARAMETERS = 60, 8
+"""Of a function; beside `self` or `cls`."""
+LONG = {
+    ("analysis.counting.loop", "gather"),
+    ("analysis.counting.one_pass", "gather"),
+    ("analysis.counting.order_statistics", "_passed"),
+    ("analysis.steps.measure", "measure"),
+    ("loadtest.engine.scenario.steps", "step"),
+}
+"""Functions that are longer, or take more, for now."""
+
+
+def long_functions():
+    for module, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = node.args
+                names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+                count = sum(name not in ("self", "cls") for name in names) + bool(given.vararg) + bool(given.kwarg)
+                if node.end_lineno - node.lineno + 1 > MOST_LINES or count > MOST_PARAMETERS:
+                    yield module, node.name
+
+
+def test_a_function_fits_on_a_screen():
+    assert set(long_functions()) == LONG, "take it apart; what no longer is long leaves the list"
+
+
 TOPS = ("serve", "loadtest", "analysis", "cli")
 
 
