@@ -2,7 +2,7 @@
 
     python -m tailrate.analysis.planning.knee_guess runs/20261120T101500Z-bert --endpoint bert/eager --slo "p99<50ms"
 
-prints one line of JSON: a `KneeGuess`. The run may still be going.
+prints a `KneeGuess` as one line of JSON. The run may still be going.
 
 The model is fitted to all steps so far. Near the knee it is corrected: each step's own arrivals are replayed through
 it, and all its times are stretched until it misses the objective as often as was measured. What was chance in the
@@ -13,16 +13,16 @@ model's own seeds show: where that is large, the correction counts for less.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tailrate.analysis.judging.knee_guess import KneeGuess
 from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, declared, fit, observed
 from tailrate.analysis.planning.model.observed_batches import Observed
 from tailrate.analysis.planning.simulator.simulate import Fleet, knee, simulate
@@ -45,23 +45,6 @@ LEAST_ERROR = 0.004
 """Of the stretch, whatever the steps say."""
 MODEL_ERROR = 0.01
 """How far from 1 the stretch lies by itself, one time in three: the batches' own records are no guess."""
-
-
-@dataclass(frozen=True, slots=True)
-class KneeGuess:
-    """With `reason` the model cannot say, and the rest may be missing."""
-
-    knee_rps: float | None = None
-    low_rps: float | None = None
-    high_rps: float | None = None
-    """Between these with 99 %; None while no step near the knee has corrected it."""
-    near: int = 0
-    """Steps that corrected it."""
-    error: float | None = None
-    """By how much, beyond chance, the rate was off before the correction."""
-    fitted_rps: float = 0.0
-    """The highest rate that it was fitted to."""
-    reason: str | None = None
 
 
 def guess(
@@ -169,7 +152,7 @@ def main() -> None:
     parser.add_argument("--slo", type=Slo.parse, required=True)
     options = parser.parse_args()
     os.nice(NICENESS)
-    print(json.dumps(asdict(ask(options.folder, options.endpoint, options.slo))))
+    print(ask(options.folder, options.endpoint, options.slo).as_line())
 
 
 if __name__ == "__main__":

@@ -116,12 +116,10 @@ class Probes:
 
     def ask(self) -> Any:
         from tailrate.analysis.planning import knee_guess
-        from tailrate.loadtest.engine.scenario.knee_guide import Guess
 
         server = self.one.server
         said = {"max_batch": server.max_batch, "max_wait_ms": 1e3 * server.wait_s}
-        found = knee_guess.guess("m/a", self.seen, said, self.one.limit_ms / 1e3, 99.0, unit())
-        return Guess(**{name: getattr(found, name) for name in Guess.__slots__})
+        return knee_guess.guess("m/a", self.seen, said, self.one.limit_ms / 1e3, 99.0, unit())
 
 
 def search(one: Case, seed: int, guided: bool) -> dict[str, Any]:

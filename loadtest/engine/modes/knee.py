@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from tailrate.loadtest.engine.scenario.knee_guide import Guess, Guide
+from tailrate.analysis.judging.knee_guess import KneeGuess
+from tailrate.loadtest.engine.scenario.knee_guide import Guide
 from tailrate.loadtest.engine.scenario.knee_search import WIDTH, Knee, Search
 from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.options import Option
@@ -44,7 +45,7 @@ class KneeSearch(Mode):
         scenario: Scenario,
         endpoints: Sequence[str],
         found: dict[str, Knee],
-        ask: Callable[[str], Guess] | None = None,
+        ask: Callable[[str], KneeGuess] | None = None,
     ) -> Blocks:
         """One search after the other; `found` gets each endpoint's answer. With `ask` a model is to guide them."""
         assert scenario.objective is not None

@@ -9,12 +9,11 @@ was seen, with a sentence that says why. Pure but for `ask_about`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tailrate.analysis.judging.knee_guess import KneeGuess
 from tailrate.loadtest.engine import child_python
 
 RISE = 2.0
@@ -29,22 +28,6 @@ PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
-    """What the model says, in the words of `tailrate.analysis.planning.knee_guess`; rates per second."""
-
-    knee_rps: float | None = None
-    low_rps: float | None = None
-    high_rps: float | None = None
-    near: int = 0
-    """Steps near the knee that have corrected it."""
-    error: float | None = None
-    """By how much it was off before it was corrected."""
-    fitted_rps: float = 0.0
-    reason: str | None = None
-    """Why it cannot say."""
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """The next probe, whether it takes the whole time or that of a probe of the rise; or else the interval."""
 
@@ -56,7 +39,7 @@ class Advice:
 class Guide:
     """Of one search; `sentence` says in the end how the answer was come by."""
 
-    def __init__(self, ask: Callable[[], Guess], width: float) -> None:
+    def __init__(self, ask: Callable[[], KneeGuess], width: float) -> None:
         self.sentence: str | None = None
         self._ask = ask
         self._width = width
@@ -84,7 +67,7 @@ class Guide:
         self._tried += 1
         return Advice(share * knee)
 
-    def _unfit(self, guess: Guess, most_rps: float) -> str | None:
+    def _unfit(self, guess: KneeGuess, most_rps: float) -> str | None:
         if guess.reason or not guess.knee_rps:
             return guess.reason or "it names no rate"
         if guess.error is not None and abs(guess.error) > MOST_ERROR and guess.near >= len(NEAR):
@@ -99,7 +82,7 @@ class Guide:
         self.sentence = f"by trying, since the objective was {did} at {rate:.4g}/s, where the model said otherwise"
 
 
-def ask_about(folder: Path, endpoint: str, slo: str) -> Guess:
+def ask_about(folder: Path, endpoint: str, slo: str) -> KneeGuess:
     """In a process of its own, while nothing is sent: pandas and numba have no place in a load process."""
     from gevent import subprocess  # only here: the command line reads the modes' options, and has no use for gevent
 
@@ -113,7 +96,6 @@ def ask_about(folder: Path, endpoint: str, slo: str) -> Guess:
             timeout=PATIENCE_S,
             check=True,
         )
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return Guess(**{one.name: found[one.name] for one in fields(Guess) if one.name in found})
-    except (subprocess.SubprocessError, OSError, ValueError, IndexError) as problem:
-        return Guess(reason=f"it could not be asked ({type(problem).__name__})")
+        return KneeGuess.from_line(done.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, OSError, ValueError, TypeError, IndexError) as problem:
+        return KneeGuess(reason=f"it could not be asked ({type(problem).__name__})")
