@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import inflate
 from tailrate.serve.wire import WireError
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ async def _read(scope: Scope, receive: Receive, limit: int, share: Share) -> Req
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").lower()
     if encoding not in ("", "identity"):
         # a small body may become a large one, which takes a tenth of a second
-        body = await asyncio.to_thread(wire.inflate, body, encoding, limit)
+        body = await asyncio.to_thread(inflate, body, encoding, limit)
         share.take(len(body))
         share.check()
     query = scope.get("query_string", b"").decode("latin-1")

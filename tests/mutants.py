@@ -133,7 +133,7 @@ SERVE = (
         ("serve/engine/test_engine.py::test_an_engine_that_breaks_itself_refuses_what_it_has_and_says_so",),
     ),
     Mutant(
-        "the length of a text is read from the wrong end", "unit", "serve/wire.py",
+        "the length of a text is read from the wrong end", "unit", "serve/body/tensors.py",
         'length = int.from_bytes(raw[at : at + 4], "little")', 'length = int.from_bytes(raw[at : at + 4], "big")',
         ("serve/test_wire.py",),
     ),
@@ -148,17 +148,17 @@ SERVE = (
         ("serve/test_wire.py::test_timing_and_clock_headers",),
     ),
     Mutant(
-        "each tensor begins where the first one does", "row", "serve/wire.py",
+        "each tensor begins where the first one does", "row", "serve/body/request.py",
         "np.frombuffer(body, dtype, count, start + at)", "np.frombuffer(body, dtype, count, start)",
         ("serve/test_wire.py::test_each_tensor_is_made_of_its_own_bytes",),
     ),
     Mutant(
-        "a body of just the limit is refused when unpacked", "bound", "serve/wire.py",
+        "a body of just the limit is refused when unpacked", "bound", "serve/body/request.py",
         "if size > limit:", "if size >= limit:",
         ("serve/test_wire.py::test_inflate",),
     ),
     Mutant(
-        "a request without rows is let in", "bound", "serve/wire.py",
+        "a request without rows is let in", "bound", "serve/body/request.py",
         "min(rows) < 1", "min(rows) < 0",
         ("serve/test_wire.py::test_malformed_request_is_a_400_in_one_sentence",),
     ),
@@ -859,7 +859,7 @@ ANALYSIS = (
         ("loadtest/workers/test_dispatch.py",),
     ),
     Mutant(
-        "a page is a result", "sign", "serve/wire.py",
+        "a page is a result", "sign", "serve/body/result.py",
         "if kind and not kind.endswith(_RESULT_TYPES):", "if False:",
         ("live/test_odd_servers.py::test_each_odd_answer_has_one_row_of_the_right_status",),
     ),

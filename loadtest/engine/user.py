@@ -15,7 +15,8 @@ from locust import User, task
 from tailrate.loadtest.engine import session
 from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
 from tailrate.loadtest.engine.workers.driver import Payloads
-from tailrate.serve.wire import Array, encode_infer
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.wire import Array
 
 POOL_BYTES = 64 << 20
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from tailrate.serve import variants, wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
+from tailrate.serve.body.request import InferRequest, decode_infer
+from tailrate.serve.body.result import encode_result
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late
 from tailrate.serve.engine.observers import Observers
@@ -200,7 +202,7 @@ class Endpoint:
 
     async def _infer_or_raise(self, request: Request) -> HttpAnswer:
         deadline_ns = _deadline_ns(request)
-        asked = wire.decode_infer(request.body, _header_length(request))
+        asked = decode_infer(request.body, _header_length(request))
         self._check(asked)
         aside = self._spec.slow_prepare or _has_large_text(request, asked)
         tensors = await self._prepared(asked.inputs, deadline_ns) if aside else self._spec.prepare(asked.inputs)
@@ -229,7 +231,7 @@ class Endpoint:
         assert job.outputs is not None
         binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
         outputs = {name: job.outputs[name] for name in binary}
-        body, headers = wire.encode_result(self._info, outputs, binary=binary, request_id=asked.id)
+        body, headers = encode_result(self._info, outputs, binary=binary, request_id=asked.id)
         decode_ms = (job.received_ns - request.received_ns) / 1e6 if aside else None
         headers |= self._headers(request)
         headers[wire.TIMING] = wire.format_timing(job.stages_ms(time.perf_counter_ns()), decode_ms)
@@ -238,7 +240,7 @@ class Endpoint:
             headers[wire.COMPILE] = "1"
         return HttpAnswer(200, body, headers)
 
-    def _check(self, asked: wire.InferRequest) -> None:
+    def _check(self, asked: InferRequest) -> None:
         """What can be refused before any work is done for it."""
         if unknown := [name for name in asked.outputs or () if name not in self._outputs]:
             raise WireError(400, f"unknown output '{unknown[0]}'; the model has {', '.join(sorted(self._outputs))}")
@@ -296,7 +298,7 @@ class Endpoint:
         }
 
 
-def _has_large_text(request: Request, asked: wire.InferRequest) -> bool:
+def _has_large_text(request: Request, asked: InferRequest) -> bool:
     return len(request.body) > LARGE_TEXT_BYTES and any(tensor.dtype == object for tensor in asked.inputs.values())
 
 

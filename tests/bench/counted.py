@@ -35,6 +35,7 @@ from serving import served  # noqa: E402
 from tailrate import analysis  # noqa: E402
 from tailrate.analysis.records import is_success  # noqa: E402
 from tailrate.serve import wire  # noqa: E402
+from tailrate.serve.body.request import encode_infer  # noqa: E402
 
 LIMIT = 20_000
 OPTIONS: dict[str, Any] = {
@@ -62,7 +63,7 @@ class Client(threading.Thread):
             random = Random(number)
             (kind,) = random.choices(list(SHARES), SHARES.values())
             rows = 40 if kind == "chunks" else random.choice((1, 2, 5))
-            body, headers = wire.encode_infer({"x": np.zeros((rows, 3), np.uint8)})
+            body, headers = encode_infer({"x": np.zeros((rows, 3), np.uint8)})
             self._seen[self._sent(kind, body, headers, random)] += 1
         self._way.close()
 

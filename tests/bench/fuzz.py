@@ -49,6 +49,8 @@ from misshapen import MODELS, SETTINGS, SOURCES, Bad  # noqa: E402
 from serving import served  # noqa: E402
 
 from tailrate.serve import wire  # noqa: E402
+from tailrate.serve.body.request import encode_infer  # noqa: E402
+from tailrate.serve.body.result import decode_result  # noqa: E402
 
 HANG_S = 10.0
 LEAVE_S = 0.5
@@ -125,7 +127,7 @@ def _good() -> Iterator[tuple[str, bytes, dict[str, str]]]:
     }
     for model, tensors in inputs.items():
         outputs = {"null": "y", "mlp": "y", "bert": "pooler_output", "thumbs": "logits"}[model]
-        yield wire.infer_path(model, "eager"), *wire.encode_infer(tensors, outputs=[outputs])
+        yield wire.infer_path(model, "eager"), *encode_infer(tensors, outputs=[outputs])
 
 
 async def _once(port: int, raw: bytes) -> wire.Array:
@@ -141,7 +143,7 @@ async def _outputs(reader: asyncio.StreamReader) -> wire.Array:
     status, body, fields = await answer(reader)
     if status != 200:
         raise ValueError(body)
-    (found,) = wire.decode_result(body, int(fields[wire.HEADER_LENGTH.encode()])).values()
+    (found,) = decode_result(body, int(fields[wire.HEADER_LENGTH.encode()])).values()
     return found
 
 
@@ -228,7 +230,7 @@ async def flood(port: int, seed: int, paced: Iterator[tuple[int, float]], tally:
 async def slow(port: int, what: str, counts: Counter[str], after_s: float) -> None:
     """One of them, again and again; cancelled at the end of the round."""
     await asyncio.sleep(after_s)
-    path, body, headers = wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((4096, 1), np.uint8)})
+    path, body, headers = wire.infer_path("null", "eager"), *encode_infer({"x": np.zeros((4096, 1), np.uint8)})
     raw = misshapen.http(path, body, headers)
     while True:
         writer = None

@@ -30,6 +30,7 @@ from ray_tools import Cluster, asked, successes  # noqa: E402
 from waiting import until  # noqa: E402
 
 from tailrate.serve import models, wire  # noqa: E402
+from tailrate.serve.body.request import encode_infer  # noqa: E402
 from tailrate.serve.deploy.haproxy import free_port  # noqa: E402
 
 
@@ -43,7 +44,7 @@ class Client(threading.Thread):
         self.replicas: Counter[str] = Counter()
 
     def run(self) -> None:
-        body, headers = wire.encode_infer(models.load("null").example(1, 0))
+        body, headers = encode_infer(models.load("null").example(1, 0))
         while not self._over.is_set():
             try:
                 request = asked(self._port, wire.infer_path("null", "eager"), body, headers)

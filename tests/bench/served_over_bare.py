@@ -221,13 +221,14 @@ def rate_of(done_s: Sequence[float], batch: int) -> float:
 
 def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
     from tailrate.serve import wire
+    from tailrate.serve.body.request import encode_infer
     from tailrate.serve.options import ServeOptions
 
     load_core, model_core = sorted(os.sched_getaffinity(0))[:2]
     variants = tuple(options.variants.split(","))
     given = options_for(model, variants, cache)
     spec = ServeOptions((model,), settings=given["settings"]).spec(model)
-    body, headers = wire.encode_infer(spec.example(1, 0), outputs=spec.default_outputs)
+    body, headers = encode_infer(spec.example(1, 0), outputs=spec.default_outputs)
     rows = []
     with ExitStack() as stack:
         url, replicas = stack.enter_context(serving(given, model_core, load_core))

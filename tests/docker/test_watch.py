@@ -31,6 +31,7 @@ from tailrate import analysis
 from tailrate.analysis.records import read_events
 from tailrate.analysis.steps.fault_effects import faults
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.deploy.haproxy import free_port
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -203,7 +204,7 @@ def trace(folder: Path) -> Path:
 def drive(server: Served, stop: threading.Event) -> None:
     """About thirty requests a second, one in ten of them wrong."""
     path = server.url + wire.infer_path("null", "eager")
-    body, headers = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+    body, headers = encode_infer({"x": np.zeros((1, 4), np.uint8)})
     headers["Authorization"] = f"Bearer {TOKEN}"
     number = 0
     while not stop.wait(0.03):

@@ -54,6 +54,8 @@ def modules():
                 yield ".".join(words).removesuffix(".__init__")
     yield from (
         "tailrate.serve.wire",
+        "tailrate.serve.body.request",
+        "tailrate.serve.body.result",
         "tailrate.serve.options",
         "tailrate.serve.deploy.doctor",
         "tailrate.serve.runner.cache_folders",
@@ -117,9 +119,10 @@ def payloads_of(scenario):
     assert first == again, "payloads must follow from the seed"
     assert first != user(environment).payloads(seed=2, rows=(2,))
     assert len(set(first.bodies)) == len(first.bodies) > 1
+    from tailrate.serve.body.request import decode_infer
     from tailrate.serve import wire
     for body, headers in zip(first.bodies, first.headers, strict=True):
-        assert wire.decode_infer(body, int(headers[wire.HEADER_LENGTH])).rows == 2
+        assert decode_infer(body, int(headers[wire.HEADER_LENGTH])).rows == 2
     print(scenario, "made", len(first.bodies), flush=True)
 
 for scenario in sys.argv[1:]:

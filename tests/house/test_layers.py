@@ -15,6 +15,7 @@ PACKAGE = "tailrate"
 # room or module → (ours it may import, third parties it may import); the longest name that matches holds
 TABLE = {
     "serve.wire": ((), ("numpy",)),
+    "serve.body": (("serve.body", "serve.wire"), ("numpy",)),
     "analysis.records": ((), ()),
     "serve": (
         ("serve",),
@@ -38,6 +39,7 @@ TABLE = {
         (
             "loadtest.engine",
             "serve.faults",
+            "serve.body",
             "serve.wire",
             "analysis.records",
             "analysis.judging",
@@ -70,6 +72,7 @@ TABLE = {
 FLOORS = (
     ("analysis.records", "serve.wire", "serve.file_locks"),
     # serve
+    ("serve.body",),
     ("serve.asgi", "serve.faults", "serve.spec"),
     ("serve.models", "serve.telemetry", "serve.variants"),
     ("serve.options",),

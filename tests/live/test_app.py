@@ -23,6 +23,8 @@ from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S
 
 from tailrate.serve import models, wire
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result
 from tailrate.serve.models import _weights
 from tailrate.serve.options import ServeOptions, named
 from tailrate.serve.wire import Array
@@ -173,7 +175,7 @@ def test_statistics_count_what_was_asked(images: Served) -> None:
 
 
 def test_headers_say_where_the_time_went(images: Served) -> None:
-    body, headers = wire.encode_infer({"image": IMAGE[:1]})
+    body, headers = encode_infer({"image": IMAGE[:1]})
     before_ns = time.time_ns()
     status, found, _ = post(images, wire.infer_path("resnet50", "eager"), body, headers | {"x-request-id": "mine"})
     after_ns = time.time_ns()
@@ -190,7 +192,7 @@ def test_headers_say_where_the_time_went(images: Served) -> None:
     assert found[wire.REPLICA] in get(images, wire.model_path("resnet50"))[1]["parameters"]["replica"]
 
 
-NULL = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+NULL = encode_infer({"x": np.zeros((1, 4), np.uint8)})
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ NULL = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
         (404, wire.infer_path("null", "fast"), *NULL),
         (404, "/elsewhere", *NULL),
         (405, wire.model_path("null", "eager"), *NULL),
-        (413, wire.infer_path("null", "eager"), *wire.encode_infer({"x": np.zeros((513, 4), np.uint8)})),
+        (413, wire.infer_path("null", "eager"), *encode_infer({"x": np.zeros((513, 4), np.uint8)})),
         (413, wire.infer_path("null", "eager"), b" " * (9 << 20), {}),
         (415, wire.infer_path("null", "eager"), NULL[0], NULL[1] | {"content-encoding": "br"}),
     ],
@@ -226,10 +228,10 @@ def test_a_deadline_that_passes(images: Served) -> None:
 
 def test_bad_requests_among_good_ones_harm_none(images: Served) -> None:
     path = wire.infer_path("resnet50", "eager")
-    good = wire.encode_infer({"image": IMAGE[:1]})
+    good = encode_infer({"image": IMAGE[:1]})
     spoilt = IMAGE[:1].copy()
     spoilt[0, 0, 0, 0] = np.nan
-    bad = [wire.encode_infer({"image": spoilt}), wire.encode_infer({"image": IMAGE[:1, :, :9]}), (b"{", {})]
+    bad = [encode_infer({"image": spoilt}), encode_infer({"image": IMAGE[:1, :, :9]}), (b"{", {})]
     alone = post(images, path, *good)[2]
     answers: dict[int, tuple[int, bytes]] = {}
 
@@ -309,11 +311,11 @@ def test_what_ray_exports_can_be_read_although_its_own_port_is_on_loopback(image
 
 
 def assert_it_doubles(server: Served, variants: tuple[str, ...]) -> None:
-    body, headers = wire.encode_infer({"x": np.array([[1, 2, 3]], np.float32)})
+    body, headers = encode_infer({"x": np.array([[1, 2, 3]], np.float32)})
     for variant in variants:
         status, found, answer = post(server, wire.infer_path("twice", variant), body, headers)
         assert status == 200
-        assert wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))["y"].tolist() == [[2, 4, 6]]
+        assert decode_result(answer, int(found[wire.HEADER_LENGTH]))["y"].tolist() == [[2, 4, 6]]
     assert get(server, wire.model_path("twice"))[1]["parameters"]["parity_ok"] is True
 
 
@@ -407,7 +409,7 @@ def test_who_hangs_up_while_queued_is_not_computed_for(images: Served) -> None:
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     request = ("\r\n".join(lines) + "\r\n\r\n").encode() + body
-    long = wire.encode_infer({"x": np.zeros((32, 4), np.uint8)})  # in sixteen batches of 20 ms
+    long = encode_infer({"x": np.zeros((32, 4), np.uint8)})  # in sixteen batches of 20 ms
     sent, taken, left = [0] * 12, threading.Event(), threading.Event()
 
     def keep_busy(number: int) -> None:

@@ -28,6 +28,8 @@ from waiting import PATIENCE_S, until
 
 from tailrate.serve import asgi, models, wire
 from tailrate.serve.asgi import HttpAnswer, Message, Request, as_app, as_json
+from tailrate.serve.body.request import MOST_JSON_BYTES, decode_infer, encode_infer
+from tailrate.serve.body.result import MOST_JSON_VALUES, encode_result
 from tailrate.serve.deploy import app
 from tailrate.serve.edge import fault_api
 from tailrate.serve.engine import profiling
@@ -92,7 +94,7 @@ TOO_MUCH: dict[str, tuple[bytes, int | None, int, str]] = {
         400,
         "not valid JSON",
     ),
-    "a lot of JSON": (one() + b" " * wire.MOST_JSON_BYTES, None, 413, "send tensors as bytes"),
+    "a lot of JSON": (one() + b" " * MOST_JSON_BYTES, None, 413, "send tensors as bytes"),
 }
 
 
@@ -100,7 +102,7 @@ TOO_MUCH: dict[str, tuple[bytes, int | None, int, str]] = {
 def test_bodies_that_would_break_or_block_are_refused(name: str) -> None:
     body, length, status, sentence = TOO_MUCH[name]
     with pytest.raises(WireError) as problem:
-        wire.decode_infer(body, length)
+        decode_infer(body, length)
     assert problem.value.status == status
     assert sentence in problem.value.sentence
     assert len(problem.value.sentence) < 1000
@@ -108,19 +110,19 @@ def test_bodies_that_would_break_or_block_are_refused(name: str) -> None:
 
 def test_nested_data_is_taken_and_ragged_data_not() -> None:
     body = one(shape=[2, 2, 1], data=[[[1], [2]], [[3], [4]]])
-    assert wire.decode_infer(body, None).inputs["x"].tolist() == [[[1], [2]], [[3], [4]]]
+    assert decode_infer(body, None).inputs["x"].tolist() == [[[1], [2]], [[3], [4]]]
     for values in ([[1, 2, 3], [4]], [[1], 2], [[], [1, 2]], ["ab"], [[None]], [[True]]):
         with pytest.raises(WireError):
-            wire.decode_infer(one(shape=[2, 2], data=values), None)
+            decode_infer(one(shape=[2, 2], data=values), None)
 
 
 def test_answers_that_are_too_large_for_json() -> None:
-    outputs = {"y": np.zeros((1, wire.MOST_JSON_VALUES + 1), np.uint8)}
+    outputs = {"y": np.zeros((1, MOST_JSON_VALUES + 1), np.uint8)}
     with pytest.raises(WireError, match="too many for JSON; ask for binary data"):
-        wire.encode_result(wire.EndpointInfo("m", "v"), outputs, binary={"y": False})
-    wire.encode_result(wire.EndpointInfo("m", "v"), outputs, binary={"y": True})
+        encode_result(wire.EndpointInfo("m", "v"), outputs, binary={"y": False})
+    encode_result(wire.EndpointInfo("m", "v"), outputs, binary={"y": True})
     with pytest.raises(WireError, match="bytes that are no text"):
-        wire.encode_result(wire.EndpointInfo("m", "v"), {"t": column([b"\xff"])}, binary={"t": False})
+        encode_result(wire.EndpointInfo("m", "v"), {"t": column([b"\xff"])}, binary={"t": False})
 
 
 @pytest.mark.parametrize("read", [fault_api._asked, profiling._asked])
@@ -241,7 +243,7 @@ def test_what_is_refused_is_not_prepared_and_large_texts_are_not_in_the_event_lo
         client = Client(port)
 
         def post(*items: bytes, **more: Any) -> tuple[int, str]:
-            status, _, answer = client.post(*wire.encode_infer({"x": column(list(items))}, **more))
+            status, _, answer = client.post(*encode_infer({"x": column(list(items))}, **more))
             return status, answer.decode("latin-1")
 
         assert post(b"a")[0] == 200
@@ -306,7 +308,7 @@ def test_who_keeps_sending_earns_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten pieces a tenth of a second apart, each of which earns a second."""
     monkeypatch.setattr(asgi, "PATIENCE_S", 0.5)
     monkeypatch.setattr(asgi, "SLOWEST_BPS", 1000)
-    body, headers = wire.encode_infer({"x": np.zeros((1, 10_000), np.uint8)})
+    body, headers = encode_infer({"x": np.zeros((1, 10_000), np.uint8)})
     raw = http("/infer", body, headers)
     with endpoint(NULL) as (_, port), connected(port) as steady:
         for at in range(0, len(raw), 1000):
@@ -317,7 +319,7 @@ def test_who_keeps_sending_earns_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bodies_that_take_up_all_the_room_are_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "ROOM", 2)
-    body, headers = wire.encode_infer({"x": np.zeros((1, 700), np.uint8)})
+    body, headers = encode_infer({"x": np.zeros((1, 700), np.uint8)})
     raw = http("/infer", body, headers)
     with endpoint(ServeOptions(("null",), ("eager",), max_body_bytes=1000)) as (_, port):
         with ExitStack() as stack:
@@ -354,7 +356,7 @@ def no_collections() -> Iterator[None]:
 def test_nothing_is_held_of_a_request_that_was_answered(
     rows: int, more: dict[str, str], status: int, no_collections: None
 ) -> None:
-    body, headers = wire.encode_infer({"x": np.zeros((rows, 4), np.uint8)})
+    body, headers = encode_infer({"x": np.zeros((rows, 4), np.uint8)})
     options = ServeOptions(("null",), ("eager",), settings={"delay_ms": "5"}, max_batch=100)
     with endpoint(options) as (_, port):
         for _ in range(3):

@@ -21,6 +21,7 @@ from test_profile_command import profile, traced
 from waiting import PATIENCE_S, until
 
 from tailrate.serve import models, wire
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.deploy.haproxy import free_port
 from tailrate.serve.edge import auth
 
@@ -43,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def answers(port: int, model: str, path: str) -> bool:
-    body, headers = wire.encode_infer(models.load(model).example(1, 0))
+    body, headers = encode_infer(models.load(model).example(1, 0))
     with urllib.request.urlopen(asked(port, path, body, headers), timeout=PATIENCE_S) as answer:
         return bool(answer.status == 200 and answer.headers[wire.BATCH] == "1")
 
@@ -66,7 +67,7 @@ def changed(config: str) -> str:
 @contextmanager
 def traffic(port: int, model: str) -> Iterator[list[str]]:
     """Requests, one after the other; the replica that answered each."""
-    body, headers = wire.encode_infer(models.load(model).example(1, 0))
+    body, headers = encode_infer(models.load(model).example(1, 0))
     over, found = threading.Event(), []
 
     def send() -> None:

@@ -19,6 +19,7 @@ from test_own_models import MODEL
 from waiting import PATIENCE_S, until
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.edge import auth
 
 pytestmark = pytest.mark.served
@@ -113,7 +114,7 @@ def test_one_endpoint_that_loads_again_leaves_the_other_in_service(log, tmp_path
         Path(flag).touch()  # the next load takes longer than a replica that is silent counts as there
         nodes = set(get(f"{url}/telemetry/devices")["hosts"])
         assert len(nodes) == 2
-        body, headers = wire.encode_infer({"x": np.zeros((1, 1), np.uint8)})
+        body, headers = encode_infer({"x": np.zeros((1, 1), np.uint8)})
         assert post(url, TOKEN, fault="replica_killed", target="twice/eager")[0] == 200
         answers, ready, serving = [], [], []
 

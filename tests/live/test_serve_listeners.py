@@ -21,7 +21,7 @@ from rawhttp import BROKEN, PATH, POST, X, closed, connected, crowd, good, statu
 from serving import MARK, assert_private_but, started_with
 from waiting import PATIENCE_S, until
 
-from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.deploy.haproxy import LOOPBACK, free_port
 from tailrate.serve.edge import auth
 
@@ -178,7 +178,7 @@ def test_a_crowd_that_misbehaves_is_borne_and_leaves_nothing_behind(server: Runn
     assert good(port)
     before = processes(server)
     assert any("haproxy" in name for name, _ in before.values())
-    large = http(PATH.decode(), *wire.encode_infer({"x": np.zeros((4000, 1), np.uint8)}))
+    large = http(PATH.decode(), *encode_infer({"x": np.zeros((4000, 1), np.uint8)}))
     with ExitStack() as stack:
         idle = crowd(port, 1500, b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n", stack)
         assert all(status_of(end) == 200 for end in idle)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import InferRequest, decode_infer, encode_infer, inflate
+from tailrate.serve.body.result import decode_result, encode_result
 from tailrate.serve.wire import EndpointInfo, TensorSpec, WireError
 
 TENSORS = {
@@ -21,16 +23,16 @@ TENSORS = {
 }
 
 
-def decode(body: wire.Body, headers: dict[str, str]) -> wire.InferRequest:
+def decode(body: wire.Body, headers: dict[str, str]) -> InferRequest:
     length = headers.get(wire.HEADER_LENGTH)
-    return wire.decode_infer(body, None if length is None else int(length))
+    return decode_infer(body, None if length is None else int(length))
 
 
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("datatype", TENSORS)
 def test_request_round_trip(datatype: str, binary: bool) -> None:
     tensor = TENSORS[datatype]
-    found = decode(*wire.encode_infer({"x": tensor}, binary=binary, request_id="r1", outputs=["y"]))
+    found = decode(*encode_infer({"x": tensor}, binary=binary, request_id="r1", outputs=["y"]))
     assert found.id == "r1"
     assert found.outputs == {"y": binary}
     assert found.rows == 1
@@ -42,10 +44,10 @@ def test_request_round_trip(datatype: str, binary: bool) -> None:
 def test_result_round_trip(binary: bool) -> None:
     outputs = {"y": np.arange(6, dtype=np.float32).reshape(2, 3), "label": np.array([b"one", b"two"], object)}
     info = EndpointInfo("m", "v")
-    body, headers = wire.encode_result(info, outputs, binary=dict.fromkeys(outputs, binary), request_id="r1")
+    body, headers = encode_result(info, outputs, binary=dict.fromkeys(outputs, binary), request_id="r1")
     length = headers.get(wire.HEADER_LENGTH)
     assert (length is not None) is binary
-    found = wire.decode_result(body, None if length is None else int(length))
+    found = decode_result(body, None if length is None else int(length))
     for name, tensor in outputs.items():
         np.testing.assert_array_equal(found[name], tensor)
     head = json.loads(body[: int(length)] if length else body)
@@ -53,7 +55,7 @@ def test_result_round_trip(binary: bool) -> None:
 
 
 def test_decoded_tensors_are_views_into_the_body() -> None:
-    body, headers = wire.encode_infer({"x": np.zeros((1, 1000), np.float32), "y": np.ones((1, 2), np.int64)})
+    body, headers = encode_infer({"x": np.zeros((1, 1000), np.float32), "y": np.ones((1, 2), np.int64)})
     whole = np.frombuffer(body, np.uint8)
     for tensor in decode(body, headers).inputs.values():
         assert np.shares_memory(tensor, whole)
@@ -61,7 +63,7 @@ def test_decoded_tensors_are_views_into_the_body() -> None:
 
 def test_big_endian_tensors_are_sent_little_endian() -> None:
     tensor = np.array([[1.5, 2.5]], ">f4")
-    np.testing.assert_array_equal(decode(*wire.encode_infer({"x": tensor})).inputs["x"], tensor)
+    np.testing.assert_array_equal(decode(*encode_infer({"x": tensor})).inputs["x"], tensor)
 
 
 def request(**change: object) -> bytes:
@@ -116,7 +118,7 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_request_is_a_400_in_one_sentence(name: str) -> None:
     with pytest.raises(WireError) as problem:
-        wire.decode_infer(MALFORMED[name], None)
+        decode_infer(MALFORMED[name], None)
     assert problem.value.status == 400
     assert problem.value.sentence
     assert "\n" not in problem.value.sentence
@@ -125,11 +127,11 @@ def test_malformed_request_is_a_400_in_one_sentence(name: str) -> None:
 @pytest.mark.parametrize("length", [-1, 10**9])
 def test_header_length_outside_the_body(length: int) -> None:
     with pytest.raises(WireError, match="JSON header is said to be"):
-        wire.decode_infer(request(), length)
+        decode_infer(request(), length)
 
 
 def test_bytes_left_over_and_bytes_missing() -> None:
-    body, headers = wire.encode_infer({"x": np.ones((1, 2), np.float32)})
+    body, headers = encode_infer({"x": np.ones((1, 2), np.float32)})
     with pytest.raises(WireError, match="belong to no tensor"):
         decode(body + b"more", headers)
     with pytest.raises(WireError, match="are left in the body"):
@@ -140,9 +142,9 @@ def test_bytes_tensor_that_ends_inside_an_element() -> None:
     head = {"name": "x", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 6}}
     text = json.dumps({"inputs": [head]}).encode()
     with pytest.raises(WireError, match="ends inside"):
-        wire.decode_infer(text + b"\x09\0\0\0ab", len(text))
+        decode_infer(text + b"\x09\0\0\0ab", len(text))
     with pytest.raises(WireError, match="ends inside"):
-        wire.decode_infer(text + b"\x00\0\0\0ab", len(text))  # the second length itself is cut
+        decode_infer(text + b"\x00\0\0\0ab", len(text))  # the second length itself is cut
 
 
 def test_check_names_what_is_wrong() -> None:
@@ -162,9 +164,9 @@ def test_check_names_what_is_wrong() -> None:
 
 def test_inflate() -> None:
     plain = b"x" * 10_000
-    assert wire.inflate(gzip.compress(plain), "gzip", 10_000) == plain
-    assert wire.inflate(zlib.compress(plain), "deflate", 10_000) == plain
-    assert wire.inflate(gzip.compress(b""), "gzip", 10_000) == b""
+    assert inflate(gzip.compress(plain), "gzip", 10_000) == plain
+    assert inflate(zlib.compress(plain), "deflate", 10_000) == plain
+    assert inflate(gzip.compress(b""), "gzip", 10_000) == b""
     for body, encoding, status in (
         (gzip.compress(plain + b"x"), "gzip", 413),
         (gzip.compress(plain)[:-9], "gzip", 400),
@@ -174,16 +176,16 @@ def test_inflate() -> None:
         (plain, "br", 415),
     ):
         with pytest.raises(WireError) as problem:
-            wire.inflate(body, encoding, 10_000)
+            inflate(body, encoding, 10_000)
         assert problem.value.status == status
 
 
 def test_a_nan_cannot_go_as_json_but_as_bytes() -> None:
     outputs = {"y": np.array([[np.nan]], np.float32)}
     with pytest.raises(WireError, match="ask for binary data"):
-        wire.encode_result(EndpointInfo("m", "v"), outputs, binary={"y": False})
-    body, headers = wire.encode_result(EndpointInfo("m", "v"), outputs, binary={"y": True})
-    assert np.isnan(wire.decode_result(body, int(headers[wire.HEADER_LENGTH]))["y"]).all()
+        encode_result(EndpointInfo("m", "v"), outputs, binary={"y": False})
+    body, headers = encode_result(EndpointInfo("m", "v"), outputs, binary={"y": True})
+    assert np.isnan(decode_result(body, int(headers[wire.HEADER_LENGTH]))["y"]).all()
 
 
 def test_timing_and_clock_headers() -> None:
@@ -207,7 +209,7 @@ def test_endpoint_info_reads_what_it_writes() -> None:
 
 def test_each_tensor_is_made_of_its_own_bytes() -> None:
     inputs = {"x": np.arange(6, dtype=np.int64).reshape(2, 3), "y": np.array([[1.5], [2.5]], np.float32)}
-    found = decode(*wire.encode_infer(inputs)).inputs
+    found = decode(*encode_infer(inputs)).inputs
     for name, tensor in inputs.items():
         np.testing.assert_array_equal(found[name], tensor)
 

@@ -23,6 +23,8 @@ from PIL import Image
 
 from tailrate.serve import models, wire
 from tailrate.serve.asgi import Request
+from tailrate.serve.body.request import InferRequest, decode_infer, encode_infer, inflate
+from tailrate.serve.body.result import decode_result, encode_result
 from tailrate.serve.edge import endpoint
 from tailrate.serve.spec import ModelSpec
 from tailrate.serve.wire import Array, EndpointInfo, WireError
@@ -70,7 +72,7 @@ def inputs(draw: st.DrawFn, after: bytearray) -> dict[str, Any]:
         values = draw(st.lists(kinds.get(datatype, numbers), min_size=count, max_size=count))
         made["data"] = draw(st.sampled_from([values, values, values, [values], ["<70>"], ["<900>"], ["<980>"]]))
     else:
-        size = draw(st.integers(4, 9)) * count if datatype == "BYTES" else wire._NUMPY[datatype].itemsize * count
+        size = draw(st.integers(4, 9)) * count if datatype == "BYTES" else wire.DTYPES[datatype].itemsize * count
         made["parameters"] = {"binary_data_size": size}
         after += draw(st.binary(min_size=size, max_size=size))
     some = ["name", "datatype", "shape", "data", "parameters", "size"]
@@ -119,8 +121,8 @@ def what(call: Callable[..., T], *given: Any) -> T | None:
     return None
 
 
-def decoded(body: bytes, length: int | None) -> wire.InferRequest | None:
-    found = what(wire.decode_infer, body, length)
+def decoded(body: bytes, length: int | None) -> InferRequest | None:
+    found = what(decode_infer, body, length)
     if found is None:
         return None
     assert found.rows >= 1
@@ -162,11 +164,11 @@ def test_what_was_encoded_is_decoded_whatever_it_holds(datatype: str, shape: Any
         tensor: Array = np.empty(count, object)
         tensor[:] = [drawn.choice(["", "a", "größer", "\0"]).encode() for _ in range(count)]
     elif datatype.startswith("FP"):
-        tensor = np.array([drawn.uniform(-9, 9) for _ in range(count)]).astype(wire._NUMPY[datatype])
+        tensor = np.array([drawn.uniform(-9, 9) for _ in range(count)]).astype(wire.DTYPES[datatype])
     else:
-        tensor = np.array([drawn.randrange(2) for _ in range(count)]).astype(wire._NUMPY[datatype])
+        tensor = np.array([drawn.randrange(2) for _ in range(count)]).astype(wire.DTYPES[datatype])
     tensor = tensor.reshape(shape)
-    body, headers = wire.encode_infer({"x": tensor}, binary=binary)
+    body, headers = encode_infer({"x": tensor}, binary=binary)
     length = headers.get(wire.HEADER_LENGTH)
     found = decoded(body, None if length is None else int(length))
     if shape[0] == 0:
@@ -197,7 +199,7 @@ def tensors(draw: st.DrawFn, spec: ModelSpec) -> dict[str, Array]:
             tensor: Array = np.empty(count, object)
             tensor[:] = [some[place % len(some)] for place in range(count)]
         else:
-            some = np.frombuffer(draw(st.binary(min_size=64, max_size=64)), wire._NUMPY[kind])
+            some = np.frombuffer(draw(st.binary(min_size=64, max_size=64)), wire.DTYPES[kind])
             tensor = np.resize(some if draw(st.booleans()) else np.arange(9).astype(some.dtype), count)
         found[name] = tensor.reshape(shape)
     return found
@@ -297,7 +299,7 @@ def test_compressed_bodies(plain: bytes, encoding: str, at: int, spoilt: bool) -
     body = gzip.compress(plain) if encoding == "gzip" else zlib.compress(plain)
     if spoilt:
         body = body[:at] + b"\x55" + body[at + 1 :]
-    found = what(wire.inflate, body, encoding, 50)
+    found = what(inflate, body, encoding, 50)
     assert spoilt or found == (plain if len(plain) <= 50 and encoding != "br" else None)
 
 
@@ -324,13 +326,13 @@ def test_results_are_whole_or_refused(numbers: list[float], texts: list[bytes], 
     column = np.empty(len(texts), object)
     column[:] = texts
     outputs = {"y": np.array(numbers, np.float32), "t": column}
-    encoded = what(lambda: wire.encode_result(EndpointInfo("m", "v"), outputs, binary=dict.fromkeys(outputs, binary)))
+    encoded = what(lambda: encode_result(EndpointInfo("m", "v"), outputs, binary=dict.fromkeys(outputs, binary)))
     if encoded is None:
         assert not binary
         return
     body, headers = encoded
     length = headers.get(wire.HEADER_LENGTH)
-    found = wire.decode_result(body, None if length is None else int(length))
+    found = decode_result(body, None if length is None else int(length))
     np.testing.assert_array_equal(found["y"], outputs["y"])
     assert found["t"].tolist() == texts
 

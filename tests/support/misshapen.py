@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.models._image import image_model
 from tailrate.serve.spec import ModelSpec
 
@@ -115,7 +116,7 @@ def right(draw: Draw) -> tuple[str, bytes, dict[str, str]]:
         pick = (lambda: draw.choice(FILES)) if model == "thumbs" else (lambda: TEXTS[2].encode())
         inputs = {"text" if model == "bert" else "image": column([pick() for _ in range(rows)])}
     as_json = model != "thumbs" and draw.random() < 0.4
-    return wire.infer_path(model, "eager"), *wire.encode_infer(inputs, binary=not as_json)
+    return wire.infer_path(model, "eager"), *encode_infer(inputs, binary=not as_json)
 
 
 def column(items: list[bytes]) -> wire.Array:
@@ -276,11 +277,11 @@ def elements(draw: Draw) -> tuple[bytes, bool]:
     """Broken files for whoever takes files, odd texts for whoever takes texts."""
     if draw.random() < 0.5:
         items = [spoilt(draw, draw.choice(FILES)) for _ in range(draw.choice([1, 1, 3]))]
-        return http(PATHS[3], *wire.encode_infer({"image": column(items)})), True
+        return http(PATHS[3], *encode_infer({"image": column(items)})), True
     items = [
         draw.choice([draw.choice(TEXTS).encode(**PASS), draw.randbytes(20)]) for _ in range(draw.choice([1, 1, 3]))
     ]
-    return http(PATHS[2], *wire.encode_infer({"text": column(items)})), True
+    return http(PATHS[2], *encode_infer({"text": column(items)})), True
 
 
 def pressed(draw: Draw) -> tuple[bytes, bool]:
@@ -314,12 +315,12 @@ def bombs(draw: Draw) -> tuple[bytes, bool]:
         return http(draw.choice(PATHS), body + inner[:-1] + b"]}]}"), True
     if how == 2:
         rows = draw.choice([65, 300, 4096, 4097, 10**5, 10**6])
-        return http(PATHS[0], *wire.encode_infer({"x": np.zeros((rows, 1), np.uint8)})), True
+        return http(PATHS[0], *encode_infer({"x": np.zeros((rows, 1), np.uint8)})), True
     if how == 3:
         items = [draw.choice([b"", b"a", TEXTS[2].encode() * 50])] * draw.choice(
             [10, 300, 70_000 if draw.random() < 0.1 else 9]
         )
-        return http(PATHS[2], *wire.encode_infer({"text": column(items)})), True
+        return http(PATHS[2], *encode_infer({"text": column(items)})), True
     if how == 4:
         many = [
             {"name": f"x{place}", "shape": [1], "datatype": "INT8", "data": [1]}
@@ -331,15 +332,13 @@ def bombs(draw: Draw) -> tuple[bytes, bool]:
         frame = raw.index(b"\xff\xc0")
         size = draw.choice([(65535, 65535), (7000, 7000), (65500, 1), (1, 65500), (0, 9)])
         raw[frame + 5 : frame + 9] = b"".join(side.to_bytes(2, "big") for side in size)
-        return http(PATHS[3], *wire.encode_infer({"image": column([bytes(raw)])})), True
+        return http(PATHS[3], *encode_infer({"image": column([bytes(raw)])})), True
     if how == 6:
         file = FILES[1]
         scan = file[file.rindex(b"\xff\xda") : -2]
         raw = file[:-2] + scan * draw.choice([1, 50, 500]) + file[-2:]
-        return http(PATHS[3], *wire.encode_infer({"image": column([raw])})), True
-    return http(
-        PATHS[3], *wire.encode_infer({"image": column([b"\xff\xd8" + b"\xff" * draw.choice([9, 10**5])])})
-    ), True
+        return http(PATHS[3], *encode_infer({"image": column([raw])})), True
+    return http(PATHS[3], *encode_infer({"image": column([b"\xff\xd8" + b"\xff" * draw.choice([9, 10**5])])})), True
 
 
 # ---- what is around it

@@ -13,10 +13,11 @@ import numpy as np
 from misshapen import VALUES
 
 from tailrate.serve import wire
+from tailrate.serve.body.result import encode_result
 
 INFO = wire.EndpointInfo("m", "odd")
-BODY, FIELDS = wire.encode_result(INFO, {"y": np.arange(8, dtype=np.float32).reshape(1, 8)}, binary={"y": True})
-JSON, _ = wire.encode_result(INFO, {"y": np.arange(8, dtype=np.float32).reshape(1, 8)}, binary={"y": False})
+BODY, FIELDS = encode_result(INFO, {"y": np.arange(8, dtype=np.float32).reshape(1, 8)}, binary={"y": True})
+JSON, _ = encode_result(INFO, {"y": np.arange(8, dtype=np.float32).reshape(1, 8)}, binary={"y": False})
 CONNECT, BAD, OK, TIMEOUT = "connect", "bad_answer", "200", "timeout"
 
 

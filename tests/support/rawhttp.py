@@ -10,8 +10,9 @@ import numpy as np
 from waiting import PATIENCE_S
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
 
-X = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+X = encode_infer({"x": np.zeros((1, 4), np.uint8)})
 PATH = wire.infer_path("null", "eager").encode()
 POST = b"POST " + PATH + b" HTTP/1.1\r\nhost: x\r\n"
 SAID = b"inference-header-content-length: " + X[1][wire.HEADER_LENGTH].encode() + b"\r\n"

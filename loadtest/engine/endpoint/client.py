@@ -19,6 +19,7 @@ from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access
 from tailrate.loadtest.engine.endpoint.http import Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire
+from tailrate.serve.body.result import decode_result
 
 OK = "200"
 SHUT = ("401", "403")
@@ -42,7 +43,7 @@ class EndpointAnswer:
     def outputs(self) -> dict[str, wire.Array]:
         """Named tensors of a result; `wire.WireError` where it is none."""
         length = self.headers().get(wire.HEADER_LENGTH, "")
-        return wire.decode_result(self.body, wire.parse_count(length))
+        return decode_result(self.body, wire.parse_count(length))
 
     def headers(self) -> dict[str, str]:
         """By their names in lower case."""

@@ -29,6 +29,7 @@ from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
+from tailrate.serve.body.result import result_flaw
 
 STAGE_COLUMNS = {name: f"{name}_ms" for name in wire.STAGES}
 FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
@@ -261,7 +262,7 @@ class Driver:
     def _examine(self, answer: EndpointAnswer, fields: Mapping[str, str]) -> None:
         """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
         try:
-            flaw = wire.result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
+            flaw = result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
         except Exception as problem:  # whatever an answer is, it has a row
             flaw = f"the answer cannot be read: {type(problem).__name__}: {problem}"[:MOST_ERROR]
         if flaw is not None:

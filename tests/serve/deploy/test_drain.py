@@ -25,6 +25,7 @@ from test_refusals import held, until
 from waiting import PATIENCE_S
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.deploy.app import EndpointReplica
 from tailrate.serve.deploy.haproxy import free_port
 from tailrate.serve.edge.replica_board import ReplicaBoard
@@ -164,7 +165,7 @@ class Client(threading.Thread):
         self.found: tuple[int, str | None, bytes] | Exception | None = None
 
     def run(self) -> None:
-        body, headers = wire.encode_infer(X)
+        body, headers = encode_infer(X)
         way = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
         try:
             way.request("POST", INFER, body, headers)

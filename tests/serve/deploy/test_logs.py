@@ -16,6 +16,8 @@ from test_own_models import MODEL
 from waiting import PATIENCE_S, until
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result
 from tailrate.serve.deploy import logs
 
 WHO = {"endpoint": "m/eager", "replica": "abc"}
@@ -197,7 +199,7 @@ def asked(netloc: str, value: float) -> tuple[int, float]:
 
     import numpy as np
 
-    body, headers = wire.encode_infer({"x": np.full((1, 3), value, np.float32)})
+    body, headers = encode_infer({"x": np.full((1, 3), value, np.float32)})
     connection = HTTPConnection(netloc, timeout=PATIENCE_S)
     connection.request("POST", wire.infer_path("twice", "eager"), body, headers)
     answer = connection.getresponse()
@@ -206,4 +208,4 @@ def asked(netloc: str, value: float) -> tuple[int, float]:
     if answer.status != 200:
         return answer.status, 0.0
     length = answer.getheader(wire.HEADER_LENGTH)
-    return 200, float(wire.decode_result(raw, int(length) if length else None)["y"][0, 0])
+    return 200, float(decode_result(raw, int(length) if length else None)["y"][0, 0])

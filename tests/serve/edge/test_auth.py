@@ -32,6 +32,8 @@ from waiting import PATIENCE_S, until
 from tailrate.cli.main import main
 from tailrate.serve import wire
 from tailrate.serve.asgi import Request
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result
 from tailrate.serve.deploy import app, cluster, haproxy, probe
 from tailrate.serve.deploy.check_options import check, exposure
 from tailrate.serve.edge import auth
@@ -284,7 +286,7 @@ def test_the_printed_configuration_has_neither_files_nor_tokens(pki: Path) -> No
 
 # ---- live, the fast way and the plain one
 
-BODY, HEADERS = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+BODY, HEADERS = encode_infer({"x": np.zeros((1, 4), np.uint8)})
 ENDPOINT = wire.model_path("null", "eager")
 PATHS = [
     *(("GET", path, 200) for path in (wire.SERVER, wire.LIVE, wire.READY, wire.SERVING)),
@@ -533,7 +535,7 @@ def test_both_ways_answer_the_same_and_the_plain_one_says_why(
     found = json.loads(ask(server, pki, "GET", wire.SERVER, bearer(GOOD))[2])["ingress"]
     status, fields, bodies[found["way"]] = ask(server, pki, "POST", wire.infer_path("null", "eager"), bearer(GOOD))
     assert status == 200
-    decoded = wire.decode_result(bodies[found["way"]], int(fields[wire.HEADER_LENGTH]))
+    decoded = decode_result(bodies[found["way"]], int(fields[wire.HEADER_LENGTH]))
     assert decoded["y"].tolist() == [list(range(16))]
     assert len(set(bodies.values())) == 1
     said = [line for line in server.lines if "plain proxy" in line]

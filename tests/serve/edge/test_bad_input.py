@@ -21,6 +21,8 @@ from waiting import PATIENCE_S
 
 from tailrate.serve import models, wire
 from tailrate.serve.asgi import as_app
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result
 from tailrate.serve.deploy.haproxy import free_port
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.models import _weights
@@ -82,9 +84,9 @@ class Client:
 
     def infer(self, inputs: dict[str, wire.Array]) -> tuple[dict[str, wire.Array], int]:
         """Outputs, and the rows of the batch."""
-        status, headers, body = self.post(*wire.encode_infer(inputs))
+        status, headers, body = self.post(*encode_infer(inputs))
         assert status == 200, body
-        return wire.decode_result(body, int(headers[wire.HEADER_LENGTH])), int(headers[wire.BATCH])
+        return decode_result(body, int(headers[wire.HEADER_LENGTH])), int(headers[wire.BATCH])
 
 
 def half_a_body(port: int, body: bytes, headers: dict[str, str]) -> None:
@@ -97,18 +99,18 @@ def half_a_body(port: int, body: bytes, headers: dict[str, str]) -> None:
 
 def bad(name: str, good: wire.Array) -> list[tuple[bytes, dict[str, str], int]]:
     """Bodies that are wrong each in its own way, and the status that each deserves."""
-    body, headers = wire.encode_infer({name: good})
+    body, headers = encode_infer({name: good})
     poisoned = good.copy()
     poisoned.flat[good.size // 2] = np.nan
     endless = good.copy()
     endless.flat[-1] = np.inf
     return [
-        (*wire.encode_infer({name: good[:, :-1]}), 400),  # wrong shape
-        (*wire.encode_infer({name: good[0]}), 400),  # no rows
-        (*wire.encode_infer({name: good.astype(np.float64)}), 400),  # wrong type
-        (*wire.encode_infer({"other": good}), 400),  # wrong name
-        (*wire.encode_infer({name: poisoned}), 400),
-        (*wire.encode_infer({name: endless}), 400),
+        (*encode_infer({name: good[:, :-1]}), 400),  # wrong shape
+        (*encode_infer({name: good[0]}), 400),  # no rows
+        (*encode_infer({name: good.astype(np.float64)}), 400),  # wrong type
+        (*encode_infer({"other": good}), 400),  # wrong name
+        (*encode_infer({name: poisoned}), 400),
+        (*encode_infer({name: endless}), 400),
         (body[:-1], headers, 400),  # a byte is missing
         (body + b"\0", headers, 400),  # there is one too many
         (body[: len(body) // 2], headers, 400),  # half of it, in good order
@@ -236,14 +238,14 @@ def test_neighbours_of_one_on_which_the_model_fails_are_right_to_the_bit(
 
     with endpoint(replace(how, max_queue=64)) as (made, port):
         bodies = bad("x", np.ones((1, 5), np.float32))
-        among(port, good, [*bodies, (*wire.encode_infer({"x": guilty}), 500)] * 3)
+        among(port, good, [*bodies, (*encode_infer({"x": guilty}), 500)] * 3)
         events = made.engine.events
     assert not events
 
 
 def test_a_client_that_leaves_does_not_hold_the_others_up(tmp_path: Path) -> None:
     options = ServeOptions(("null",), ("eager",), settings={"delay_ms": "20"})
-    body, headers = wire.encode_infer({"x": np.zeros((1, 4), np.uint8)})
+    body, headers = encode_infer({"x": np.zeros((1, 4), np.uint8)})
     with endpoint(options) as (made, port):
         clients = [Client(port) for _ in range(4)]
         for client in clients:

@@ -11,6 +11,8 @@ import pytest
 
 from tailrate.serve import wire
 from tailrate.serve.asgi import App, HttpAnswer, Request, as_app, settled
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.edge.gateway import Gateway
 from tailrate.serve.edge.replica_board import Name
@@ -115,11 +117,11 @@ def run(work: Callable[[Bench], Coroutine[Any, Any, None]], **options: Any) -> N
 def test_inference_in_json_and_in_bytes() -> None:
     async def work(bench: Bench) -> None:
         for binary in (True, False):
-            body, headers = wire.encode_infer(X, binary=binary, request_id="7")
+            body, headers = encode_infer(X, binary=binary, request_id="7")
             status, found, answer = await bench.call("POST", INFER, body, headers)
             assert status == 200
             raw = answer if binary else json.dumps(answer).encode()
-            outputs = wire.decode_result(raw, int(found[wire.HEADER_LENGTH]) if binary else None)
+            outputs = decode_result(raw, int(found[wire.HEADER_LENGTH]) if binary else None)
             assert outputs["y"].tolist() == [list(range(16))] * 2
             timing = wire.parse_timing(found[wire.TIMING])
             assert list(timing) == [*wire.STAGES, "total"]
@@ -133,10 +135,10 @@ def test_inference_in_json_and_in_bytes() -> None:
 
 def test_more_rows_than_a_batch_holds_run_in_several() -> None:
     async def work(bench: Bench) -> None:
-        body, headers = wire.encode_infer({"x": np.zeros((130, 3), np.uint8)})
+        body, headers = encode_infer({"x": np.zeros((130, 3), np.uint8)})
         status, found, answer = await bench.call("POST", INFER, body, headers)
         assert status == 200
-        outputs = wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))
+        outputs = decode_result(answer, int(found[wire.HEADER_LENGTH]))
         assert outputs["y"].tolist() == [list(range(16))] * 130
         timing = wire.parse_timing(found[wire.TIMING])
         assert sum(timing[stage] for stage in wire.STAGES) == pytest.approx(timing["total"], rel=0.05, abs=0.001)
@@ -147,7 +149,7 @@ def test_more_rows_than_a_batch_holds_run_in_several() -> None:
 
 def test_more_rows_than_the_queue_holds_in_batches() -> None:
     async def work(bench: Bench) -> None:
-        body, headers = wire.encode_infer({"x": np.zeros((129, 3), np.uint8)})
+        body, headers = encode_infer({"x": np.zeros((129, 3), np.uint8)})
         status, _, answer = await bench.call("POST", INFER, body, headers)
         assert (status, answer["error"]) == (413, "the request has 129 rows, but the queue holds at most 128")
 
@@ -155,7 +157,7 @@ def test_more_rows_than_the_queue_holds_in_batches() -> None:
 
 
 def in_json(tensors: dict[str, wire.Array], **how: Any) -> bytes:
-    return wire.encode_infer(tensors, binary=False, **how)[0]
+    return encode_infer(tensors, binary=False, **how)[0]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_lifespan() -> None:
 
 def test_full_queue_deadline_and_a_client_that_has_gone() -> None:
     async def work(bench: Bench) -> None:
-        body, headers = wire.encode_infer({"x": np.zeros((64, 1), np.uint8)})
+        body, headers = encode_infer({"x": np.zeros((64, 1), np.uint8)})
 
         def send(**more: str) -> asyncio.Task[Any]:
             return asyncio.create_task(bench.call("POST", INFER, body, headers | more))
@@ -274,7 +276,7 @@ def test_full_queue_deadline_and_a_client_that_has_gone() -> None:
 
 def test_a_timeout_of_zero_means_none() -> None:
     async def work(bench: Bench) -> None:
-        body, headers = wire.encode_infer(X)
+        body, headers = encode_infer(X)
         assert (await bench.call("POST", INFER, body, headers | {"x-request-timeout-seconds": "0"}))[0] == 200
 
     run(work)
@@ -292,7 +294,7 @@ def test_metadata_configuration_and_readiness_with_and_without_a_version() -> No
             assert config["max_batch_size"] == 64
             assert config["input"] == [{"name": "x", "data_type": "TYPE_UINT8", "dims": [-1]}]
             assert (await bench.call("GET", path + "/ready"))[0] == 200
-            body, headers = wire.encode_infer(X)
+            body, headers = encode_infer(X)
             assert (await bench.call("POST", path + "/infer", body, headers))[0] == 200
         bench.report()
         for path in (wire.model_path("null", "eager"), wire.model_path("null"), "/v2/models"):

@@ -15,6 +15,7 @@ from test_endpoint import INFER, LIMIT, Bench, call, in_json, run
 from waiting import PATIENCE_S
 
 from tailrate.serve import asgi, wire
+from tailrate.serve.body.request import MOST_MEMBERS, encode_infer, inflate
 from tailrate.serve.models import load
 from tailrate.serve.telemetry.statistics import REFUSED
 from tailrate.serve.wire import WireError
@@ -265,7 +266,7 @@ def test_a_request_in_chunks_is_one_request_with_its_own_stages() -> None:
     """1,280 rows in 20 batches: once in each stage, for as long as its own header says."""
 
     async def work(bench: Bench) -> None:
-        body, headers = wire.encode_infer({"x": np.zeros((1280, 3), np.uint8)})
+        body, headers = encode_infer({"x": np.zeros((1280, 3), np.uint8)})
         status, found, _ = await bench.call("POST", INFER, body, headers)
         assert status == 200
         timing = wire.parse_timing(found[wire.TIMING])
@@ -310,14 +311,14 @@ def test_a_name_that_looks_encoded_is_taken_as_it_is() -> None:
 def test_gzip_of_several_members_is_their_sum() -> None:
     pieces = [b"a" * 70_000, b"", BODY, bytes(range(256)) * 400]
     body = b"".join(gzip.compress(piece) for piece in pieces)
-    assert wire.inflate(body, "gzip", 1 << 20) == b"".join(pieces)
-    assert wire.inflate(memoryview(body), "gzip", len(b"".join(pieces))) == b"".join(pieces)
+    assert inflate(body, "gzip", 1 << 20) == b"".join(pieces)
+    assert inflate(memoryview(body), "gzip", len(b"".join(pieces))) == b"".join(pieces)
     for limit in (0, 69_999, 70_000, len(b"".join(pieces)) - 1):
         with pytest.raises(WireError, match="grows past"):
-            wire.inflate(body, "gzip", limit)
+            inflate(body, "gzip", limit)
     for broken in (body[:-1], body + b"x", body + gzip.compress(b"more")[:-9], b""):
         with pytest.raises(WireError) as found:
-            wire.inflate(broken, "gzip", 1 << 20)
+            inflate(broken, "gzip", 1 << 20)
         assert found.value.status == 400
 
 
@@ -325,11 +326,11 @@ def test_very_many_members_are_refused_before_they_take_long() -> None:
     many = gzip.compress(b"") * 500_000
     began_s = time.process_time()
     with pytest.raises(WireError, match="ends early or goes on"):
-        wire.inflate(many, "gzip", 1 << 24)
-    small = gzip.compress(b"") * (wire.MOST_MEMBERS + 1)
+        inflate(many, "gzip", 1 << 24)
+    small = gzip.compress(b"") * (MOST_MEMBERS + 1)
     whole_s = time.process_time() - began_s
     began_s = time.process_time()
     with pytest.raises(WireError, match="ends early or goes on"):
-        wire.inflate(small, "gzip", 1 << 24)
+        inflate(small, "gzip", 1 << 24)
     assert whole_s < 100 * (time.process_time() - began_s + 0.01)  # not as the square of its length
-    assert wire.inflate(gzip.compress(b"a") * wire.MOST_MEMBERS, "gzip", 1 << 24) == b"a" * wire.MOST_MEMBERS
+    assert inflate(gzip.compress(b"a") * MOST_MEMBERS, "gzip", 1 << 24) == b"a" * MOST_MEMBERS

@@ -19,6 +19,7 @@ from waiting import PATIENCE_S, until
 
 from tailrate.serve import variants, wire
 from tailrate.serve.asgi import Request, as_app
+from tailrate.serve.body.request import encode_infer
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.engine.engine import Engine
 from tailrate.serve.engine.job import Job
@@ -144,7 +145,7 @@ def test_headers_counts_and_metadata_say_what_the_watch_saw(monkeypatch: pytest.
         app = as_app(lambda request: endpoint.answer(request, request.path.rpartition("/")[2]), 1 << 20)
 
         async def infer(image: Any) -> Any:
-            body, headers = wire.encode_infer({"image": image})
+            body, headers = encode_infer({"image": image})
             return await call(app, "POST", "/infer", [body], headers)
 
         try:

@@ -15,6 +15,8 @@ from test_endpoint import INFER, Bench, call, run
 from waiting import PATIENCE_S
 
 from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result
 from tailrate.serve.engine import batch_regrowth
 from tailrate.serve.runner.cuda_pipeline import BatchResult
 
@@ -68,7 +70,7 @@ class Crowd:
         x[:, :3] = [number & 255, number >> 8 & 255, number >> 16]
         x[:, 3] = GUILTY if self._random.random() < 0.01 else 0
         x[:, 4] = np.arange(rows)
-        body, headers = wire.encode_infer({"x": x})
+        body, headers = encode_infer({"x": x})
         if self._random.random() < 0.1:
             headers["x-request-timeout-seconds"] = f"{self._random.random() * 0.02:.6f}"
         task = asyncio.create_task(call(self._bench.app, "POST", INFER, [body], headers))
@@ -80,7 +82,7 @@ class Crowd:
             self.seen["cancelled"] += 1
             return
         if status == 200:
-            outputs = wire.decode_result(answer, int(found[wire.HEADER_LENGTH]))
+            outputs = decode_result(answer, int(found[wire.HEADER_LENGTH]))
             assert (outputs["y"][:, :5] == x).all(), f"request {number} has got another's answer"
             self.rows, self.chunked = self.rows + rows, self.chunked + (rows > MAX_BATCH)
             self.seen["ok"] += 1
