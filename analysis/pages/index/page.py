@@ -45,7 +45,9 @@ def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
         tag("footer", tag("p", "Written by ", tag("code", f"{GENERATOR} {folder}"), " from what its runs report.")),
         tag("div", embedded(_embedded(entries, folder)), id="embedded", hidden=True),
     )
-    return document(f"Runs in {folder} · tailrate", body, style=texts(__package__, "index.css"), script=script, generator=GENERATOR)
+    return document(
+        f"Runs in {folder} · tailrate", body, style=texts(__package__, "index.css"), script=script, generator=GENERATOR
+    )
 
 
 def _section(id_: str, title: str, body: Child) -> Html:
