@@ -231,7 +231,6 @@ LONG = {
     ("analysis.counting.one_pass", "gather"),
     ("analysis.counting.order_statistics", "_passed"),
     ("analysis.steps.measure", "measure"),
-    ("loadtest.engine.scenario.steps", "step"),
 }
 """Functions that are longer, or take more, for now."""
 
