@@ -786,17 +786,17 @@ LOADTEST = (
 
 ANALYSIS = (
     Mutant(
-        "failures count as achieved", "row", "analysis/steps/measure.py",
-        "achieved_rps=done / seconds,", "achieved_rps=n / seconds,",
+        "failures count as achieved", "row", "analysis/steps/step_summary.py",
+        "lambda step: step.done / step.seconds", "lambda step: step.n / step.seconds",
         ("analysis/steps/test_measure.py::test_every_figure_of_a_step_equals_the_truth",),
     ),
     Mutant(
-        "energy is shared with what failed", "factor", "analysis/steps/measure.py",
-        "joules_per_request=joules / done if", "joules_per_request=joules / n if",
+        "energy is shared with what failed", "factor", "analysis/steps/step_evidence.py",
+        "return joules / self.done if", "return joules / self.n if",
         ("analysis/steps/test_truth.py::test_every_figure_of_a_step_is_the_truth",),
     ),
     Mutant(
-        "a shared device's energy is told against the others' alone", "factor", "analysis/steps/measure.py",
+        "a shared device's energy is told against the others' alone", "factor", "analysis/steps/step_devices.py",
         "share = own / all_of_them", "share = own / (all_of_them - own)",
         ("analysis/steps/test_measure.py::test_two_endpoints_at_once_have_their_own_rows_and_share_energy_by_compute_time",),
     ),

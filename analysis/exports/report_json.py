@@ -23,11 +23,11 @@ from tailrate.analysis.steps.capacity import capacities
 from tailrate.analysis.steps.curves import batches, curves
 from tailrate.analysis.steps.fault_effects import faults
 from tailrate.analysis.steps.latency_breakdown import breakdown
-from tailrate.analysis.steps.ledger import ledger
-from tailrate.analysis.steps.measure import COLUMNS, StepSummary
+from tailrate.analysis.steps.step_summary import COLUMNS, StepSummary
 from tailrate.analysis.steps.variant_pairs import pairs
 from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.conclusion import conclusion
+from tailrate.analysis.verdicts.ledger import ledger
 from tailrate.analysis.verdicts.risks import risks
 from tailrate.analysis.verdicts.verdict import judge
 

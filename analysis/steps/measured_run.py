@@ -33,6 +33,6 @@ class MeasuredRun(CountedRun):
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        from tailrate.analysis.steps.measure import frame
+        from tailrate.analysis.steps.step_summary import frame
 
         return frame([step.summary for step in self.measured])

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.judging import judge as judging
+from tailrate.analysis.judging import server_claims
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.records import LOST
 from tailrate.analysis.run.device_tracks import idle_moved
-from tailrate.analysis.steps import fault_windows, server_claims
+from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant
 from tailrate.analysis.verdicts import retired_minutes

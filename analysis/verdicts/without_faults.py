@@ -27,7 +27,7 @@ from tailrate.analysis.stats.interval import SLICES, Sketch
 from tailrate.analysis.steps import by_rate
 from tailrate.analysis.steps.fault_windows import Spans, injected, inside, lost_s, spans
 from tailrate.analysis.steps.faults import reach
-from tailrate.analysis.steps.measure import cpu_pct
+from tailrate.analysis.steps.step_evidence import cpu_pct
 from tailrate.analysis.text import words
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from folders import Load, Waveform, constant, lognormal, make_run, queue
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of, write
 from tailrate.analysis.records import append_event
-from tailrate.analysis.steps.measure import COLUMNS
+from tailrate.analysis.steps.step_summary import COLUMNS
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]

@@ -19,10 +19,10 @@ from tailrate.analysis.steps.capacity import Capacity
 from tailrate.analysis.steps.curves import Batches, Curve
 from tailrate.analysis.steps.fault_effects import FaultEffect
 from tailrate.analysis.steps.latency_breakdown import Breakdown
-from tailrate.analysis.steps.ledger import LedgerRow
-from tailrate.analysis.steps.measure import StepSummary
+from tailrate.analysis.steps.step_summary import StepSummary
 from tailrate.analysis.steps.variant_pairs import Pair
 from tailrate.analysis.text.words import VERDICTS
+from tailrate.analysis.verdicts.ledger import LedgerRow
 from tailrate.analysis.verdicts.risks import Risk
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
 

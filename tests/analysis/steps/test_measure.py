@@ -24,7 +24,7 @@ from folders import (
 from tailrate import analysis
 from tailrate.analysis.records import append_event
 from tailrate.analysis.stats.trend import percentile
-from tailrate.analysis.steps.measure import COLUMNS
+from tailrate.analysis.steps.step_summary import COLUMNS
 
 DESIGN = """
 index, endpoint, block, offered_rps, achieved_rps, goodput_rps, n, ok, errors, late, dropped, mean_ms, p50_ms, p90_ms,

@@ -17,7 +17,7 @@ from scipy import signal, special
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.records import REQUESTS, Manifest, sealed_path
-from tailrate.analysis.steps.measure import COLUMNS
+from tailrate.analysis.steps.step_summary import COLUMNS
 from tailrate.analysis.steps.variant_pairs import pairs
 from tailrate.analysis.verdicts.changes import changes
 

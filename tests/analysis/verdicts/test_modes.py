@@ -15,8 +15,8 @@ from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.records import append_event
 from tailrate.analysis.steps.by_rate import beyond
 from tailrate.analysis.steps.capacity import capacities
-from tailrate.analysis.steps.ledger import ledger
 from tailrate.analysis.steps.variant_pairs import pairs
+from tailrate.analysis.verdicts.ledger import ledger
 from tailrate.analysis.verdicts.run import Run
 from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, PASS, judge
 

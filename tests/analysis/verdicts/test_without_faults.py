@@ -14,10 +14,11 @@ from test_fault_effects import RATE, at, changed, fail, fault, slow
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.judging import server_claims
 from tailrate.analysis.records import Manifest, append_event
 from tailrate.analysis.soak.findings import look
 from tailrate.analysis.soak.soak_verdict import soak
-from tailrate.analysis.steps import fault_windows, server_claims
+from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.verdicts.verdict import judge
 
 SLO = ["p99<50ms, errors<1%"]

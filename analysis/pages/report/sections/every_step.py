@@ -7,15 +7,16 @@ from typing import Any
 
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.table import boxed
-from tailrate.analysis.pages.report.sections import columns
+from tailrate.analysis.pages.report.sections.columns import present
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.steps.step_summary import Column
 
 
 def _html(view: View) -> Html | None:
     if not view.steps:
         return None
-    groups = [(name, list(found)) for name, found in groupby(columns.present(view.steps), key=lambda c: c.group)]
+    groups = [(name, list(found)) for name, found in groupby(present(view.steps), key=lambda c: c.group)]
     shown = [(column, column is found[0]) for _, found in groups for column in found]
     head = tag(
         "thead",
@@ -27,19 +28,19 @@ def _html(view: View) -> Html | None:
     return boxed("Every step", tag("table", caption, head, body, class_="steps sortable"))
 
 
-def _sorting_head(column: columns.Column, first: bool) -> Html:
+def _sorting_head(column: Column, first: bool) -> Html:
     button = tag("button", column.head, type="button", data_tip=column.meaning, aria_description=column.meaning)
     return tag("th", button, scope="col", class_=_classes(column, first))
 
 
-def _classes(column: columns.Column, first: bool) -> str:
+def _classes(column: Column, first: bool) -> str:
     """On paper there is room for the main columns."""
     return " ".join(["num", *(["first"] if first else []), *([] if column.brief else ["more"])])
 
 
-def _step_cell(row: dict[str, Any], column: columns.Column, first: bool) -> Html:
-    value = row.get(column.key)
-    if column.key == "endpoint":
+def _step_cell(row: dict[str, Any], column: Column, first: bool) -> Html:
+    value = row.get(column.name)
+    if column.name == "endpoint":
         return tag("th", value, scope="row", data_value=value)
     sort = float(value) if isinstance(value, (bool, int, float)) else "" if value is None else str(value)
     return tag(

@@ -29,7 +29,7 @@ def _lines(view: View) -> list[str]:
     if not view.steps:
         return []
     shown = columns.present(view.steps, brief=True)
-    rows = [[column.show(row.get(column.key)) for column in shown] for row in view.steps]
+    rows = [[column.show(row.get(column.name)) for column in shown] for row in view.steps]
     about = "Rates in requests per second, latency in milliseconds from the intended start."
     return [about, "", *markdown.table([column.head for column in shown], rows)]
 

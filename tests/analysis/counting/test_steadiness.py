@@ -6,9 +6,9 @@ from folders import Floats, Latency, Load, Waveform, lognormal, make_run, queue
 from often import counts
 
 from tailrate import analysis
+from tailrate.analysis.counting.steadiness import _apart
 from tailrate.analysis.stats.trend import segments, settled_after, slope, three_windows
 from tailrate.analysis.steps.measure import MeasuredStep
-from tailrate.analysis.steps.steadiness import _apart
 from tailrate.analysis.verdicts.verdict import judge
 
 

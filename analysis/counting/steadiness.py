@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailrate.analysis.judging import server_claims
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.interval import SLICES
 from tailrate.analysis.stats.trend import Growth
-from tailrate.analysis.steps import server_claims
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Tally
-    from tailrate.analysis.steps.measured_run import MeasuredRun
+    from tailrate.analysis.run.recorded_run import RecordedRun
 
 MATTERS = 0.05
 """A smaller change of mean latency says nothing about the endpoint."""
@@ -139,7 +139,7 @@ def _three_windows(tally: Tally) -> bool | None:
     return trend.three_windows(counts.tolist(), (sums / np.maximum(counts, 1)).tolist())
 
 
-def causes(run: MeasuredRun, endpoint: str, span: tuple[int, int], throttled: bool, doubted: bool) -> str:
+def causes(run: RecordedRun, endpoint: str, span: tuple[int, int], throttled: bool, doubted: bool) -> str:
     """What else was wrong in an unsteady step, told apart as far as the run recorded it."""
     found = ["the device's clocks were held down"] if throttled else []
     begun = [event for event in run.events if event["event"] == "fault" and event.get("phase") == "begin"]
