@@ -230,7 +230,6 @@ LONG = {
     ("analysis.counting.loop", "gather"),
     ("analysis.counting.one_pass", "gather"),
     ("analysis.counting.order_statistics", "_passed"),
-    ("analysis.steps.measure", "measure"),
 }
 """Functions that are longer, or take more, for now."""
 
