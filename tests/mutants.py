@@ -811,7 +811,7 @@ ANALYSIS = (
         ("analysis/counting/test_counts.py::test_a_step_is_what_pandas_says",),
     ),
     Mutant(
-        "what takes just the objective's time is over it", "bound", "analysis/stats/interval.py",
+        "what takes just the objective's time is over it", "bound", "analysis/stats/sketch.py",
         "found: npt.NDArray[np.int64] = self.counts[:, k + 1 :]", "found: npt.NDArray[np.int64] = self.counts[:, k:]",
         ("analysis/steps/test_measure.py::test_what_takes_just_the_time_of_the_objective_is_in_time",),
     ),
@@ -844,7 +844,7 @@ ANALYSIS = (
         ("analysis/stats/test_interval.py::test_ranks_are_binomial_ones_of_the_effective_size",),
     ),
     Mutant(
-        "dependence seen in few clusters is believed as it is", "factor", "analysis/stats/interval.py",
+        "dependence seen in few clusters is believed as it is", "factor", "analysis/stats/dependence.py",
         "(1 + CLUSTERS * (1 + excess) / beyond)", "1",
         ("analysis/stats/test_interval.py::test_a_queue_has_intervals_that_cover_open_above_where_a_window_is_short",),
     ),
@@ -883,22 +883,22 @@ ANALYSIS = (
         ),
     ),
     Mutant(
-        "what shared arrivals did to both adds up", "sign", "analysis/stats/interval.py",
+        "what shared arrivals did to both adds up", "sign", "analysis/stats/ratio.py",
         "[own[0] - own[1]] if alike", "[own[0] + own[1]] if alike",
         ("analysis/stats/test_interval.py::test_what_shared_arrivals_do_to_both_cancels",),
     ),
     Mutant(
-        "what is shared by chance is believed", "bound", "analysis/stats/interval.py",
+        "what is shared by chance is believed", "bound", "analysis/stats/ratio.py",
         "SHARED_WAVES = 30", "SHARED_WAVES = 8",
         ("analysis/stats/test_interval.py::test_by_chance_alone_little_seems_shared",),
     ),
     Mutant(
-        "a variance is taken at the ratio that is asked about alone", "factor", "analysis/stats/interval.py",
+        "a variance is taken at the ratio that is asked about alone", "factor", "analysis/stats/ratio.py",
         "AT_SAMPLES = 0.45", "AT_SAMPLES = 0.0",
         ("analysis/stats/test_interval.py::test_two_at_once_that_do_not_differ_have_a_ratio_of_1",),
     ),
     Mutant(
-        "many comparisons are each made at the level of one", "factor", "analysis/stats/interval.py",
+        "many comparisons are each made at the level of one", "factor", "analysis/stats/ratio.py",
         "LEVEL / (of - k)", "LEVEL",
         ("analysis/stats/test_interval.py::test_the_same_twice_is_seldom_called_different",),
     ),
@@ -928,7 +928,7 @@ ANALYSIS = (
         ("analysis/run/test_device_tracks.py::test_clocks_are_aligned",),
     ),
     Mutant(
-        "a rate above one that missed counts as kept", "bound", "analysis/judging/judge.py",
+        "a rate above one that missed counts as kept", "bound", "analysis/judging/rates.py",
         "if at.kept and (high or doubtful):", "if at.kept and doubtful:",
         ("analysis/steps/test_capacity.py::test_a_rate_that_meets_it_above_one_that_missed_does_not_count",),
     ),
@@ -938,7 +938,7 @@ ANALYSIS = (
         ("analysis/steps/test_variant_pairs.py::test_the_ratio_is_a_over_b_with_eager_as_a",),
     ),
     Mutant(
-        "two in a hundred are as sure as one", "bound", "analysis/judging/judge.py",
+        "two in a hundred are as sure as one", "bound", "analysis/judging/share.py",
         "SURE = 0.99\n", "SURE = 0.98\n",
         ("analysis/judging/test_judge.py",),
     ),
@@ -949,7 +949,7 @@ ANALYSIS = (
         ("analysis/verdicts/test_verdict.py",),
     ),
     Mutant(
-        "what is unknown hides a miss", "pair", "analysis/judging/judge.py",
+        "what is unknown hides a miss", "pair", "analysis/judging/share.py",
         "False if False in found else None if None in found else True",
         "None if None in found else False if False in found else True",
         ("analysis/verdicts/test_verdict.py",),

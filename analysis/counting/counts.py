@@ -19,7 +19,7 @@ import numpy as np
 from tailrate.analysis.run.bins import BINS, BY_BATCH, MOST_ROWS, PARTS
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
-from tailrate.analysis.stats.interval import SLICES
+from tailrate.analysis.stats.sketch import SLICES
 
 SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")
 """Of the device at the time of each request; the last is 100 while its clocks were held down, else 0."""

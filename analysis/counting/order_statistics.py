@@ -16,11 +16,13 @@ import numpy as np
 
 from tailrate.analysis.counting.counts import Key, Tallies, Tally
 from tailrate.analysis.counting.one_pass import pieces, tally
-from tailrate.analysis.judging.judge import late_limit_ms
+from tailrate.analysis.judging.trust import late_limit_ms
 from tailrate.analysis.records import LATE_MS
 from tailrate.analysis.run.bins import FAILED, SLICE_BITS
 from tailrate.analysis.stats.array_types import Floats, Ints
-from tailrate.analysis.stats.interval import Sketch, effective_size, interval, probabilities, ranks, to_ns
+from tailrate.analysis.stats.dependence import effective_size
+from tailrate.analysis.stats.interval import interval, ranks
+from tailrate.analysis.stats.sketch import Sketch, probabilities, to_ns
 from tailrate.analysis.stats.trend import rank
 
 if TYPE_CHECKING:

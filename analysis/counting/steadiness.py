@@ -16,7 +16,7 @@ import numpy as np
 from tailrate.analysis.judging import server_claims
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.array_types import Floats
-from tailrate.analysis.stats.interval import SLICES
+from tailrate.analysis.stats.sketch import SLICES
 from tailrate.analysis.stats.trend import Growth
 from tailrate.analysis.text.words import significant
 

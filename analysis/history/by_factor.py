@@ -28,7 +28,7 @@ from tailrate.analysis.history.figure_series import (
 from tailrate.analysis.history.log import Key, key_of
 from tailrate.analysis.history.regression import FINEST
 from tailrate.analysis.history.run_summary import Entry
-from tailrate.analysis.stats.interval import LEVEL, holm
+from tailrate.analysis.stats.ratio import LEVEL, holm
 
 VARIANT = "variant"
 _ALONG = {

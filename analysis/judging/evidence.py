@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from functools import cache, partial
 
-from tailrate.analysis.judging.judge import Count, Term, terms
+from tailrate.analysis.judging.share import Count, Term, terms
 from tailrate.analysis.records import Slo
-from tailrate.analysis.stats.interval import LEAST_BEYOND, Sketch, effective_size, worth
+from tailrate.analysis.stats.dependence import LEAST_BEYOND, effective_size, worth
+from tailrate.analysis.stats.sketch import Sketch
 from tailrate.analysis.text.words import significant
 
 SHOWN_AT = (50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 100.0)

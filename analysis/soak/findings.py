@@ -23,7 +23,7 @@ from tailrate.analysis.soak.periodic_stalls import longest, peaks, smallest, sta
 from tailrate.analysis.soak.series import COUNTERS, MEMORY, Series, loads, series
 from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.changepoints import Drift, drift
-from tailrate.analysis.stats.interval import LEVEL
+from tailrate.analysis.stats.ratio import LEVEL
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.fault_windows import Spans, lost_s
 from tailrate.analysis.text import words

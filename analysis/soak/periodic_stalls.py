@@ -20,7 +20,7 @@ from tailrate.analysis.records import REQUESTS
 from tailrate.analysis.run.arrays import Chunk, scan
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.stats.array_types import Floats
-from tailrate.analysis.stats.interval import LEVEL
+from tailrate.analysis.stats.ratio import LEVEL
 
 if TYPE_CHECKING:
     from tailrate.analysis.run.time_axis import Timeline

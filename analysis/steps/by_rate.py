@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging import judge as judging
-from tailrate.analysis.judging.judge import AtRate, Window
+from tailrate.analysis.judging.judge import Window
+from tailrate.analysis.judging.rates import AtRate
 from tailrate.analysis.records import Slo
 from tailrate.analysis.text.words import load
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tailrate.analysis.judging.judge import sustained
+from tailrate.analysis.judging.rates import sustained
 from tailrate.analysis.records import LOST, Slo, is_success
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.judging.judge import Judgement, percent
+from tailrate.analysis.judging.judge import Judgement
+from tailrate.analysis.judging.share import percent
 from tailrate.analysis.records import REQUESTS
 from tailrate.analysis.run.window import read
 from tailrate.analysis.steps.fault_effects import UNKNOWN, UNRECOVERED

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailrate.analysis.stats import interval
-from tailrate.analysis.stats.interval import LEVEL, Doubt, holm
+from tailrate.analysis.stats.ratio import LEVEL, Doubt, holm, over_rounds, ratio
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
@@ -172,13 +171,11 @@ def percentile_ratio(rounds: Rounds, percent: float) -> Ratio:
     logs = [math.log(a / b) for a, b in values if a and b and 0 < a < math.inf and 0 < b < math.inf]
     if len(logs) < len(rounds):
         return Ratio()
-    within = interval.ratio(
-        [(a.order.sketch, b.order.sketch) for a, b in rounds], percent, all(starmap(_alike, rounds))
-    )
+    within = ratio([(a.order.sketch, b.order.sketch) for a, b in rounds], percent, all(starmap(_alike, rounds)))
     if within is None or within.error == math.inf:
         return plain_ratio(values)
     later = [sum(_later(step, percent) for step in side) / len(rounds) for side in zip(*rounds, strict=True)]
-    return Ratio.of(*interval.over_rounds(logs, within), *later)
+    return Ratio.of(*over_rounds(logs, within), *later)
 
 
 def _later(step: MeasuredStep, percent: float) -> float:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tailrate.analysis.judging.judge import Count, Term, Window, terms
+from tailrate.analysis.judging.judge import Window
+from tailrate.analysis.judging.share import Count, Term, terms
 from tailrate.analysis.records import Slo
 
 if TYPE_CHECKING:

@@ -22,9 +22,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.judging import judge as judging
 from tailrate.analysis.judging import server_claims
 from tailrate.analysis.judging.judge import Judgement
+from tailrate.analysis.judging.rates import of_rates
+from tailrate.analysis.judging.share import all_of
 from tailrate.analysis.records import LOST
 from tailrate.analysis.run.device_tracks import idle_moved
 from tailrate.analysis.steps import fault_windows
@@ -57,7 +58,7 @@ def judge(run: Run) -> Verdict:
     if broken := flaws(run):
         return Verdict(INCONCLUSIVE, (*broken, *notes))
     answers = [*(_objectives(run) if run.manifest.slos else _trust(run)), *fault_windows.answers(run)]
-    kept = judging.all_of(answer.kept for answer in answers)
+    kept = all_of(answer.kept for answer in answers)
     if not run.calm and run.measured and kept is not False:
         return Verdict(INCONCLUSIVE, ("planned faults left no time in which the objective could be judged", *notes))
     verdict = {True: PASS if run.manifest.slos else MEASURED, False: FAIL, None: INCONCLUSIVE}[kept]
@@ -79,7 +80,7 @@ def _objectives(run: Run) -> Iterable[Judgement]:
         gone = retired_minutes.minutes(run, endpoint)
         for number, slo in enumerate(run.manifest.slos):
             ends = [at_rates(steps, number, slo, end, rounds=not soaking) for end in retired_minutes.windows(gone, slo)]
-            found = _surely(*(judging.of_rates(slo, rates, rising) for rates in ends))
+            found = _surely(*(of_rates(slo, rates, rising) for rates in ends))
             searched = f"; the search for the knee did not come to its end: {why}" if why else ""
             yield Judgement(found.kept, f"{endpoint}: {found.sentence}{searched}", found.against)
 

@@ -17,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tailrate.analysis.judging.evidence import counts
-from tailrate.analysis.judging.judge import Window, all_of, doubts, lateness, queue_filled
+from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.judge import answers as judged
+from tailrate.analysis.judging.share import all_of
+from tailrate.analysis.judging.trust import doubts, lateness, queue_filled
 from tailrate.analysis.records import REQUESTS
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
-from tailrate.analysis.stats.interval import SLICES, Sketch
+from tailrate.analysis.stats.sketch import SLICES, Sketch
 from tailrate.analysis.steps import by_rate
 from tailrate.analysis.steps.fault_windows import Spans, injected, inside, lost_s, spans
 from tailrate.analysis.steps.faults import reach

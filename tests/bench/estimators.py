@@ -32,17 +32,10 @@ if __name__ == "__main__":
 from bench._rounds import last_line  # noqa: E402
 from bench.intervals import SIZES, systems, truth, window  # noqa: E402
 
-from tailrate.analysis.stats.interval import (  # noqa: E402
-    SLICES,
-    Floats,
-    _allowed,
-    _excess,
-    _variance,
-    beyond,
-    bounds,
-    quantile,
-    worth,
-)
+from tailrate.analysis.stats.array_types import Floats  # noqa: E402
+from tailrate.analysis.stats.dependence import allowed, beyond, excess, variance, worth  # noqa: E402
+from tailrate.analysis.stats.interval import bounds  # noqa: E402
+from tailrate.analysis.stats.sketch import SLICES, quantile  # noqa: E402
 
 Way = Callable[[Floats, float], tuple[float, int]]
 """Of deviations by slice, and their variance if all were independent: by what it is larger; from how many values."""
@@ -78,7 +71,7 @@ def spectral(degree: int, deviations: Floats, independent: float) -> tuple[float
 
 def cosines(waves: int, deviations: Floats, independent: float) -> tuple[float, int]:
     """As `worth`, with another number of them."""
-    return _variance([deviations], waves) / independent, waves
+    return variance([deviations], waves) / independent, waves
 
 
 WAYS: dict[str, Way] = {
@@ -101,8 +94,8 @@ def size(way: Way, clusters: bool, arrivals: Floats, late: Floats) -> float:
     n, over = float(arrivals.sum()), float(late.sum())
     share = over / n
     inflation, freedom = way(late - share * arrivals, n * share * (1 - share))
-    excess = _excess(inflation, freedom)
-    return n / (_allowed(excess, over) if clusters else 1 + excess)
+    more = excess(inflation, freedom)
+    return n / (allowed(more, over) if clusters else 1 + more)
 
 
 def kind(name: str) -> str:

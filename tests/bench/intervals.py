@@ -37,17 +37,11 @@ if __name__ == "__main__":
 from bench._rounds import last_line  # noqa: E402
 from told_apart import differs  # noqa: E402
 
-from tailrate.analysis.stats.interval import (  # noqa: E402
-    SLICES,
-    Doubt,
-    Floats,
-    Sketch,
-    effective_size,
-    interval,
-    over_rounds,
-    quantile,
-    ratio,
-)
+from tailrate.analysis.stats.array_types import Floats  # noqa: E402
+from tailrate.analysis.stats.dependence import effective_size  # noqa: E402
+from tailrate.analysis.stats.interval import interval  # noqa: E402
+from tailrate.analysis.stats.ratio import Doubt, over_rounds, ratio  # noqa: E402
+from tailrate.analysis.stats.sketch import SLICES, Sketch, quantile  # noqa: E402
 from tailrate.loadtest.engine.modes.mixed import Mixed  # noqa: E402
 from tailrate.loadtest.engine.scenario.arrivals import Pattern  # noqa: E402
 from tailrate.loadtest.engine.scenario.scenario import Scenario  # noqa: E402

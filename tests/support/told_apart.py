@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tailrate.analysis.stats.interval import Sketch, holm, quantile, ratio
+from tailrate.analysis.stats.ratio import holm, ratio
+from tailrate.analysis.stats.sketch import Sketch, quantile
 
 
 def differs(a: Sketch, b: Sketch, alike: bool, percents: Sequence[float] = (50, 99)) -> tuple[float, ...] | None:

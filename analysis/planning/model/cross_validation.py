@@ -20,7 +20,8 @@ from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, 
 from tailrate.analysis.planning.model.observed_batches import Observed
 from tailrate.analysis.planning.simulator.simulate import Fleet, simulate
 from tailrate.analysis.stats.array_types import Floats, Ints
-from tailrate.analysis.stats.interval import SLICES, Sketch, interval
+from tailrate.analysis.stats.interval import interval
+from tailrate.analysis.stats.sketch import SLICES, Sketch
 from tailrate.analysis.stats.trend import percentile
 
 GOOD, GATE = 0.03, 0.05

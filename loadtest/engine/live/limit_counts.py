@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.judging.judge import Count, terms
+from tailrate.analysis.judging.share import Count, terms
 from tailrate.analysis.records import Slo
-from tailrate.analysis.stats.interval import LEAST_BEYOND, worth
+from tailrate.analysis.stats.dependence import LEAST_BEYOND, worth
 from tailrate.loadtest.engine.scenario.knee_search import USUAL
 
 Floats = npt.NDArray[np.float64]

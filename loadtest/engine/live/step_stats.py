@@ -14,21 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.judging.judge import (
-    SPARE,
-    Judgement,
-    Term,
-    Window,
-    answers,
-    doubts,
-    judged,
-    late_limit_ms,
-    lateness,
-    queue_filled,
-    terms,
-)
+from tailrate.analysis.judging.judge import Judgement, Window, answers
+from tailrate.analysis.judging.share import Term, judged, terms
+from tailrate.analysis.judging.trust import SPARE, doubts, late_limit_ms, lateness, queue_filled
 from tailrate.analysis.records import Slo, is_success
-from tailrate.analysis.stats.interval import SLICES, inflation, worth
+from tailrate.analysis.stats.dependence import inflation, worth
+from tailrate.analysis.stats.sketch import SLICES
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import Counted
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrate.analysis.judging.judge import terms
+from tailrate.analysis.judging.share import terms
 from tailrate.analysis.text.words import duration, significant
 from tailrate.loadtest.engine.scenario.scenario import Scenario
 

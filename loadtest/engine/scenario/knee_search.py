@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.judging.judge import SURE, judged
-from tailrate.analysis.stats.interval import dependence
+from tailrate.analysis.judging.share import SURE, judged
+from tailrate.analysis.stats.dependence import dependence
 
 if TYPE_CHECKING:
     from tailrate.loadtest.engine.scenario.knee_guide import Guide

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tailrate.analysis.judging.judge import Judgement, judged
+from tailrate.analysis.judging.judge import Judgement
+from tailrate.analysis.judging.share import judged
 from tailrate.analysis.records import Threshold
 
 IN_A_ROW = 3

@@ -7,9 +7,10 @@ from bench.intervals import queue, window
 from often import at_least, at_most, counts
 
 from tailrate.analysis.judging.evidence import counts as evidence
-from tailrate.analysis.judging.judge import judged
+from tailrate.analysis.judging.share import judged
 from tailrate.analysis.records import Slo
-from tailrate.analysis.stats.interval import LEAST_BEYOND, SLICES, Sketch, worth
+from tailrate.analysis.stats.dependence import LEAST_BEYOND, worth
+from tailrate.analysis.stats.sketch import SLICES, Sketch
 
 P99 = 7.464
 """Of M/D/1 at a load of 0.7, in services: of twenty million arrivals."""

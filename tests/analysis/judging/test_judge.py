@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailrate.analysis.judging import judge
-from tailrate.analysis.judging.judge import AtRate, Count, Window, at_rate, judged, of_rates, sustained, terms
+from tailrate.analysis.judging.judge import Window, at_rate
+from tailrate.analysis.judging.rates import AtRate, of_rates, sustained
+from tailrate.analysis.judging.share import Count, between, judged, percent, terms, times_more
 from tailrate.analysis.records import Slo
 
 P99 = Slo.parse("p99<50ms")
@@ -45,11 +47,11 @@ def test_without_a_miss_it_takes_as_many_as_loadgen_asks_for():
 
 
 def test_the_ends_are_those_of_clopper_and_pearson():
-    low, high = judge.between(12 / 1000, 1000)
+    low, high = between(12 / 1000, 1000)
     found = stats.binomtest(12, 1000).proportion_ci(confidence_level=0.98, method="exact")
     assert (low, high) == pytest.approx((found.low, found.high))
-    assert judge.between(0, 100) == pytest.approx((0, 1 - 0.01 ** (1 / 100)))
-    assert judge.between(1, 100) == pytest.approx((0.01 ** (1 / 100), 1))
+    assert between(0, 100) == pytest.approx((0, 1 - 0.01 ** (1 / 100)))
+    assert between(1, 100) == pytest.approx((0.01 ** (1 / 100), 1))
 
 
 @given(st.integers(1, 5000), st.floats(0, 1), st.floats(1, 500), st.sampled_from([0.001, 0.01, 0.05, 0.3]))
@@ -65,7 +67,7 @@ def test_more_beyond_is_never_better_and_more_dependence_never_surer(n, share, d
 @given(st.integers(100, 100_000), st.floats(0.0, 0.03))
 def test_what_would_settle_it_settles_it(n, share):
     assume(judged(share, n, 0.01) is None)
-    times = judge.times_more(share, n, 0.01)
+    times = times_more(share, n, 0.01)
     assert times > 1
     if math.isfinite(times):
         assert judged(share, 1.002 * times * n, 0.01) is not None
@@ -84,7 +86,7 @@ def test_all_terms_are_shares_and_the_same_claim_is_the_same_question():
 
 def test_figures_have_no_dust():
     assert terms(Slo.parse("p99.9<1ms"))[0].allowed == 0.001
-    assert judge.percent(8.3e-17) == "0 %"
+    assert percent(8.3e-17) == "0 %"
     assert "0.000000" not in at_rate(LATENCY, [window(1e-13)], 0).sentence
 
 

@@ -8,22 +8,10 @@ from often import at_least, at_most, counts
 from scipy import signal, stats
 from told_apart import differs
 
-from tailrate.analysis.stats.interval import (
-    LEAST_BEYOND,
-    SLICES,
-    Doubt,
-    Sketch,
-    bounds,
-    effective_size,
-    interval,
-    least_for_upper,
-    over_rounds,
-    probabilities,
-    quantile,
-    ranks,
-    ratio,
-    worth,
-)
+from tailrate.analysis.stats.dependence import LEAST_BEYOND, effective_size, worth
+from tailrate.analysis.stats.interval import bounds, interval, least_for_upper, ranks
+from tailrate.analysis.stats.ratio import Doubt, over_rounds, ratio
+from tailrate.analysis.stats.sketch import SLICES, Sketch, probabilities, quantile
 
 
 def _sketch(came: np.ndarray, values: np.ndarray) -> Sketch:

@@ -6,7 +6,7 @@ import pytest
 from folders import Latency, Load, Waveform, constant, lognormal, make_run, queue, rewrite
 
 from tailrate import analysis
-from tailrate.analysis.judging.judge import late_limit_ms, lateness
+from tailrate.analysis.judging.trust import late_limit_ms, lateness
 from tailrate.analysis.records import append_event
 from tailrate.analysis.stats.trend import percentile
 from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from tailrate.analysis.judging.judge import terms
+from tailrate.analysis.judging.share import terms
 from tailrate.analysis.records import REQUEST_COLUMNS, Slo
 from tailrate.loadtest.engine.live.step_stats import SURELY_RISING, Live, _trend
 from tailrate.loadtest.engine.record.segments import schema_of

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tailrate.analysis.judging.judge import Count, Window, at_rate, terms
+from tailrate.analysis.judging.judge import Window, at_rate
+from tailrate.analysis.judging.share import Count, terms
 from tailrate.analysis.records import Slo
 from tailrate.loadtest.engine.modes.ab import Ab
 from tailrate.loadtest.engine.modes.closed import Closed

@@ -1,0 +1,49 @@
+"""Whether a window says something of the endpoint, or of the load generator: sent late, dropped, too busy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrate.analysis.judging.share import percent
+from tailrate.analysis.records import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT
+from tailrate.analysis.text.words import significant
+
+MOST_GIVEN_UP = 0.05
+SPARE = 1.5
+"""Of requests under way, over rate times P99: what to ask for where there were too few."""
+BUILT_UP = 2.0
+"""A queue is seen by answers that take so many times as long as the first ones."""
+
+
+def late_limit_ms(limits_ms: Sequence[float], usual_ms: float) -> float:
+    """How late arrivals may be sent: so that the nearest objective would not show it, or else the usual service."""
+    return max(LATE_MS, LATE_SHARE * min(limits_ms, default=usual_ms))
+
+
+def lateness(p99_ms: float, late: int, limit_ms: float) -> str:
+    """Why latencies may be the load generator's, or nothing."""
+    # under a hundred arrivals the P99 is the latest of all: one hiccup is not a late generator
+    if p99_ms <= limit_ms or late <= 1:
+        return ""
+    p99, limit = significant(p99_ms), significant(limit_ms)
+    return f"the load generator was late: P99 {p99} ms, where {limit} ms would do no harm"
+
+
+def doubts(dropped: int, n: int, would_do: float | None, cpu_pct: float | None) -> list[str]:
+    """Why a step's figures say more about the load generator than about the endpoint; empty: they can be trusted."""
+    found = []
+    if dropped > MOST_UNSENT * n:
+        to = f" to {significant(float(f'{would_do:.2g}'))}" if would_do else ""
+        share = percent(dropped / n)
+        found.append(f"{share} of the arrivals were dropped although the queue did not grow: raise max_in_flight{to}")
+    if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
+        found.append(f"a load process was busy for {cpu_pct:.0f} % of the time")
+    return found
+
+
+def queue_filled(given_up: float, early_ms: float, later_ms: float) -> bool:
+    """Whether arrivals were dropped, or ran into the time limit, because a queue had grown so far.
+
+    Where answers took as long from the beginning, only the client's own limit was reached.
+    """
+    return given_up >= MOST_GIVEN_UP and not later_ms < BUILT_UP * early_ms
