@@ -944,7 +944,7 @@ ANALYSIS = (
     ),
     Mutant(
         "a run that cannot say in one place has not failed in another", "pair", "analysis/verdicts/verdict.py",
-        "kept = judging.all_of(answer.kept for answer in answers)",
+        "kept = all_of(answer.kept for answer in answers)",
         "kept = None if None in (found := {answer.kept for answer in answers}) else found == {True}",
         ("analysis/verdicts/test_verdict.py",),
     ),
