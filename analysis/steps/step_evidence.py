@@ -17,9 +17,11 @@ import numpy as np
 from tailrate.analysis.counting.order_statistics import OrderStatistics
 from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
 from tailrate.analysis.judging.evidence import counts
-from tailrate.analysis.judging.judge import SPARE, Count, Judgement, Window, all_of, lateness, queue_filled, terms
+from tailrate.analysis.judging.judge import Judgement, Window
 from tailrate.analysis.judging.judge import answers as judged
-from tailrate.analysis.judging.judge import doubts as doubts_of
+from tailrate.analysis.judging.share import Count, all_of, terms
+from tailrate.analysis.judging.trust import SPARE, lateness, queue_filled
+from tailrate.analysis.judging.trust import doubts as doubts_of
 from tailrate.analysis.records import LOST, REQUESTS
 from tailrate.analysis.run.window import read
 from tailrate.analysis.stats import trend
