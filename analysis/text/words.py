@@ -48,8 +48,16 @@ def significant(value: Any, digits: int = 3) -> str:
 
 
 def tick(value: float) -> str:
-    """A round number on an axis."""
-    return f"{value:,.10g}"
+    """A round number on an axis, never with an exponent."""
+    return f"{float(f'{value:.10g}'):,.10f}".rstrip("0").rstrip(".")
+
+
+def rate_tick(value: float) -> str:
+    return f"{tick(value)}/s"
+
+
+def latency_tick(value: float) -> str:
+    return f"{tick(value)}\u00a0ms" if value < 1000 else f"{tick(value / 1000)}\u00a0s"
 
 
 def with_unit(unit: str) -> Callable[[Any], str]:

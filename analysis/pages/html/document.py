@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tailrate.analysis.pages import assets
 from tailrate.analysis.pages.html.markup import Child, Html, tag
 
@@ -11,6 +13,17 @@ THEME = tag("button", "Dark", type="button", class_="theme", aria_label="Switch 
 _SCRIPTS = ("switches", "copying", "page", "choice", "tables", "zoom", "print")
 """Of every page that is made here; the first two are what others call."""
 _STYLES = ("page", "print")
+
+
+def section(id_: str, title: str, body: Child) -> Html:
+    return tag("section", tag("h2", title, id=f"{id_}-title"), body, id=id_, aria_labelledby=f"{id_}-title")
+
+
+def columns(links: Iterable[tuple[str, str]], sections: Iterable[Html]) -> Html:
+    """The sections, and beside them links to them: id and title of each."""
+    listed = (tag("li", tag("a", title, href=f"#{id_}")) for id_, title in links)
+    beside = tag("nav", tag("ul", listed), aria_label="Sections")
+    return tag("div", beside, tag("main", sections, id="main"), class_="columns")
 
 
 def panel_script() -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tailrate.analysis.pages.html.markup import Attribute, Html, tag
+from tailrate.analysis.text import words
 
 Point = tuple[float, float | None]
 """x and y as values; None breaks the line, infinity leaves at the top."""
@@ -21,7 +22,7 @@ _WIDTH = 1000  # of the stretched inner drawing that holds lines and areas
 EDGE = 0.02
 """Of the width: text so near to an end would be cut in its middle."""
 _TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-"""As in `zoom.js`."""
+"""As in `chart.js`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,12 @@ class Scale:
         step = round_step((self.high - self.low) / most)
         first = math.ceil(self.low / step - 1e-9)
         return [round(k * step, 12) for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+    def labels(
+        self, most: int, written: Callable[[float], str] = words.tick, *, whole: bool = False
+    ) -> list[tuple[float, str]]:
+        """Ticks with what is written at them; `whole` leaves out those between whole numbers."""
+        return [(tick, written(tick)) for tick in self.ticks(most) if not whole or float(tick).is_integer()]
 
 
 def round_step(least: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrate.analysis.history.run_summary import STATES, Entry, Level, thinned
 from tailrate.analysis.pages.assets import texts
-from tailrate.analysis.pages.html.document import THEME, document, panel_script
+from tailrate.analysis.pages.html.document import THEME, document, panel_script, section
 from tailrate.analysis.pages.html.markup import Child, Html, embedded, tag
 from tailrate.analysis.pages.index.runs_table import Remarks, table
 from tailrate.analysis.pages.index.trends import MOST_TRENDS, Trend, chart, trends
@@ -37,21 +37,16 @@ def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
         tag(
             "main",
             tag("section", id="compare", aria_label="Two runs side by side", hidden=True),
-            _section("runs", "Runs", (_filters(entries), table(entries, remarks))),
-            _section("trends", "Over time", _over_time(over_time)) if over_time else None,
+            section("runs", "Runs", (_filters(entries), table(entries, remarks))),
+            section("trends", "Over time", _over_time(over_time)) if over_time else None,
             id="main",
             class_="gallery",
         ),
         tag("footer", tag("p", "Written by ", tag("code", f"{GENERATOR} {folder}"), " from what its runs report.")),
         tag("div", embedded(_embedded(entries, folder)), id="embedded", hidden=True),
     )
-    return document(
-        f"Runs in {folder} · tailrate", body, style=texts(__package__, "index.css"), script=script, generator=GENERATOR
-    )
-
-
-def _section(id_: str, title: str, body: Child) -> Html:
-    return tag("section", tag("h2", title, id=f"{id_}-title"), body, id=id_, aria_labelledby=f"{id_}-title")
+    style = texts(__package__, "index.css")
+    return document(f"Runs in {folder} · tailrate", body, style=style, script=script, generator=GENERATOR)
 
 
 def _summary(entries: Sequence[Entry]) -> str:

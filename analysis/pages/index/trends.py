@@ -106,15 +106,14 @@ def chart(trend: Trend) -> Html:
     y = _ABOVE
     if sum(map(_has_limit, points)) > 1:
         panel = Panel(x, linear(1.2 * rps for rps in limits), _LIMITS)
-        panel.grid((v, f"{words.tick(v)}/s") for v in panel.y.ticks(4))
+        panel.grid(panel.y.labels(4, words.rate_tick))
         for k, point in enumerate(points):
             _limit(panel, k, point.kept)
         drawn += [_title("keeps the objective up to", y), _placed(panel, y)]
         y += _LIMITS + _BETWEEN
     if sum(map(_has_p99, points)) > 1:
         panel = Panel(x, fitting(latencies), _P99)
-        panel.grid((v, f"{words.tick(v)}\u00a0ms" if v < 1000 else f"{words.tick(v / 1000)}\u00a0s")
-                   for v in panel.y.ticks(5))  # fmt: skip
+        panel.grid(panel.y.labels(5, words.latency_tick))
         for piece in _unchanged(points):
             panel.line(((k, p.level.figures["p99_ms"] if p.level else None) for k, p in piece), "p99 thin s1")
         for k, point in enumerate(points):

@@ -14,7 +14,6 @@ from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, fitting, linear
 from tailrate.analysis.pages.plan.curves import Knees, needed
 from tailrate.analysis.pages.plan.view import PlanView, VariantView
-from tailrate.analysis.pages.report.charts.by_rate import latency_grid
 from tailrate.analysis.text import words
 
 TALL, LOW = 340, 240
@@ -35,8 +34,8 @@ def hockey_stick(view: PlanView) -> Html:
     beyond = highest(view)
     if beyond is not None and beyond < panel.x.high:
         panel.stripe(beyond, panel.x.high, 0, TALL, "beyond")
-    latency_grid(panel, 8)
-    panel.x_ticks([(v, f"{words.tick(v)}/s") for v in panel.x.ticks(8)])
+    panel.grid(panel.y.labels(8, words.latency_tick))
+    panel.x_ticks(panel.x.labels(8, words.rate_tick))
     panel.rule(view.limit_ms, "slo")
     panel.upright(view.rate_rps, "demand")
     panel.text(view.rate_rps, -8, words.rate(view.rate_rps), "demand")
@@ -121,8 +120,8 @@ def by_replicas(view: PlanView) -> Html:
     ceiling = max(1.2 * view.limit_ms, min(2.5 * view.limit_ms, highest_ms))
     panel = Panel(Scale(min(counts) - 0.5, max(counts) + 0.5), linear([ceiling]), LOW)
     readout = Readout()
-    latency_grid(panel, 5)
-    panel.x_ticks([(v, words.tick(v)) for v in panel.x.ticks(8) if float(v).is_integer()])
+    panel.grid(panel.y.labels(5, words.latency_tick))
+    panel.x_ticks(panel.x.labels(8, whole=True))
     panel.rule(view.limit_ms, "slo")
     for one, points in drawn:
         n, planned = one.series, (one.answer or {})["replicas"]
@@ -155,8 +154,8 @@ def cost(view: PlanView) -> Html:
     top = linear([unit * devices for _, points in lines for _, devices in points])
     panel = Panel(Scale(0, view.most_rps), top, LOW)
     readout = Readout()
-    panel.grid((v, words.tick(v)) for v in panel.y.ticks(5))
-    panel.x_ticks([(v, f"{words.tick(v)}/s") for v in panel.x.ticks(5)])
+    panel.grid(panel.y.labels(5))
+    panel.x_ticks(panel.x.labels(5, words.rate_tick))
     panel.upright(view.rate_rps, "demand")
     panel.text(view.rate_rps, -4, words.rate(view.rate_rps), "demand")
     for one, points in lines:
@@ -212,8 +211,8 @@ def predictions(view: PlanView) -> Html | None:
     known = [float(value) for value in values if value]
     scale = fitting(known)
     panel = Panel(scale, scale, 300)
-    latency_grid(panel, 6)
-    panel.x_ticks([(v, f"{words.tick(v)}\u00a0ms") for v in scale.ticks(6)])
+    panel.grid(panel.y.labels(6, words.latency_tick))
+    panel.x_ticks(scale.labels(6, words.latency_tick))
     ends = (scale.low * (1 + OFF), scale.high / (1 + OFF))
     panel.area([(x, x * (1 - OFF), x * (1 + OFF)) for x in ends], "spread")
     panel.line([(scale.low, scale.low), (scale.high, scale.high)], "diagonal")

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrate.analysis.pages.assets import texts
-from tailrate.analysis.pages.html.document import THEME, document, panel_script
-from tailrate.analysis.pages.html.markup import Child, Html, embedded, tag
+from tailrate.analysis.pages.html.document import THEME, document, panel_script, section
+from tailrate.analysis.pages.html.markup import Html, embedded, tag
 from tailrate.analysis.pages.plan.controls import controls
 from tailrate.analysis.pages.plan.sections import sections
 from tailrate.analysis.pages.plan.view import PlanView, percent
@@ -36,7 +36,7 @@ def page(found: Mapping[str, Any]) -> str:
         tag(
             "div",
             controls(view),
-            tag("main", (_section(*one) for one in sections(view)), id="main"),
+            tag("main", (section(*one) for one in sections(view)), id="main"),
             class_="desk",
         ),
         tag(
@@ -60,10 +60,6 @@ def _moment(found: Mapping[str, Any]) -> str:
 def _model(view: PlanView) -> str:
     models = sorted({one.endpoint.rpartition("/")[0] or one.endpoint for one in view.variants})
     return ", ".join(models)
-
-
-def _section(id_: str, title: str, body: Child) -> Html:
-    return tag("section", tag("h2", title, id=f"{id_}-title"), body, id=id_, aria_labelledby=f"{id_}-title")
 
 
 # ---- the top

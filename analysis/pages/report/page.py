@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from tailrate.analysis.pages.html.document import THEME, document
-from tailrate.analysis.pages.html.markup import Child, Html, tag
+from tailrate.analysis.pages.html.document import THEME, columns, document, section
+from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.report.sections import SECTIONS
 from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.text import words
@@ -20,20 +20,11 @@ def html(view: View) -> str:
     whole = (
         tag("a", "Skip to the figures", href="#main", class_="skip"),
         _masthead(view),
-        tag(
-            "div",
-            tag("nav", tag("ul", (tag("li", tag("a", t, href=f"#{i}")) for i, t, _ in shown)), aria_label="Sections"),
-            tag("main", (_section(*one) for one in shown), id="main"),
-            class_="columns",
-        ),
+        columns([(id_, title) for id_, title, _ in shown], (section(*one) for one in shown)),
         tag("footer", tag("p", "Written by tailrate report from ", tag("code", view.run.manifest.id), ".")),
     )
     title = f"{view.run.manifest.scenario.get('name') or view.run.manifest.id} · tailrate"
     return document(title, whole)
-
-
-def _section(id_: str, title: str, body: Child) -> Html:
-    return tag("section", tag("h2", title, id=f"{id_}-title"), body, id=id_, aria_labelledby=f"{id_}-title")
 
 
 def headline(conclusion: str) -> str:

@@ -17,6 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tailrate.analysis.text.words import duration
+
 NARROW = 110
 """Columns of a terminal below which the table leaves some of its own out."""
 
@@ -103,14 +105,6 @@ def _chapter(soak: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> lis
 
 def asked(step: Mapping[str, Any]) -> str:
     return f"{step['concurrency']} under way" if step.get("concurrency") else f"{step['rate']:.4g}/s"
-
-
-def duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
 
 
 def _table(rows: Iterable[Mapping[str, Any]], narrow: bool) -> Table:

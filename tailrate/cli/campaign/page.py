@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.analysis import load, plot
-from tailrate.analysis.pages.html.document import THEME, document
+from tailrate.analysis.pages.html.document import THEME, columns, document
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear
@@ -73,12 +73,7 @@ def page(
     body = (
         tag("a", "Skip to the tables", href="#main", class_="skip"),
         tag("header", top, said),
-        tag(
-            "div",
-            tag("nav", tag("ul", (tag("li", tag("a", t, href=f"#{i}")) for i, t in links)), aria_label="Sections"),
-            tag("main", (_section(n, one, drawn.get(one.title)) for n, one in enumerate(found)), id="main"),
-            class_="columns",
-        ),
+        columns(links, (_section(n, one, drawn.get(one.title)) for n, one in enumerate(found))),
     )
     return document(title, body)
 
@@ -124,8 +119,8 @@ def _batches(number: int, subject: Subject, size: Size, results: Results) -> Htm
     series = {variant: colour(size, subject, variant) for variant in known}
     largest = max(max(rates) for rates in known.values())
     panel = Panel(Scale(0, largest * 1.04), linear(rate for rates in known.values() for rate in rates.values()), 240)
-    panel.grid((v, words.tick(v)) for v in panel.y.ticks(5))
-    panel.x_ticks([(v, words.tick(v)) for v in panel.x.ticks(8) if v.is_integer()])
+    panel.grid(panel.y.labels(5))
+    panel.x_ticks(panel.x.labels(8, whole=True))
     readout = Readout()
     for variant, rates in known.items():
         n = series[variant]

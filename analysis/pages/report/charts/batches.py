@@ -145,8 +145,8 @@ def _costs(rows: Sequence[Row], series: Mapping[str, int]) -> Iterator[Html]:
             continue
         most = max(row["batch_rows"] for row in known)
         panel = Panel(Scale(0, most * 1.04), linear(row[key] for row in known), 190)
-        panel.grid((v, words.tick(v)) for v in panel.y.ticks(5))
-        panel.x_ticks([(v, words.tick(v)) for v in panel.x.ticks(8) if v.is_integer()])
+        panel.grid(panel.y.labels(5))
+        panel.x_ticks(panel.x.labels(8, whole=True))
         short, readout = words.short_names(list(series)), Readout()
         for endpoint, n in series.items():
             mine = [row for row in known if row["endpoint"] == endpoint]

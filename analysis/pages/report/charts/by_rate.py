@@ -64,8 +64,8 @@ def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence
     ]
     heights += [slo.latency_ms * 1.1 for slo in limits if slo.latency_ms]
     panel = Panel(Scale(0, max(float(row["offered_rps"]) for row in steps) * 1.04), fitting(heights), 340)
-    latency_grid(panel, 9)
-    panel.x_ticks([(v, f"{words.tick(v)}/s") for v in panel.x.ticks(9)])
+    panel.grid(panel.y.labels(9, words.latency_tick))
+    panel.x_ticks(panel.x.labels(9, words.rate_tick))
     short = words.short_names(list(series))
     ends: list[tuple[float, str, str, int | None]] = []
     for slo in limits:
@@ -128,12 +128,6 @@ def bands(panel: Panel, rows: Sequence[Row], n: int) -> set[float]:
     return {row["rate"] for run in long for row in run}
 
 
-def latency_grid(panel: Panel, most: int) -> None:
-    panel.grid(
-        (v, f"{words.tick(v)}\u00a0ms" if v < 1000 else f"{words.tick(v / 1000)}\u00a0s") for v in panel.y.ticks(most)
-    )
-
-
 def _in_words(steps: Sequence[Row], series: Mapping[str, int]) -> str:
     """The text alternative of the hockey stick."""
     parts = []
@@ -179,8 +173,8 @@ def achieved(steps: Sequence[Row], series: Mapping[str, int]) -> Html:
     """Achieved against offered rate: below the diagonal the endpoint (or the generator) is saturated."""
     scale = linear(float(row[key]) for row in steps for key in ("offered_rps", "achieved_rps"))
     panel = Panel(scale, scale, 220)
-    panel.grid((v, f"{words.tick(v)}/s") for v in scale.ticks(5))
-    panel.x_ticks([(v, f"{words.tick(v)}/s") for v in scale.ticks(6)])
+    panel.grid(scale.labels(5, words.rate_tick))
+    panel.x_ticks(scale.labels(6, words.rate_tick))
     panel.line([(0, 0), (scale.high, scale.high)], "diagonal")
     for endpoint, n in series.items():
         mine = [row for row in steps if row["endpoint"] == endpoint]

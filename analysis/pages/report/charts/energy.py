@@ -52,8 +52,8 @@ def _chart(measure: _Measure, rows: Sequence[Row], series: Mapping[str, int]) ->
     values = [float(row[key]) for row in rows for key in measure.keys if row[key] is not None]
     y = Scale(min(0.0, 1.06 * min(values)), 1.06 * max(values) if max(values) > 0 else 1.0)
     panel = Panel(Scale(0, max(float(row["offered_rps"]) for row in rows) * 1.04), y, 150)
-    panel.grid((v, words.tick(v)) for v in y.ticks(4))
-    panel.x_ticks([(v, f"{words.tick(v)}/s") for v in panel.x.ticks(5)])
+    panel.grid(y.labels(4))
+    panel.x_ticks(panel.x.labels(5, words.rate_tick))
     for name, n in series.items():
         mine = [row for row in rows if row["endpoint"] == name]
         for key, kind in zip(measure.keys, ("p99", "p50"), strict=False):

@@ -13,7 +13,7 @@ from typing import Any
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Point, Scale, fitting
-from tailrate.analysis.pages.report.charts.by_rate import asked_for, latency_grid, middle
+from tailrate.analysis.pages.report.charts.by_rate import asked_for, middle
 from tailrate.analysis.records import Slo
 from tailrate.analysis.text import words
 
@@ -43,7 +43,7 @@ def percentile_charts(
     rarest = max(_rarity(p) for p in (*map(max, found.values()), *(p for p, _ in targets.values())))
     heights = [ms for curve in found.values() for ms in curve.values()] + [1.1 * ms for _, ms in targets.values()]
     behind = Panel(Scale(1.0, max(rarest, 10.0) * 1.15, log=True), fitting(heights), 300)
-    latency_grid(behind, 8)
+    behind.grid(behind.y.labels(8, words.latency_tick))
     behind.x_ticks([(_rarity(p), f"{p:g}\u00a0%" if p else "0") for p in _ROUND if _rarity(p) <= behind.x.high])
     for row in drawn if len(by_asked) > 1 else ():
         _line(behind, found[row["index"], row["endpoint"]], "pale", series[row["endpoint"]])

@@ -16,7 +16,6 @@ import pandas as pd
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear, time_ticks
-from tailrate.analysis.pages.report.charts.by_rate import latency_grid
 from tailrate.analysis.pages.report.charts.time_slices import Slices, heat
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import EDGES_MS
@@ -133,7 +132,7 @@ def _latency(chart: _Chart, slices: Mapping[str, Slices]) -> Panel:
     high = max((EDGES_MS[last] for _, last in spans.values()), default=10.0)
     panel = chart.panel(Scale(float(low), float(high), log=True), 260)
     if spans:
-        latency_grid(panel, 8)
+        panel.grid(panel.y.labels(8, words.latency_tick))
     end = chart.line.slices * chart.line.slice_s
     for name, (first, last) in spans.items():
         n = chart.series[name]
@@ -161,7 +160,7 @@ def _rates(chart: _Chart, slices: Mapping[str, Slices]) -> Iterator[tuple[str, P
         lengths[-1] = math.nan
     rates = {name: (found.n / lengths, found.answered / lengths) for name, found in slices.items()}
     panel = chart.panel(linear(np.nan_to_num([each for pair in rates.values() for each in pair]).ravel().tolist()), 84)
-    panel.grid((v, f"{words.tick(v)}/s") for v in panel.y.ticks(3))
+    panel.grid(panel.y.labels(3, words.rate_tick))
     for name, (offered, achieved) in rates.items():
         n, short = chart.series[name], chart.short[name]
         busy = (offered > 0) | (achieved > 0)
@@ -191,7 +190,7 @@ def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[
         values = (found[column] / unit).tolist()
         least, most = ((found[f"{column}_{end}"] / unit).tolist() if spread else values for end in ("least", "most"))
         panel = chart.panel(Scale(0, 100) if column == "util_pct" else linear(most), 84)
-        panel.grid((v, words.tick(v)) for v in panel.y.ticks(3))
+        panel.grid(panel.y.labels(3))
         parts = found["slice"].astype(int).tolist()
         if spread:
             band = [(line.middle(k), a, b) for k, a, b in zip(parts, least, most, strict=True)]

@@ -184,7 +184,7 @@ def _drawn(view: View, line: Timeline, lanes: Sequence[tuple[str, list[Series]]]
         for span in spans(view.run):
             start, end = (min(max(0.0, line.at(edge)), line.seconds) for edge in span)
             panel.stripe(start, end, 0, panel.height, "apart")
-        panel.grid((v, words.tick(v)) for v in panel.y.ticks(6 if not place else 4))
+        panel.grid(panel.y.labels(6 if not place else 4))
         for one in mine:
             number = view.series.get(one.subject)
             points = [

@@ -11,7 +11,6 @@ from tailrate.analysis.pages.html.figure import Readout, figure
 from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear
 from tailrate.analysis.pages.html.table import folded, table
-from tailrate.analysis.pages.report.charts.by_rate import latency_grid
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import STAGE_NAMES, Stages, View
 from tailrate.analysis.steps.latency_breakdown import STAGES
@@ -76,7 +75,7 @@ def _chart(
 ) -> Html:
     asked = sorted({stages.asked for stages in found}, key=lambda name: rates[name])
     panel = Panel(Scale(0, len(asked)), y, 220)
-    latency_grid(panel, 6)
+    panel.grid(panel.y.labels(6, words.latency_tick))
     every = -(-len(asked) // 12)
     panel.x_ticks([(k + 0.5, name) for k, name in enumerate(asked) if k % every == 0])
     readout = Readout()
