@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrate.analysis.records import part_path, segment_number, segments
-from tailrate.analysis.run.tables import COLUMNS, VanishedError, segment
+from tailrate.analysis.run.columns import COLUMNS
+from tailrate.analysis.run.tables import VanishedError, segment
 
 LEAST = 19
 

@@ -35,8 +35,9 @@ from tailrate.analysis.records import (
     read_events,
     sealed_path,
 )
+from tailrate.analysis.run.columns import COLUMNS, frame_of
 from tailrate.analysis.run.compact import compact
-from tailrate.analysis.run.tables import COLUMNS, FULL, Stored, VanishedError, alive, find
+from tailrate.analysis.run.tables import Stored, VanishedError, alive, find
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +109,7 @@ class RecordedRun:
                 [stored.nothing(columns), *(part.filter(pc.is_in(part["step"], wanted)) for part in parts)],
                 promote_options="default",
             )
-        frame = _frame(rows, REQUESTS)
+        frame = frame_of(rows, REQUESTS)
         for made in asked:
             if made == "ok":
                 frame["ok"] = _succeeded(frame)
@@ -128,7 +129,7 @@ class RecordedRun:
 
     @cached_property
     def devices(self) -> pd.DataFrame:
-        return self.reading(DEVICES, lambda stored: _frame(stored.whole(), DEVICES))
+        return self.reading(DEVICES, lambda stored: frame_of(stored.whole(), DEVICES))
 
     @cached_property
     def tracks(self) -> dict[str, DeviceTrack]:
@@ -215,14 +216,6 @@ def settle_missing(run: RecordedRun) -> None:
         for name, rows in _announced(run.events, table).items():
             if rows > (there := stored.held.get(name, 0)):
                 append_event(run.folder, "rows", table=table, file=name, rows=there)
-
-
-def _frame(rows: Any, table: str) -> pd.DataFrame:
-    import pandas as pd
-
-    nullable = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
-    frame: pd.DataFrame = rows.unify_dictionaries().to_pandas(types_mapper=nullable.get)
-    return frame.astype({name: "int64" for name in FULL[table] if name in frame})
 
 
 def _succeeded(frame: pd.DataFrame) -> Any:

@@ -2,8 +2,8 @@
 
 A part is one row group of a Parquet file (the sealed one, or that of one segment of a long run) or some batches of an
 Arrow segment that is not sealed yet, so a table of any size is worked through in the memory of a few parts. Owns the
-contract's columns and types (what a foreign source lacks is empty), and the sealing: a Parquet file names the segments,
-with their rows, that it holds, so that rows which are in two files for a moment count once.
+sealing: a Parquet file names the segments, with their rows, that it holds, so that rows which are in two files for a
+moment count once.
 Knows nothing of what the figures mean.
 """
 
@@ -23,27 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrate.analysis.records import (
-    DEVICE_COLUMNS,
-    DEVICES,
-    REQUEST_COLUMNS,
-    REQUESTS,
     RunError,
     formerly,
     parts,
     sealed_path,
     segments,
 )
-
-COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
-NEEDED = {REQUESTS: ("step", "intended_ns", "done_ns", "status"), DEVICES: ("time_ns", "device")}
-"""What even a foreign source must have; every other column may be missing."""
-FULL = {REQUESTS: ("step", "intended_ns"), DEVICES: ("time_ns",)}
-"""Columns without empty values: ordinary integers in the frames."""
+from tailrate.analysis.run.columns import COLUMNS, NEEDED, conform
 
 PART_ROWS = 1 << 18
 
 _HELD = b"tailrate.segments"
-_TEXTS = pa.dictionary(pa.int32(), pa.string())
 
 
 class VanishedError(RunError):
@@ -276,48 +266,6 @@ def _batches(part: Part) -> tuple[list[Any], Any]:
         schema = pa.ipc.read_schema(reader.read_next_message())
         messages = (reader.read_next_message() for _ in range(end))
         return [pa.ipc.read_record_batch(message, schema) for message in islice(messages, first, None)], schema
-
-
-def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
-    """The columns asked for, in the contract's types with texts as dictionaries, missing ones empty."""
-    found = set(rows.column_names)
-    columns = {}
-    for name in asked:
-        kind = COLUMNS[table].get(name)
-        if kind is None:
-            columns[name] = rows[name] if name in found else pa.nulls(len(rows))
-            continue
-        want = pa.type_for_alias(kind)
-        if name not in found:
-            columns[name] = pa.nulls(len(rows), _TEXTS if kind == "string" else want)
-            continue
-        have = rows[name]
-        try:
-            if not _fits(have.type, want):
-                raise pa.ArrowInvalid("another kind of type")
-            if kind != "string":
-                columns[name] = have.cast(want)
-            elif have.type != _TEXTS:
-                texts = have.cast(want)
-                columns[name] = texts.dictionary_encode() if len(texts) else texts.cast(_TEXTS)
-            else:
-                columns[name] = have
-        except pa.ArrowException:
-            raise RunError(f"{path}: column '{name}' is {have.type}, which is not {want}") from None
-        if name in FULL[table] and have.null_count:
-            raise RunError(f"{path}: column '{name}' has {have.null_count} empty values")
-    return pa.table(columns)
-
-
-def _fits(have: Any, want: Any) -> bool:
-    kinds = pa.types
-    if kinds.is_dictionary(have):
-        have = have.value_type
-    if kinds.is_null(have):
-        return True
-    if kinds.is_string(want):
-        return bool(kinds.is_string(have) or kinds.is_large_string(have) or kinds.is_integer(have))
-    return bool(kinds.is_integer(have) or kinds.is_floating(have))
 
 
 @contextmanager

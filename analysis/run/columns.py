@@ -1,0 +1,72 @@
+"""The columns of both tables of a run folder, in the types of the contract; what a foreign source lacks is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tailrate.analysis.records import DEVICE_COLUMNS, DEVICES, REQUEST_COLUMNS, REQUESTS, RunError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
+NEEDED = {REQUESTS: ("step", "intended_ns", "done_ns", "status"), DEVICES: ("time_ns", "device")}
+"""What even a foreign source must have; every other column may be missing."""
+FULL = {REQUESTS: ("step", "intended_ns"), DEVICES: ("time_ns",)}
+"""Columns without empty values: ordinary integers in the frames."""
+
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+
+
+def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
+    """The columns asked for, in the contract's types with texts as dictionaries, missing ones empty."""
+    found = set(rows.column_names)
+    columns = {}
+    for name in asked:
+        kind = COLUMNS[table].get(name)
+        if kind is None:
+            columns[name] = rows[name] if name in found else pa.nulls(len(rows))
+            continue
+        want = pa.type_for_alias(kind)
+        if name not in found:
+            columns[name] = pa.nulls(len(rows), _TEXTS if kind == "string" else want)
+            continue
+        have = rows[name]
+        try:
+            if not _fits(have.type, want):
+                raise pa.ArrowInvalid("another kind of type")
+            if kind != "string":
+                columns[name] = have.cast(want)
+            elif have.type != _TEXTS:
+                texts = have.cast(want)
+                columns[name] = texts.dictionary_encode() if len(texts) else texts.cast(_TEXTS)
+            else:
+                columns[name] = have
+        except pa.ArrowException:
+            raise RunError(f"{path}: column '{name}' is {have.type}, which is not {want}") from None
+        if name in FULL[table] and have.null_count:
+            raise RunError(f"{path}: column '{name}' has {have.null_count} empty values")
+    return pa.table(columns)
+
+
+def _fits(have: Any, want: Any) -> bool:
+    kinds = pa.types
+    if kinds.is_dictionary(have):
+        have = have.value_type
+    if kinds.is_null(have):
+        return True
+    if kinds.is_string(want):
+        return bool(kinds.is_string(have) or kinds.is_large_string(have) or kinds.is_integer(have))
+    return bool(kinds.is_integer(have) or kinds.is_floating(have))
+
+
+def frame_of(rows: Any, table: str) -> pd.DataFrame:
+    import pandas as pd
+
+    nullable = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    frame: pd.DataFrame = rows.unify_dictionaries().to_pandas(types_mapper=nullable.get)
+    return frame.astype({name: "int64" for name in FULL[table] if name in frame})
