@@ -802,12 +802,12 @@ ANALYSIS = (
     ),
     Mutant(
         "an arrival at the end of a window is inside", "bound", "analysis/counting/loop.py",
-        "start <= begun < end", "start <= begun <= end",
+        "<= begun_ns < meaning.grids[group, END]", "<= begun_ns <= meaning.grids[group, END]",
         ("analysis/steps/test_measure.py::test_an_arrival_at_the_end_of_a_window_is_outside",),
     ),
     Mutant(
         "latency of the report counts from when it was sent", "pair", "analysis/counting/loop.py",
-        "latency_ms = (done_ns - begun) * 1e-6", "latency_ms = (done_ns - sent_ns) * 1e-6",
+        "latency_ms, of = (done_ns - begun_ns) * 1e-6, BINS", "latency_ms, of = (done_ns - sent_ns) * 1e-6, BINS",
         ("analysis/counting/test_counts.py::test_a_step_is_what_pandas_says",),
     ),
     Mutant(

@@ -19,7 +19,7 @@ from tailrate.analysis.counting.one_pass import pieces, tally
 from tailrate.analysis.judging.trust import late_limit_ms
 from tailrate.analysis.records import LATE_MS
 from tailrate.analysis.run.bins import FAILED, SLICE_BITS
-from tailrate.analysis.stats.array_types import Floats, Ints
+from tailrate.analysis.stats.array_types import Ints
 from tailrate.analysis.stats.dependence import effective_size
 from tailrate.analysis.stats.interval import interval, ranks
 from tailrate.analysis.stats.sketch import Sketch, probabilities, to_ns
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tailrate.analysis.run.recorded_run import RecordedRun
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0, 99.9)
+MEDIAN_AND_TAIL = (50.0, 99.0)
+"""Of service times."""
 LATE = (50.0, 99.0, 100.0)
 _SPLIT = 10
 
@@ -113,7 +115,7 @@ def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> O
             found[percent] = _ms(float(values[0]))
         return found
 
-    times = picked(service, (50.0, 99.0), len(service))
+    times = picked(service, MEDIAN_AND_TAIL, len(service))
     limit = late_limit_ms(limits, times.get(50.0, 0.0))
     n_eff = effective_size(sketch, 99)
     ends = ranks(tally.n, 99, n_eff)
@@ -193,73 +195,101 @@ class Select:
         return int(values[order][np.searchsorted(held, wanted - before, side="right")])
 
 
+def _ranks(n: int, percents: Iterable[float]) -> list[int]:
+    return [rank(n, percent) for percent in percents if n]
+
+
+def _values(select: Select, n: int, percents: Iterable[float]) -> dict[float, float]:
+    return {percent: _ms(select.at(rank(n, percent))) for percent in percents if n}
+
+
+class _Passes:
+    """A step whose values are shown three times and never held: they are counted, looked at, added to the sketch."""
+
+    def __init__(self, tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> None:
+        self.tally, self.percents, self.limits = tally, percents, limits
+        self.latency, self.service, self.late, self.late_whole = Select(), Select(), Select(), Select()
+        self.many_late = 0
+
+    def _shown(self, piece: Tally) -> Iterator[tuple[Select, Ints]]:
+        yield self.latency, _whole(piece.packed) >> SLICE_BITS
+        yield self.service, _whole(piece.service)
+        yield self.late, _whole(piece.late)
+        yield self.late_whole, _whole([*piece.late, *piece.late_outside])
+
+    def count(self, piece: Tally) -> None:
+        for select, values in self._shown(piece):
+            select.count(values)
+
+    def want(self) -> None:
+        """Once all are counted: which ranks are asked for."""
+        n, ok = self.tally.n, self.tally.ok
+        # where failures push it beyond the last success it is infinite
+        self.all_sent = self.service.n == ok
+        within = [place for place in _ranks(n, self.percents) if place < ok] if self.all_sent else []
+        self.service.want([*_ranks(self.service.n, MEDIAN_AND_TAIL), *within])
+        self.late.want(_ranks(self.late.n, (99.0,)))
+        self.late_whole.want(_ranks(self.late_whole.n, LATE))
+        self.latency.want([*_ranks(n, self.percents), *_ranks(ok, (*self.percents, 100.0))])
+
+    def look(self, piece: Tally) -> None:
+        for select, values in self._shown(piece):
+            select.look(values)
+
+    def settle(self) -> None:
+        """Once all were looked at: the order statistics, and the edges of the sketch."""
+        n, ok, percents = self.tally.n, self.tally.ok, self.percents
+        self.latency_ms = _values(self.latency, n, percents)
+        self.ok_ms = _values(self.latency, ok, percents)
+        self.service_ms = _values(self.service, self.service.n, MEDIAN_AND_TAIL)
+        self.service_all_ms = {
+            percent: _ms(self.service.at(place)) if (place := rank(n, percent)) < ok else math.inf
+            for percent in (percents if self.all_sent else ())
+        }
+        self.late_limit_ms = late_limit_ms(self.limits, self.service_ms.get(50.0, 0.0))
+        # the upper borders of the bins that hold the sketch's ranks will do for its edges
+        places = np.ceil(probabilities(n) * (n - 1)).astype(np.int64)
+        borders = np.unique(np.searchsorted(np.cumsum(self.latency.counts), places, side="right"))
+        edges_ms = ((borders + (1023 << _SPLIT)) << (52 - _SPLIT)).view(np.float64) / 1e6
+        # what is beyond an objective, or failed, can be counted exactly
+        exact = [value for value in self.latency_ms.values() if math.isfinite(value)]
+        exact += [*map(to_ns, self.limits), *filter(None, _values(self.latency, ok, (100.0,)).values())]
+        self.sketch = Sketch.empty(np.unique([*edges_ms[edges_ms < FAILED / 1e6], *exact]))
+
+    def add(self, piece: Tally) -> None:
+        packed = _whole(piece.packed)
+        latency = packed >> SLICE_BITS
+        self.sketch.add(packed & ((1 << SLICE_BITS) - 1), np.where(latency < FAILED, latency / 1e6, math.inf))
+        self.many_late += int(np.count_nonzero(_whole(piece.late) > self.late_limit_ms * 1e6))
+
+    def order(self) -> OrderStatistics:
+        return OrderStatistics(
+            self.latency_ms,
+            self.ok_ms,
+            self.service_ms,
+            self.service_all_ms,
+            _values(self.late, self.late.n, (99.0,)),
+            _values(self.late_whole, self.late_whole.n, LATE),
+            self.many_late,
+            self.late_limit_ms,
+            self.sketch,
+            effective_size(self.sketch, 99),
+            interval(self.sketch, 99),
+        )
+
+
 def _passed(
     run: RecordedRun, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float], limits: Sequence[float]
 ) -> dict[Key, OrderStatistics]:
-    names = ("latency", "service", "late", "late_whole")
-    selects = {key: {name: Select() for name in names} for key in keys}
-
-    def shown() -> Iterator[tuple[Key, str, Ints]]:
-        for key, piece in pieces(run, keys):
-            yield key, "latency", _whole(piece.packed) >> SLICE_BITS
-            yield key, "service", _whole(piece.service)
-            yield key, "late", _whole(piece.late)
-            yield key, "late_whole", _whole([*piece.late, *piece.late_outside])
-
-    for key, name, values in shown():
-        selects[key][name].count(values)
-    places_of: dict[tuple[Key, str], dict[float, int]] = {}
-    edges: dict[Key, Floats] = {}
-    for key in keys:
-        whole, mine = tallies.groups[key], selects[key]
-        asked = {"latency": percents, "service": (50.0, 99.0), "late": (99.0,), "late_whole": LATE}
-        for name, wanted in asked.items():
-            places_of[key, name] = {percent: rank(mine[name].n, percent) for percent in wanted if mine[name].n}
-        places_of[key, "ok"] = {percent: rank(whole.ok, percent) for percent in (*percents, 100.0) if whole.ok}
-        # where failures push it beyond the last success it is infinite
-        sent = percents if mine["service"].n == whole.ok else ()
-        places_of[key, "service_all"] = {percent: rank(whole.n, percent) for percent in sent}
-        within = [place for place in places_of[key, "service_all"].values() if place < whole.ok]
-        mine["service"].want([*places_of[key, "service"].values(), *within])
-        for name in ("late", "late_whole"):
-            mine[name].want(places_of[key, name].values())
-        places = np.ceil(probabilities(whole.n) * (whole.n - 1)).astype(np.int64)
-        mine["latency"].want([*places_of[key, "latency"].values(), *places_of[key, "ok"].values()])
-        # the upper borders of the bins that hold them will do for a sketch
-        borders = np.unique(np.searchsorted(np.cumsum(mine["latency"].counts), places, side="right"))
-        edges[key] = (((borders + (1023 << _SPLIT)) << (52 - _SPLIT)).view(np.float64)) / 1e6
-    for key, name, values in shown():
-        selects[key][name].look(values)
-    found: dict[Key, dict[str, dict[float, float]]] = {}
-    for key in keys:
-        whole, mine = tallies.groups[key], selects[key]
-        found[key] = {
-            name: {
-                percent: _ms(mine[{"ok": "latency", "service_all": "service"}.get(name, name)].at(place))
-                if name != "service_all" or place < whole.ok
-                else math.inf
-                for percent, place in places_of[key, name].items()
-            }
-            for name in (*names, "ok", "service_all")
-        }
-        exact = [value for value in found[key]["latency"].values() if math.isfinite(value)]
-        # what is beyond an objective, or failed, can be counted exactly
-        exact += [*map(to_ns, limits), *filter(None, [found[key]["ok"].pop(100.0, None)])]
-        finite = edges[key][edges[key] < FAILED / 1e6]
-        edges[key] = np.unique([*finite, *exact])
-    sketches = {key: Sketch.empty(edges[key]) for key in keys}
-    late_limits = {key: late_limit_ms(limits, found[key]["service"].get(50.0, 0.0)) for key in keys}
-    late = dict.fromkeys(keys, 0)
+    steps = {key: _Passes(tallies.groups[key], percents, limits) for key in keys}
     for key, piece in pieces(run, keys):
-        packed = _whole(piece.packed)
-        latency = packed >> SLICE_BITS
-        sketches[key].add(packed & ((1 << SLICE_BITS) - 1), np.where(latency < FAILED, latency / 1e6, math.inf))
-        late[key] += int(np.count_nonzero(_whole(piece.late) > late_limits[key] * 1e6))
-    return {
-        key: OrderStatistics(
-            found[key]["latency"], found[key]["ok"], found[key]["service"], found[key]["service_all"],
-            found[key]["late"], found[key]["late_whole"], late[key], late_limits[key], sketches[key],
-            effective_size(sketches[key], 99), interval(sketches[key], 99),
-        )
-        for key in keys
-    }  # fmt: skip
+        steps[key].count(piece)
+    for step in steps.values():
+        step.want()
+    for key, piece in pieces(run, keys):
+        steps[key].look(piece)
+    for step in steps.values():
+        step.settle()
+    for key, piece in pieces(run, keys):
+        steps[key].add(piece)
+    return {key: step.order() for key, step in steps.items()}

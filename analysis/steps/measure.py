@@ -88,7 +88,7 @@ def _evidence(run: MeasuredRun) -> list[StepEvidence]:
 def _measured(step: StepEvidence) -> MeasuredStep:
     return MeasuredStep(
         summary_of(step),
-        step.rate,
+        float(step.plan["rate"]) or (step.n / step.seconds if step.n else 0.0),
         step.concurrency,
         bool(step.plan.get("twin")),
         step.tally,

@@ -49,10 +49,6 @@ class StepEvidence(StepDevices):
         return self.run.orders.get(self.key) or OrderStatistics.empty()
 
     @property
-    def block(self) -> int:
-        return int(self.plan.get("block") or 0)
-
-    @property
     def concurrency(self) -> int:
         return int(self.plan.get("concurrency") or 0)
 
@@ -63,18 +59,9 @@ class StepEvidence(StepDevices):
         return self.tally.n
 
     @property
-    def dropped(self) -> int:
-        return self.tally.inside["dropped"]
-
-    @property
     def done(self) -> int:
         """Successes that were answered in the window, whichever step they were due in."""
         return self.tally.done + self.run.tallies.carried[self.key]
-
-    @property
-    def rate(self) -> float:
-        """Asked for, in requests per second; in a closed loop what came of it."""
-        return float(self.plan["rate"]) or (self.n / self.seconds if self.n else 0.0)
 
     def per_success(self, joules: float | None) -> float | None:
         return joules / self.done if joules is not None and self.done else None
@@ -88,10 +75,6 @@ class StepEvidence(StepDevices):
             return Growth(False, 0.0, 1.0)
         return trend.queue_growth(self.tally.in_flight()[before:], self.tally.arrived[before:], self.seconds)
 
-    @property
-    def _given_up(self) -> float:
-        return (self.tally.inside["timeout"] + self.dropped) / self.n
-
     @cached_property
     def overload(self) -> str:
         """How the queue grew, where it did."""
@@ -99,11 +82,10 @@ class StepEvidence(StepDevices):
             return ""
         if self.growth.rising:
             return f"the queue grew by {self.growth.per_s:.3g} requests/s"
-        later_ms = self.tally.mean("latency_ms") or math.inf
-        if not queue_filled(self._given_up, self.tally.early_ms(), later_ms):
+        given_up = (self.tally.inside["timeout"] + self.tally.inside["dropped"]) / self.n
+        if not queue_filled(given_up, self.tally.early_ms(), self.tally.mean("latency_ms") or math.inf):
             return ""
-        how = "were dropped or ran into the time limit once the queue had grown so far"
-        return f"{self._given_up:.1%} of the arrivals {how}"
+        return f"{given_up:.1%} of the arrivals were dropped or ran into the time limit once the queue had grown so far"
 
     @property
     def overloaded(self) -> bool:
@@ -118,7 +100,8 @@ class StepEvidence(StepDevices):
         """Why the figures say more about the load generator than about the endpoint."""
         offered_rps = self.n / self.seconds
         would_do = offered_rps * (self.order.ok_ms.get(99.0) or 0.0) / 1e3 * SPARE
-        found = doubts_of(0 if self.overloaded else self.dropped, self.n, would_do, cpu_pct(self.run, self.plan))
+        dropped = 0 if self.overloaded else self.tally.inside["dropped"]
+        found = doubts_of(dropped, self.n, would_do, cpu_pct(self.run, self.plan))
         found += by_rate.beyond(self.run.manifest.extra.get("self_check"), offered_rps, bool(self.concurrency))
         if self.short:
             found.append("a load process was lost, and its share of the arrivals with it")
@@ -165,10 +148,6 @@ class StepEvidence(StepDevices):
     def answers(self) -> list[Judgement]:
         both = zip(self.run.manifest.slos, self.windows, strict=True)
         return [answer for slo, window in both for answer in judged(slo, [window])]
-
-    @property
-    def kept(self) -> bool | None:
-        return all_of(answer.kept for answer in self.answers) if self.answers else None
 
     @cached_property
     def _beyond(self) -> dict[tuple[float, float], int]:

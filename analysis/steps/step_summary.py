@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tailrate.analysis.judging.judge import all_of
 from tailrate.analysis.records import LEAST_FOR_P999
 from tailrate.analysis.text.words import ABSENT, count, significant, size
 
@@ -106,7 +107,8 @@ class StepSummary:
     index: int = column(STEP, "step", "Number of the step in the scenario",
         lambda step: step.plan["index"], after="endpoint")
     endpoint: str = column(STEP, "endpoint", "Model and variant under load", lambda step: step.endpoint, brief=True)
-    block: int = column(STEP, "round", "Which repetition of the schedule the step belongs to", lambda step: step.block)
+    block: int = column(STEP, "round", "Which repetition of the schedule the step belongs to",
+        lambda step: int(step.plan.get("block") or 0))
 
     offered_rps: float | None = column(RATE, "offered", "Arrivals per second in the step's window",
         lambda step: step.n / step.seconds, brief=True)
@@ -122,7 +124,7 @@ class StepSummary:
     late: int = column(ARRIVALS, "late", "Arrivals that the load generator sent late",
         lambda step: step.order.late, default=0)
     dropped: int = column(ARRIVALS, "dropped", "Arrivals never sent: too many were in flight",
-        lambda step: step.dropped, default=0)
+        lambda step: step.tally.inside["dropped"], default=0)
 
     mean_ms: float | None = column(LATENCY, "mean", "Mean latency of successes from the intended start",
         lambda step: step.tally.mean("latency_ms"))
@@ -181,7 +183,7 @@ class StepSummary:
         lambda step: step.device.throttled_pct)
 
     slo: bool | None = column(JUDGED, "objective", "Whether the step met the objective",
-        lambda step: step.kept, show=_met, brief=True)
+        lambda step: all_of(answer.kept for answer in step.answers) if step.answers else None, show=_met, brief=True)
     trusted: bool = column(JUDGED, "trusted", "Whether the step's numbers can be believed",
         lambda step: not (step.doubts or step.late), default=False)
     reasons: tuple[str, ...] = column(JUDGED, "", "Why it is not trusted or missed the objective, one sentence each",
@@ -241,9 +243,8 @@ def on_the_page() -> list[Column]:
 
 def summary_of(step: StepEvidence) -> StepSummary:
     """The row of a step."""
-    if not step.n:
-        return StepSummary(step.plan["index"], step.endpoint, step.block, reasons=step.reasons)
-    return StepSummary(**{name: each.value(step) for name, each in COLUMNS.items()})
+    known = COLUMNS if step.n else ("index", "endpoint", "block", "reasons")
+    return StepSummary(**{name: COLUMNS[name].value(step) for name in known})
 
 
 def frame(rows: Sequence[StepSummary]) -> pd.DataFrame:

@@ -153,7 +153,7 @@ def main() -> None:
             # in a process of its own: the peak of one that is started here is at least what this one has
             apart("import sys, wide; from pathlib import Path; wide.write(Path(sys.argv[1]), *map(int, sys.argv[2:]))",
                   str(folder), str(int(asked.rows)), str(asked.rates))  # fmt: skip
-        names = apart("from tailrate.analysis.counting.one_pass import COLUMNS; print(','.join(COLUMNS))")
+        names = apart("from tailrate.analysis.counting.counted_part import COLUMNS; print(','.join(COLUMNS))")
         scripts = {
             OURS: [REPORT],
             "decoding alone, all cores": [DECODE, names, "all"],

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+
+from tailrate.analysis.stats.compiled import compiled
 
 OPPORTUNISTIC, COMPANY, BLOCKING, AWAITING = range(4)
 TWO_CHOICES, LEAST, ROUND_ROBIN, RANDOM, ONE_QUEUE = range(5)
@@ -69,23 +70,10 @@ class SimState(NamedTuple):
     loads: Any  # written, LEAST: requests in each and since when, the same
 
 
-def _compiled(function: Any) -> Any:
-    """As machine code, kept for the next process where there is a place to keep it.
-
-    A `SimState` is a score of arrays: handing it from function to function is free where all become one, and where
-    nobody counts who holds an array. Together that is a factor of thirty.
-    """
-    options: Any = {"nogil": True, "error_model": "numpy", "forceinline": True, "_nrt": False}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither beside this file nor in a folder of the user's own
-        return numba.njit(**options)(function)
-
-
 # ---- random numbers
 
 
-@_compiled
+@compiled
 def draw(stream: Any) -> Any:
     """The next 32 bits of an sfc32 generator, whose state is four words."""
     a, b, c, counter = stream
@@ -105,12 +93,12 @@ def seeded(seed: int) -> Any:
     return stream
 
 
-@_compiled
+@compiled
 def below(stream: Any, count: int) -> Any:
     return np.int64((np.uint64(draw(stream)) * np.uint64(count)) >> np.uint64(32))
 
 
-@_compiled
+@compiled
 def mix(seed: int, index: int) -> Any:
     """32 bits for a request, of (index + seed · 0x9E3779B9) by the last step of MurmurHash3."""
     x = np.uint32(np.uint64(index) + np.uint64(seed) * np.uint64(0x9E3779B9))
@@ -119,7 +107,7 @@ def mix(seed: int, index: int) -> Any:
     return np.int64(np.uint32(x ^ (x >> 16)))
 
 
-@_compiled
+@compiled
 def add_overhead(latency_s: Any, grid: Any, answer_s: float, stream: Any) -> None:
     mask = grid.shape[0] - 1
     for i in range(latency_s.shape[0]):
@@ -129,7 +117,7 @@ def add_overhead(latency_s: Any, grid: Any, answer_s: float, stream: Any) -> Non
 # ---- trees of minima: leaf r of k is at [k + r], the minimum of all at [1]
 
 
-@_compiled
+@compiled
 def _put(tree: Any, leaf: int, value: Any) -> None:
     at = (tree.shape[0] >> 1) + leaf
     tree[at] = value
@@ -142,7 +130,7 @@ def _put(tree: Any, leaf: int, value: Any) -> None:
         at >>= 1
 
 
-@_compiled
+@compiled
 def _lowest(tree: Any) -> Any:
     """The first leaf that holds the minimum."""
     leaves, at = tree.shape[0] >> 1, 1
@@ -151,7 +139,7 @@ def _lowest(tree: Any) -> Any:
     return at - leaves
 
 
-@_compiled
+@compiled
 def weigh(w: SimState, r: int, up: bool) -> None:
     """Leastconn's key: requests in the replica, then who has had so many for longest."""
     w.counts[STAMP] += 1
@@ -163,7 +151,7 @@ def weigh(w: SimState, r: int, up: bool) -> None:
 # ---- one replica
 
 
-@_compiled
+@compiled
 def _waking_s(w: SimState, idle_s: float) -> Any:
     from_s, full_s, extra_s = w.waking
     if idle_s >= full_s:
@@ -171,7 +159,7 @@ def _waking_s(w: SimState, idle_s: float) -> Any:
     return extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
 
 
-@_compiled
+@compiled
 def _start(w: SimState, r: int, now_s: float, size: int) -> None:
     """The oldest of those that wait run."""
     x = w.replicas[r]
@@ -192,7 +180,7 @@ def _start(w: SimState, r: int, now_s: float, size: int) -> None:
     w.busy_s[1] = max(w.busy_s[1], done_s)
 
 
-@_compiled
+@compiled
 def _blocking(w: SimState, r: int, now_s: float) -> None:
     """A free replica whose event loop stood still while a batch ran.
 
@@ -213,7 +201,7 @@ def _blocking(w: SimState, r: int, now_s: float) -> None:
             x.close_s = now_s + w.wait_s
 
 
-@_compiled
+@compiled
 def _awaiting(w: SimState, r: int, now_s: float) -> None:
     """Batches close whether it is free or not, and then wait in their turn."""
     x = w.replicas[r]
@@ -229,7 +217,7 @@ def _awaiting(w: SimState, r: int, now_s: float) -> None:
         x.close_s = close_s
 
 
-@_compiled
+@compiled
 def _decide(w: SimState, r: int, now_s: float) -> None:
     """Something has changed: is a batch to be closed, or to be started?"""
     x = w.replicas[r]
@@ -249,7 +237,7 @@ def _decide(w: SimState, r: int, now_s: float) -> None:
         x.next_s = x.done_s if x.running else x.close_s
 
 
-@_compiled
+@compiled
 def _advance(w: SimState, r: int, until_s: float) -> None:
     x = w.replicas[r]
     while x.next_s <= until_s:
@@ -261,7 +249,7 @@ def _advance(w: SimState, r: int, until_s: float) -> None:
         _decide(w, r, now_s)
 
 
-@_compiled
+@compiled
 def _join(w: SimState, r: int, i: int, now_s: float) -> None:
     x = w.replicas[r]
     if w.queue and x.waiting >= w.queue:
@@ -286,7 +274,7 @@ def _join(w: SimState, r: int, i: int, now_s: float) -> None:
 # ---- the fleet
 
 
-@_compiled
+@compiled
 def route(w: SimState, up: Any, start: int, end: int) -> None:
     """Gives the arrivals of [start, end) to the replicas that are up."""
     count = up.shape[0]
@@ -320,7 +308,7 @@ def route(w: SimState, up: Any, start: int, end: int) -> None:
         _join(w, r, i, now_s)
 
 
-@_compiled
+@compiled
 def share(w: SimState) -> None:
     """One queue: whoever has been free for longest, or is free first, takes the oldest. `events`: when each is free."""
     n, i = w.arrivals_s.shape[0], 0
@@ -345,7 +333,7 @@ def share(w: SimState) -> None:
         w.busy_s[1] = max(w.busy_s[1], start_s + busy_s)
 
 
-@_compiled
+@compiled
 def settle_due(w: SimState, until_s: float) -> None:
     """Carries all replicas forward in the order of their events, for leastconn."""
     while w.events[1] <= until_s:
@@ -358,7 +346,7 @@ def settle_due(w: SimState, until_s: float) -> None:
             weigh(w, r, w.loads[(w.loads.shape[0] >> 1) + r] < DOWN)
 
 
-@_compiled
+@compiled
 def settle(w: SimState, until_s: float) -> None:
     """Carries all replicas forward."""
     if w.routing == LEAST:
@@ -368,7 +356,7 @@ def settle(w: SimState, until_s: float) -> None:
             _advance(w, r, until_s)
 
 
-@_compiled
+@compiled
 def fail(w: SimState, r: int, now_s: float) -> Any:
     """A replica that was carried forward to now loses what it holds; how many requests that was."""
     x = w.replicas[r]

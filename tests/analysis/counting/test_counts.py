@@ -261,6 +261,14 @@ def test_columns_and_steps_on_demand(run: Run) -> None:
         run.requests(columns=["latency"])
 
 
+def test_where_stages_are_unknown_no_time_was_computed_for(tmp_path: Path) -> None:
+    """Rows know how many they ask for, and have no column of compute time or of the batch."""
+    for number in range(5):  # what lay behind an empty column was another number each time
+        load = Load("triton/onnx", 60, lognormal(20))
+        (step,) = analysis.load(make_run(tmp_path / str(number), [load], foreign=True).folder).measured
+        assert step.tally.by_slice[:, 7].tolist() == [0.0] * len(step.tally.by_slice)
+
+
 def test_devices_without_samples_and_rows_without_answers(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("m/a", 100, failed=1)], devices=[Waveform()])
     rewrite(written.folder, written.devices.iloc[:1], DEVICES)
