@@ -21,7 +21,7 @@ from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
-from tailrate.analysis.stats.interval import SLICES
+from tailrate.analysis.stats.sketch import SLICES
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.loop import Kept, Sums

@@ -19,7 +19,7 @@ from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Judgement, Window
 from tailrate.analysis.judging.judge import answers as judged
-from tailrate.analysis.judging.share import Count, all_of, terms
+from tailrate.analysis.judging.share import Count, terms
 from tailrate.analysis.judging.trust import SPARE, lateness, queue_filled
 from tailrate.analysis.judging.trust import doubts as doubts_of
 from tailrate.analysis.records import LOST, REQUESTS

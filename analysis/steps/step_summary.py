@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrate.analysis.judging.judge import all_of
+from tailrate.analysis.judging.share import all_of
 from tailrate.analysis.records import LEAST_FOR_P999
 from tailrate.analysis.text.words import ABSENT, count, significant, size
 
