@@ -29,7 +29,8 @@ from tailrate.analysis.pages.report.charts.energy import energy_charts
 from tailrate.analysis.pages.report.charts.percentiles import percentile_charts
 from tailrate.analysis.pages.report.charts.time_chart import time_line as drawn_line
 from tailrate.analysis.pages.report.charts.time_slices import device_slices, from_rows
-from tailrate.analysis.records import Slo, write_atomically
+from tailrate.analysis.records.folder import write_atomically
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.run.device_tracks import STATE
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import percentiles as carried

@@ -1148,7 +1148,7 @@ ANALYSIS = (
         ("analysis/verdicts/test_gate.py::test_a_change_is_new_over_base",),
     ),
     Mutant(
-        "an objective of errors is a share, not percent", "unit", "analysis/records.py",
+        "an objective of errors is a share, not percent", "unit", "analysis/records/objective.py",
         'found["max_error_rate"] = value / 100', 'found["max_error_rate"] = value',
         ("analysis/test_records.py::test_an_objective_is_read_and_written_back",),
     ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
-from tailrate.analysis.records import is_success
+from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.device_tracks import THROTTLED

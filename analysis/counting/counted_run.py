@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records import REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.recorded_run import RecordedRun
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tailrate.analysis.counting.counted_part import COLUMNS, Plan
 from tailrate.analysis.counting.counts import Key, Tallies, Tally
-from tailrate.analysis.records import REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.arrays import scan
 from tailrate.analysis.run.bins import FIGURES, NEVER
 from tailrate.analysis.stats.array_types import Ints

@@ -17,7 +17,7 @@ import numpy as np
 from tailrate.analysis.counting.counts import Key, Tallies, Tally
 from tailrate.analysis.counting.one_pass import pieces, tally
 from tailrate.analysis.judging.trust import late_limit_ms
-from tailrate.analysis.records import LATE_MS
+from tailrate.analysis.records.objective import LATE_MS
 from tailrate.analysis.run.bins import FAILED, SLICE_BITS
 from tailrate.analysis.stats.array_types import Ints
 from tailrate.analysis.stats.dependence import effective_size

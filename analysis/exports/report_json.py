@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.records import LOST, SCHEMA, write_atomically
+from tailrate.analysis.records.folder import write_atomically
+from tailrate.analysis.records.manifest import SCHEMA
+from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.soak.soak_verdict import combine_verdicts, soak
 from tailrate.analysis.steps.capacity import capacities
 from tailrate.analysis.steps.curves import batches, curves

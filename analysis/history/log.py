@@ -28,7 +28,8 @@ from tailrate.analysis.history.run_summary import (
     count,
     figure,
 )
-from tailrate.analysis.records import MANIFEST, SCHEMA, RunError
+from tailrate.analysis.records.folder import MANIFEST, RunError
+from tailrate.analysis.records.manifest import SCHEMA
 from tailrate.analysis.text import words
 
 FILE = "history.jsonl"

@@ -22,7 +22,7 @@ from tailrate.analysis.history.log import FILE, History, key_of
 from tailrate.analysis.history.regression import UNKNOWN, WORSE, FigureVerdict, judge
 from tailrate.analysis.history.run_summary import STATES, Entry
 from tailrate.analysis.history.text import run_by_run, sentences, table
-from tailrate.analysis.records import MANIFEST, RunError
+from tailrate.analysis.records.folder import MANIFEST, RunError
 from tailrate.analysis.text import words
 from tailrate.analysis.text.table import Table, plain, safe
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tailrate.analysis.records import MANIFEST, SCHEMA, Manifest, RunError
+from tailrate.analysis.records.folder import MANIFEST, RunError
+from tailrate.analysis.records.manifest import SCHEMA, Manifest
 from tailrate.analysis.run.environment import Origin, origin
 from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words

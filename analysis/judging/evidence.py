@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from tailrate.analysis.judging.share import Count, Term, terms
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, effective_size, worth
 from tailrate.analysis.stats.sketch import Sketch
 from tailrate.analysis.text.words import significant

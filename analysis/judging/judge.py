@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tailrate.analysis.judging.share import Count, Term, between, judged, percent, terms, times_more
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text.words import count as whole
 from tailrate.analysis.text.words import duration
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.judging.share import all_of, terms
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text.words import fact
 
 Entry = Mapping[str, Any]

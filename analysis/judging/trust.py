@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrate.analysis.judging.share import percent
-from tailrate.analysis.records import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT
+from tailrate.analysis.records.objective import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT
 from tailrate.analysis.text.words import significant
 
 MOST_GIVEN_UP = 0.05

@@ -26,7 +26,8 @@ from tailrate.analysis.judging.knee_guess import KneeGuess
 from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, declared, fit, observed
 from tailrate.analysis.planning.model.observed_batches import Observed
 from tailrate.analysis.planning.simulator.simulate import Fleet, knee, simulate
-from tailrate.analysis.records import RunError, Slo
+from tailrate.analysis.records.folder import RunError
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.array_types import Floats
 
 NICENESS = 10

@@ -19,7 +19,7 @@ from tailrate.analysis.planning.plan.candidates import PlannedVariant, measured_
 from tailrate.analysis.planning.plan.plan_text import ms, share
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
 from tailrate.analysis.planning.simulator.simulate import Fleet, Rule
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text.table import Table, safe
 from tailrate.analysis.text.words import ABSENT, significant
 from tailrate.analysis.verdicts.run import Run

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrate.analysis.records import DEVICE_COLUMNS, DEVICES, REQUEST_COLUMNS, REQUESTS, RunError
+from tailrate.analysis.records.folder import DEVICES, REQUESTS, RunError
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records import part_path, segment_number, segments
+from tailrate.analysis.records.folder import part_path, segment_number, segments
 from tailrate.analysis.run.columns import COLUMNS
 from tailrate.analysis.run.tables import VanishedError, segment
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 
 Origin = dict[tuple[str, str], str]

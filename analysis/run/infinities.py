@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tailrate.analysis.records import LEAST_FOR_P999
+from tailrate.analysis.records.objective import LEAST_FOR_P999
 
 
 def restored(row: Mapping[str, Any]) -> dict[str, Any]:

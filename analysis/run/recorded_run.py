@@ -21,20 +21,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrate.analysis.records import (
+from tailrate.analysis.records.folder import (
     DEVICES,
-    KINDS,
     REQUESTS,
     RESERVE,
-    Manifest,
     RunError,
     append_event,
-    is_success,
-    kind_of,
     part_path,
     read_events,
     sealed_path,
 )
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.rows import KINDS, is_success, kind_of
 from tailrate.analysis.run.columns import COLUMNS, frame_of
 from tailrate.analysis.run.compact import compact
 from tailrate.analysis.run.tables import Stored, VanishedError, alive, find

@@ -22,13 +22,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records import (
-    RunError,
-    formerly,
-    parts,
-    sealed_path,
-    segments,
-)
+from tailrate.analysis.records.folder import RunError, parts, sealed_path, segments
+from tailrate.analysis.records.manifest import formerly
 from tailrate.analysis.run.columns import COLUMNS, NEEDED, conform
 
 PART_ROWS = 1 << 18

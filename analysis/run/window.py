@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrate.analysis.records import KINDS, is_success, kind_of
+from tailrate.analysis.records.rows import KINDS, is_success, kind_of
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.records import REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.arrays import Chunk, scan
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.stats.array_types import Floats

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tailrate.analysis.judging import judge as judging
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.rates import AtRate
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text.words import load
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.rates import sustained
-from tailrate.analysis.records import LOST, Slo, is_success
+from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.rows import LOST, is_success
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant
 

@@ -17,7 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.judge import in_time
-from tailrate.analysis.records import LOST, MAX_RECOVERY_S, REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
+from tailrate.analysis.records.objective import MAX_RECOVERY_S
+from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.window import Excerpt, joined, read
 from tailrate.analysis.steps.faults import reach
 from tailrate.analysis.text import words

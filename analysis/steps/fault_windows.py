@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.judging.share import percent
-from tailrate.analysis.records import REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.window import read
 from tailrate.analysis.steps.fault_effects import UNKNOWN, UNRECOVERED
 from tailrate.analysis.steps.faults import reach

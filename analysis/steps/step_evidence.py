@@ -22,7 +22,8 @@ from tailrate.analysis.judging.judge import answers as judged
 from tailrate.analysis.judging.share import Count, terms
 from tailrate.analysis.judging.trust import SPARE, lateness, queue_filled
 from tailrate.analysis.judging.trust import doubts as doubts_of
-from tailrate.analysis.records import LOST, REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
+from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.window import read
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.interval import least_for_upper

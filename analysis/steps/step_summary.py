@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrate.analysis.judging.share import all_of
-from tailrate.analysis.records import LEAST_FOR_P999
+from tailrate.analysis.records.objective import LEAST_FOR_P999
 from tailrate.analysis.text.words import ABSENT, count, significant, size
 
 if TYPE_CHECKING:

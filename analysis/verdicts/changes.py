@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records import LEAST_FOR_P999
+from tailrate.analysis.records.objective import LEAST_FOR_P999
 from tailrate.analysis.stats.ratio import holm
 from tailrate.analysis.steps.capacity import Capacity, capacities
 from tailrate.analysis.steps.variant_pairs import (

@@ -18,7 +18,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tailrate.analysis.records import Manifest, Slo
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.capacity import Capacity
 from tailrate.analysis.steps.variant_pairs import Pair

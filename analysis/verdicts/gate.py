@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records import Threshold
+from tailrate.analysis.records.objective import Threshold
 from tailrate.analysis.run.environment import origin
 from tailrate.analysis.text.words import ABSENT, significant
 from tailrate.analysis.verdicts.changes import METRICS, Change

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records import LOST
+from tailrate.analysis.records.rows import LOST
 
 if TYPE_CHECKING:
     from tailrate.analysis.steps.measure import MeasuredStep

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.share import Count, Term, terms
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run

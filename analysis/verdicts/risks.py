@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.records import LATE_MS, LEAST_FOR_P999, LOST, MOST_CPU_PCT, is_success
+from tailrate.analysis.records.objective import LATE_MS, LEAST_FOR_P999, MOST_CPU_PCT
+from tailrate.analysis.records.rows import LOST, is_success
 from tailrate.analysis.stats.interval import least_for_upper
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.capacity import Capacity

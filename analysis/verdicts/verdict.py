@@ -26,7 +26,7 @@ from tailrate.analysis.judging import server_claims
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.judging.rates import of_rates
 from tailrate.analysis.judging.share import all_of
-from tailrate.analysis.records import LOST
+from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.device_tracks import idle_moved
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising

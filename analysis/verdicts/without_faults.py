@@ -21,7 +21,7 @@ from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.judge import answers as judged
 from tailrate.analysis.judging.share import all_of
 from tailrate.analysis.judging.trust import doubts, lateness, queue_filled
-from tailrate.analysis.records import REQUESTS
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend

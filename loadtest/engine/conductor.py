@@ -18,7 +18,7 @@ from typing import Any
 import gevent
 import numpy as np
 
-from tailrate.analysis.records import taken
+from tailrate.analysis.records.folder import taken
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import OK, Client, discover, error_sentence

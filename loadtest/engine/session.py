@@ -31,7 +31,7 @@ from gevent.queue import Queue
 from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
-from tailrate.analysis.records import run_folder
+from tailrate.analysis.records.folder import run_folder
 from tailrate.loadtest.engine import modes
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn

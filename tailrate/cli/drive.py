@@ -31,7 +31,7 @@ def drive(
     forms: Sequence[str] = (),
     lock: int | None = None,
 ) -> int:
-    from tailrate.analysis.records import SERVER_LOG, SOAK
+    from tailrate.analysis.records.folder import SERVER_LOG, SOAK
     from tailrate.loadtest.engine import modes
     from tailrate.loadtest.engine.endpoint import credentials
     from tailrate.loadtest.engine.modes.soak import Soak
@@ -76,7 +76,7 @@ def drive_as_started(
     folder: Path, start: dict[str, Any], forms: Sequence[str], lock: int | None, more: Sequence[str] = ()
 ) -> int:
     """Drives the endpoint that `start` names, or one that is served here meanwhile."""
-    from tailrate.analysis.records import SERVER_LOG
+    from tailrate.analysis.records.folder import SERVER_LOG
 
     with ExitStack() as stack:
         url = start["host"] or stack.enter_context(serving(start["model"], start["variants"], start["how"]))
@@ -89,7 +89,7 @@ def drive_as_started(
 
 
 def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
-    from tailrate.analysis.records import run_folder, taken
+    from tailrate.analysis.records.folder import run_folder, taken
 
     folder = run_folder(Path(run_dir), run_id, scenario)
     if why := taken(folder):
@@ -105,7 +105,8 @@ def _locust(
     path: Path, host: str, folder: Path, processes: int, words: list[str], forms: Sequence[str], lock: int | None
 ) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
-    from tailrate.analysis.records import BEFORE, LOG, MANIFEST, SOAK, STATS, Manifest
+    from tailrate.analysis.records.folder import BEFORE, LOG, MANIFEST, SOAK, STATS
+    from tailrate.analysis.records.manifest import Manifest
     from tailrate.analysis.verdicts.verdict import EXIT_CODES, INCONCLUSIVE
     from tailrate.loadtest.engine import child_python
     from tailrate.loadtest.engine.record import provenance
@@ -179,7 +180,7 @@ def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:
 
 def tail_events(folder: Path, child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     """Events as they are written, until the child ends."""
-    from tailrate.analysis.records import EVENTS
+    from tailrate.analysis.records.folder import EVENTS
 
     at, path = 0, folder / EVENTS
     ended = False

@@ -10,7 +10,7 @@ import click
 
 MISUSES = (
     ("tailrate.cli.campaign.runner", "CampaignError"),
-    ("tailrate.analysis.records", "RunError"),
+    ("tailrate.analysis.records.folder", "RunError"),
     ("tailrate.analysis.planning.plan.sizing", "QuestionError"),
     ("tailrate.loadtest.engine.scenario.scenario", "ScenarioError"),
     ("tailrate.serve.spec", "ServeError"),

@@ -19,7 +19,7 @@ def loaded(what: str, folders: Sequence[Path]) -> list[Any]:
 
 def sizing(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
     from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic
-    from tailrate.analysis.records import Slo
+    from tailrate.analysis.records.objective import Slo
 
     if not given["slo"]:
         refuse("hold what? give an objective, such as --slo 'p99<50ms'")

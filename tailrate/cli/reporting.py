@@ -49,7 +49,7 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
 def _remember(folder: Path) -> None:
     """A run goes into the history of its neighbours, where somebody has begun one; it spoils no report."""
     from tailrate.analysis.history import log as history_log
-    from tailrate.analysis.records import RunError
+    from tailrate.analysis.records.folder import RunError
 
     try:
         history_log.follow(folder)

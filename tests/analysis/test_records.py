@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 from folders import Load, make_run
 
-from tailrate.analysis.records import (
-    EVENTS,
-    MANIFEST,
-    Manifest,
-    RunError,
-    Slo,
-    append_event,
-    read_events,
-    write_atomically,
-)
+from tailrate.analysis.records.folder import EVENTS, MANIFEST, RunError, append_event, read_events, write_atomically
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import Slo
 
 
 @pytest.mark.parametrize(
@@ -124,7 +117,8 @@ def test_an_atomic_write_replaces_the_whole(tmp_path: Path) -> None:
 
 def test_a_load_process_gets_the_records_without_pandas() -> None:
     ask = (
-        "import sys, tailrate.analysis.records as _\nprint({'pandas', 'numpy', 'pyarrow', 'scipy'} & set(sys.modules))"
+        "import sys, tailrate.analysis.records.manifest as _, tailrate.analysis.records.rows as _\n"
+        "print({'pandas', 'numpy', 'pyarrow', 'scipy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

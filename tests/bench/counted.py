@@ -33,7 +33,7 @@ if __name__ == "__main__":
 from serving import served  # noqa: E402
 
 from tailrate import analysis  # noqa: E402
-from tailrate.analysis.records import is_success  # noqa: E402
+from tailrate.analysis.records.rows import is_success  # noqa: E402
 from tailrate.serve import wire  # noqa: E402
 from tailrate.serve.body.request import encode_infer  # noqa: E402
 

@@ -35,7 +35,8 @@ from bench._rounds import last_line  # noqa: E402
 from schedules import schedule_of  # noqa: E402
 
 from tailrate import analysis  # noqa: E402
-from tailrate.analysis.records import MANIFEST, Manifest  # noqa: E402
+from tailrate.analysis.records.folder import MANIFEST  # noqa: E402
+from tailrate.analysis.records.manifest import Manifest  # noqa: E402
 from tailrate.analysis.verdicts.verdict import flaws  # noqa: E402
 
 DISK = "16m"

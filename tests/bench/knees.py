@@ -35,7 +35,8 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-from tailrate.analysis.records import REQUEST_COLUMNS, Slo  # noqa: E402
+from tailrate.analysis.records.objective import Slo  # noqa: E402
+from tailrate.analysis.records.rows import REQUEST_COLUMNS  # noqa: E402
 from tailrate.loadtest.engine.live.step_stats import Live  # noqa: E402
 from tailrate.loadtest.engine.modes.knee import KneeSearch  # noqa: E402
 from tailrate.loadtest.engine.record.segments import schema_of  # noqa: E402

@@ -33,7 +33,7 @@ from queues import mdc_latency_s, mmc_latency_s  # noqa: E402
 
 from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic  # noqa: E402
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service, knee, simulate  # noqa: E402
-from tailrate.analysis.records import Slo  # noqa: E402
+from tailrate.analysis.records.objective import Slo  # noqa: E402
 
 MOST = 32
 SERVICE = Service.steady(0.010 + 0.0003 * np.arange(MOST + 1))

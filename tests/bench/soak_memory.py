@@ -65,7 +65,8 @@ async def serve() -> None:
 
 
 def measure(rate: float, seconds: float, chapter_s: float, processes: int) -> dict[str, Any]:
-    from tailrate.analysis.records import Manifest, read_events
+    from tailrate.analysis.records.folder import read_events
+    from tailrate.analysis.records.manifest import Manifest
 
     server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

@@ -33,7 +33,8 @@ from folders import START_NS, rewrite  # noqa: E402
 
 from tailrate import analysis  # noqa: E402
 from tailrate.analysis.exports.report_json import report_of  # noqa: E402
-from tailrate.analysis.records import Manifest, append_event  # noqa: E402
+from tailrate.analysis.records.folder import append_event  # noqa: E402
+from tailrate.analysis.records.manifest import Manifest  # noqa: E402
 
 HOURS = 8.0
 SLO = ("p99<500ms", "errors<1%")

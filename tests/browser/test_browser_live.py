@@ -19,7 +19,7 @@ from test_report_page import EVIL
 from test_step_stats import START, batch
 from test_web import locust
 
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.live import web
 from tailrate.loadtest.engine.live.board import Board

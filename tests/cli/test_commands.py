@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from endpoint import endpoint
 from waiting import PATIENCE_S, until
 
-from tailrate.analysis.records import Manifest, read_events
+from tailrate.analysis.records.folder import read_events
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.cli.main import main
 from tailrate.cli.processes import serving
 from tailrate.serve.deploy import doctor

@@ -14,7 +14,7 @@ from test_index import run_in
 
 from tailrate.analysis.history import log
 from tailrate.analysis.history.regression import LEAST
-from tailrate.analysis.records import RunError
+from tailrate.analysis.records.folder import RunError
 from tailrate.cli.main import main
 from tailrate.cli.reporting import make_report
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from folders import Load, make_run
 from plans import roughly as roughly
 
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.cli.main import main
 
 RATES = (100, 250, 400, 500, 540)

@@ -28,7 +28,7 @@ from test_run import assert_ledger_closes, nothing_left_running, read, said, sta
 from waiting import PATIENCE_S, until
 
 from tailrate import analysis
-from tailrate.analysis.records import read_events
+from tailrate.analysis.records.folder import read_events
 from tailrate.analysis.steps.fault_effects import faults
 from tailrate.serve import wire
 from tailrate.serve.body.request import encode_infer

@@ -16,7 +16,7 @@ PACKAGE = "tailrate"
 TABLE = {
     "serve.wire": ((), ("numpy",)),
     "serve.body": (("serve.body", "serve.wire"), ("numpy",)),
-    "analysis.records": ((), ()),
+    "analysis.records": (("analysis.records",), ()),
     "serve": (
         ("serve",),
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),

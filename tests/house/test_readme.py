@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrate.analysis.records import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 from tailrate.cli.main import main
 from tailrate.cli.options import scenarios
 from tailrate.loadtest.engine.modes import OPTIONS
@@ -95,3 +95,10 @@ def test_the_option_table_has_every_option_and_its_default():
     for name, value in re.findall(r"`--([a-z-]+) (\d+)`", LOAD.split("## Options")[1].split("\n## ")[0]):
         default = next(option.default for option in OPTIONS if option.name == name)
         assert float(value) == float(default), name
+
+
+def test_a_newcomers_path_is_short():
+    (path,) = re.findall(r"follow the path, 900 lines with this page: (.*?)\n\n", README, re.S)
+    files = ["README.md", *re.findall(r"`([\w/]+\.py)`", path)]
+    assert len(files) == 6
+    assert sum(len((ROOT / file).read_text().splitlines()) for file in files) <= 900

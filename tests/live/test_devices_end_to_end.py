@@ -17,7 +17,7 @@ from bare import bare, standin
 from waiting import PATIENCE_S, clock_step_ns, until
 
 from tailrate import analysis
-from tailrate.analysis.records import read_events
+from tailrate.analysis.records.folder import read_events
 from tailrate.analysis.run.device_tracks import STATE
 from tailrate.analysis.run.recorded_run import seal
 

@@ -17,7 +17,7 @@ from waiting import PATIENCE_S, clock_step_ns
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
-from tailrate.analysis.records import read_events
+from tailrate.analysis.records.folder import read_events
 from tailrate.analysis.steps.variant_pairs import pairs, usable
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S
 from tailrate.serve.deploy.haproxy import free_port

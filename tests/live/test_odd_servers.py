@@ -10,7 +10,7 @@ from gevent.server import StreamServer
 from odd import BAD, CONNECT, GOOD, ODD, OK, TIMEOUT, Odd, drawn
 from often import counts
 
-from tailrate.analysis.records import REQUEST_COLUMNS
+from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.scenario.arrivals import Pattern

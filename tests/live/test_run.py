@@ -20,7 +20,8 @@ from endpoint import endpoint
 from schedules import schedule_of
 from waiting import PATIENCE_S, clock_step_ns, until
 
-from tailrate.analysis.records import Manifest, read_events, segments
+from tailrate.analysis.records.folder import read_events, segments
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live

@@ -21,7 +21,8 @@ from test_secrets import HOOK, assert_nothing_leaked
 from waiting import PATIENCE_S
 
 from tailrate import analysis
-from tailrate.analysis.records import Manifest, parts, read_events, segments
+from tailrate.analysis.records.folder import parts, read_events, segments
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.verdicts.verdict import flaws
 from tailrate.loadtest.engine.modes.soak import LEAST_CHAPTER_S
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S

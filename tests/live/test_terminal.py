@@ -21,7 +21,8 @@ from endpoint import endpoint
 from rich.console import Console
 from waiting import PATIENCE_S
 
-from tailrate.analysis.records import Manifest, read_events
+from tailrate.analysis.records.folder import read_events
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.loadtest.engine.live.screen import Lines
 from tailrate.loadtest.engine.live.terminal import headline, line, picture
 

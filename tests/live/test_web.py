@@ -20,7 +20,8 @@ import pytest
 from endpoint import endpoint
 from waiting import PATIENCE_S, until
 
-from tailrate.analysis.records import Manifest, read_events
+from tailrate.analysis.records.folder import read_events
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.loadtest.engine.live.points import RATES
 from tailrate.serve.deploy.haproxy import free_port
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 from folders import GPU, START_NS, Load, make_run, rewrite
 
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 from folders import START_NS, Load, Written, constant, lognormal, make_run, queue, rewrite
 
 from tailrate import analysis
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.verdicts.verdict import judge
 
 Rng = np.random.Generator

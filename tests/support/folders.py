@@ -18,17 +18,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records import (
-    DEVICE_COLUMNS,
-    DEVICES,
-    REQUEST_COLUMNS,
-    REQUESTS,
-    Manifest,
-    Slo,
-    append_event,
-    sealed_path,
-    segment_path,
-)
+from tailrate.analysis.records.folder import DEVICES, REQUESTS, append_event, sealed_path, segment_path
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 Latency = Callable[[np.random.Generator, Floats], Floats]

@@ -16,7 +16,7 @@ from tailrate.analysis.planning.plan.candidates import PlannedVariant
 from tailrate.analysis.planning.plan.question import Question
 from tailrate.analysis.planning.plan.sizing import Objective, Sizing, Traffic
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.run.arrays import Floats
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from folders import GPU, START_NS, Floats, Load, Waveform, make_run, rewrite
 
-from tailrate.analysis.records import DEVICES, append_event
+from tailrate.analysis.records.folder import DEVICES, append_event
 
 CHAPTER_S = 600.0
 GIB = 2**30

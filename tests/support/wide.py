@@ -14,7 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records import DEVICE_COLUMNS, DEVICES, REQUEST_COLUMNS, REQUESTS, Manifest, Slo, sealed_path
+from tailrate.analysis.records.folder import DEVICES, REQUESTS, sealed_path
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
 START_NS = 1_790_000_000_000_000_000
 HOUR_S = 3600.0

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tailrate.analysis.records import Manifest, write_atomically
+from tailrate.analysis.records.folder import write_atomically
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.exports.forms._form import ExportedStep, Report, TextForm, one_line, steps_of
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import markdown, words
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from tailrate.analysis.exports.forms._form import ExportedStep, Report, TextForm, one_line, steps_of
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 
 _FIGURES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tailrate.analysis.exports.forms._form import Report, TextForm, one_line, steps_of
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 
 _SCENARIOS = {"single": "SingleStream", "offline": "Offline"}
 _LATENCIES = {"Min": "min_ms", "Max": "max_ms", "Mean (of successes)": "mean_ms"}

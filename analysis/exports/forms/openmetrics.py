@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from tailrate.analysis.exports.forms._form import Report, TextForm, one_line, steps_of
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 
 _UNITS = ("seconds", "bytes", "joules", "watts", "celsius", "hertz", "ratio")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.exports.forms._form import Report
-from tailrate.analysis.records import RunError
+from tailrate.analysis.records.folder import RunError
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run

@@ -16,7 +16,8 @@ from tailrate.analysis.history.regression import BETTER, WORSE, judge
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.pages.index.page import GENERATOR, html
 from tailrate.analysis.pages.index.runs_table import Remarks
-from tailrate.analysis.records import MANIFEST, RunError, formerly, write_atomically
+from tailrate.analysis.records.folder import MANIFEST, RunError, write_atomically
+from tailrate.analysis.records.manifest import formerly
 from tailrate.analysis.text.words import ABSENT
 
 INDEX = "index.html"

@@ -18,7 +18,7 @@ from tailrate.analysis.planning.plan import sizing
 from tailrate.analysis.planning.plan.sizing import WARM, Objective, Sizing, Traffic
 from tailrate.analysis.planning.simulator import simulate
 from tailrate.analysis.planning.simulator.simulate import Fleet
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.array_types import Floats
 
 PLACES = 14

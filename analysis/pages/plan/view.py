@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrate.analysis.pages.plan.curves import Curves, asking, curves
 from tailrate.analysis.planning.simulator.simulate import Fleet
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text import words
 
 Row = Mapping[str, Any]

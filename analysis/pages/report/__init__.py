@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.records import write_atomically
+from tailrate.analysis.records.folder import write_atomically
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run

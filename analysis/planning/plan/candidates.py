@@ -15,7 +15,8 @@ from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, 
 from tailrate.analysis.planning.plan.plan_text import share
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Fleet
-from tailrate.analysis.records import RunError, Slo
+from tailrate.analysis.records.folder import RunError
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.trend import early_stop_n
 from tailrate.analysis.verdicts.run import Run
 

@@ -19,7 +19,7 @@ from tailrate.analysis.planning.plan import manifests, plan_text
 from tailrate.analysis.planning.plan.question import Question
 from tailrate.analysis.planning.plan.sized_fleet import SizedFleet, answered, certain
 from tailrate.analysis.planning.plan.what_if import Later, Sensitivity, WhatIf, later, sensitivity, what_if
-from tailrate.analysis.records import RunError, write_atomically
+from tailrate.analysis.records.folder import RunError, write_atomically
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, FAIL, INCONCLUSIVE, PASS
 
 if TYPE_CHECKING:

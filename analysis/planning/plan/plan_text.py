@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text import words
 from tailrate.analysis.text.markdown import table, text
 from tailrate.analysis.text.table import Table, plain, safe

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrate.analysis.planning.plan.prices import Prices
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 
 PER_YEAR = {"week": 52.0, "month": 12.0, "quarter": 4.0, "year": 1.0}
 

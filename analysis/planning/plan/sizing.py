@@ -20,7 +20,7 @@ import numpy as np
 from tailrate.analysis.planning.simulator import simulate
 from tailrate.analysis.planning.simulator.queueing_theory import stable_below_rps
 from tailrate.analysis.planning.simulator.simulate import Fleet, Outage, Outcome
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.array_types import Floats
 
 Asked = TypeVarTuple("Asked")

@@ -12,7 +12,7 @@ from typing import Any
 
 import gevent
 
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire

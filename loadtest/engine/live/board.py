@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.records import MOST_CPU_PCT, Slo, is_success
+from tailrate.analysis.records.objective import MOST_CPU_PCT, Slo
+from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.live.points import DEVICES, RATES, LivePoints, Point
 from tailrate.loadtest.engine.live.step_stats import DROPPED, SETTLED_S, Live, Second

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailrate.analysis.judging.share import Count, terms
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, worth
 from tailrate.loadtest.engine.scenario.knee_search import USUAL
 

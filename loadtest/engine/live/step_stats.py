@@ -17,7 +17,8 @@ import numpy.typing as npt
 from tailrate.analysis.judging.judge import Judgement, Window, answers
 from tailrate.analysis.judging.share import Term, judged, terms
 from tailrate.analysis.judging.trust import SPARE, doubts, late_limit_ms, lateness, queue_filled
-from tailrate.analysis.records import Slo, is_success
+from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.stats.dependence import inflation, worth
 from tailrate.analysis.stats.sketch import SLICES
 from tailrate.loadtest.engine.live.histogram import Histogram

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import gevent
 
-from tailrate.analysis.records import DEVICE_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.client import OK, Client, EndpointAnswer
 from tailrate.loadtest.engine.record.segments import Batcher

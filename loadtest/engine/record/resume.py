@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.records import KINDS, LOST, REQUEST_COLUMNS, REQUESTS, Manifest, RequestRecord, kind_of
+from tailrate.analysis.records.folder import REQUESTS
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.rows import KINDS, LOST, REQUEST_COLUMNS, RequestRecord, kind_of
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher, Segment
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep

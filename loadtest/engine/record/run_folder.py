@@ -21,22 +21,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tailrate.analysis.records import (
-    DEVICE_COLUMNS,
+from tailrate.analysis.records.folder import (
     DEVICES,
-    KINDS,
-    REQUEST_COLUMNS,
     REQUESTS,
     RESERVE,
-    Manifest,
     append_event,
-    kind_of,
     part_path,
     parts,
     segment_number,
     segment_path,
     segments,
 )
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, KINDS, REQUEST_COLUMNS, kind_of
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.record.segments import Segment
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrate.analysis.records import append_event, segment_path
+from tailrate.analysis.records.folder import append_event, segment_path
 
 FLUSH_S = 0.5
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 
-from tailrate.analysis.records import MAX_RECOVERY_S, Slo
+from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
 from tailrate.loadtest.engine.scenario import fault_plan, in_flight
 from tailrate.loadtest.engine.scenario.arrivals import SHAPES, SPACINGS, Pattern, parse_shape
 from tailrate.loadtest.engine.scenario.mode import Mode

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.share import Term, terms
-from tailrate.analysis.records import MAX_RECOVERY_S, Slo
+from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective
 

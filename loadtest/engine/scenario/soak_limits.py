@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tailrate.analysis.records import Threshold
+from tailrate.analysis.records.objective import Threshold
 
 TERMS: Mapping[str, tuple[str, str]] = {
     "p99_trend": ("p99_trend_pct_h", "%/h"),

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.judging.share import judged
-from tailrate.analysis.records import Threshold
+from tailrate.analysis.records.objective import Threshold
 
 IN_A_ROW = 3
 LEAST_N = 20

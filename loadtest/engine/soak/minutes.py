@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.records import Slo, is_success
+from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import Counted
 

@@ -20,7 +20,8 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from tailrate.analysis.records import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, formerly, is_success
+from tailrate.analysis.records.manifest import formerly
+from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher

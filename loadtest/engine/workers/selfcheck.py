@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.records import LATE_MS, MOST_CPU_PCT, write_atomically
+from tailrate.analysis.records.folder import write_atomically
+from tailrate.analysis.records.objective import LATE_MS, MOST_CPU_PCT
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.endpoint.client import OK, Client
 from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder

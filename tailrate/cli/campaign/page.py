@@ -13,7 +13,7 @@ from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear
 from tailrate.analysis.pages.html.table import table
-from tailrate.analysis.records import RunError
+from tailrate.analysis.records.folder import RunError
 from tailrate.analysis.text import markdown as md
 from tailrate.analysis.text import words
 from tailrate.analysis.text.markdown import text

@@ -38,7 +38,7 @@ def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: 
     from tailrate.analysis.pages.plan.page import page
     from tailrate.analysis.planning.plan import autoscaling, candidates, plan_text
     from tailrate.analysis.planning.plan import plan as plans
-    from tailrate.analysis.records import run_folder
+    from tailrate.analysis.records.folder import run_folder
     from tailrate.analysis.text import console
 
     with console.progress() as tell:

@@ -104,7 +104,7 @@ def _was_given(key: str) -> bool:
 
 
 def _run_name(run_dir: Path, scenario: str) -> str:
-    from tailrate.analysis.records import run_folder
+    from tailrate.analysis.records.folder import run_folder
 
     return run_folder(run_dir, "", scenario_file(scenario).stem).name
 
@@ -117,7 +117,8 @@ def _soak_mode(asked: str | None) -> str:
 
 def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[str]]:
     """Closes the ledger of the life that ended, and says with what the next one starts."""
-    from tailrate.analysis.records import SOAK, Manifest, mend_events
+    from tailrate.analysis.records.folder import SOAK, mend_events
+    from tailrate.analysis.records.manifest import Manifest
     from tailrate.analysis.run.recorded_run import RecordedRun, next_segment, settle_missing, writer
     from tailrate.loadtest.engine.record import resume
 

@@ -12,7 +12,7 @@ from folders import GPU, START_NS, Load, Waveform, Written, lognormal, make_run,
 from tailrate import analysis
 from tailrate.analysis.counting import counts as row_counts
 from tailrate.analysis.counting.order_statistics import Select
-from tailrate.analysis.records import DEVICES, REQUESTS, sealed_path
+from tailrate.analysis.records.folder import DEVICES, REQUESTS, sealed_path
 from tailrate.analysis.run import device_tracks
 from tailrate.analysis.run.bins import BINS, FAILED, PARTS
 from tailrate.analysis.run.recorded_run import seal

@@ -20,7 +20,7 @@ from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
 

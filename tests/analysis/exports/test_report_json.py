@@ -9,7 +9,7 @@ from folders import Load, Waveform, constant, lognormal, make_run, queue
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of, write
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.steps.step_summary import COLUMNS
 
 FAST, SLOW = constant(10), constant(90)

@@ -24,7 +24,7 @@ from tailrate.analysis.history.log import FILE, key_of
 from tailrate.analysis.history.regression import judge
 from tailrate.analysis.history.run_summary import Entry, SustainedRate
 from tailrate.analysis.history.text import spark
-from tailrate.analysis.records import RunError
+from tailrate.analysis.records.folder import RunError
 from tailrate.analysis.text.table import plain
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from often import at_least, at_most, counts
 
 from tailrate.analysis.judging.evidence import counts as evidence
 from tailrate.analysis.judging.share import judged
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, worth
 from tailrate.analysis.stats.sketch import SLICES, Sketch
 

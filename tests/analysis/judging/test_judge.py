@@ -14,7 +14,7 @@ from tailrate.analysis.judging import judge
 from tailrate.analysis.judging.judge import Window, at_rate
 from tailrate.analysis.judging.rates import AtRate, of_rates, sustained
 from tailrate.analysis.judging.share import Count, between, judged, percent, terms, times_more
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 
 P99 = Slo.parse("p99<50ms")
 (LATENCY,) = terms(P99)

@@ -8,7 +8,7 @@ from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.judging import server_claims
 from tailrate.analysis.pages.report import write
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.verdicts.verdict import INCONCLUSIVE, PASS
 
 

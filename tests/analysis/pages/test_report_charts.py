@@ -24,7 +24,7 @@ from tailrate.analysis.pages.report.charts import batches, by_rate, percentiles
 from tailrate.analysis.pages.report.sections.risks import SEVERITIES
 from tailrate.analysis.pages.report.sections.same_model import sameness
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.run import Run

@@ -25,7 +25,7 @@ from tailrate.analysis.pages.html import markup, svg
 from tailrate.analysis.pages.report import write
 from tailrate.analysis.pages.report.charts import time_slices
 from tailrate.analysis.pages.report.page import headline
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.run import Run

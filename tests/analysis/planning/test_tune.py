@@ -20,7 +20,7 @@ from tailrate.analysis.planning import tune as tuning
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Rule, Service
 from tailrate.analysis.planning.tune import ENERGY, RATE, TunedPoint, Tuning, confirm, sentences, table, tune
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.cli.main import main
 
 

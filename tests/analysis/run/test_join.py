@@ -6,7 +6,7 @@ import pytest
 from folders import GPU, START_NS, Load, Waveform, lognormal, make_run, rewrite
 
 from tailrate import analysis
-from tailrate.analysis.records import DEVICES
+from tailrate.analysis.records.folder import DEVICES
 from tailrate.analysis.verdicts.run import Run
 
 LOADS = [Load("m/a", 97, lognormal(30), seconds=20)]

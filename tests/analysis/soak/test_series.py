@@ -10,7 +10,7 @@ import pytest
 from folders import GPU, START_NS, Load, Waveform, lognormal, make_run
 
 from tailrate import analysis
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.soak.series import Series, cells, series
 
 S = 10**9

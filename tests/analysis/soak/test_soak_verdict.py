@@ -20,7 +20,7 @@ from soaks import Truth, curve, write
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report import write as write_page
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.soak.findings import Finding, _in_its_direction
 from tailrate.analysis.soak.periodic_stalls import smallest, stalls
 from tailrate.analysis.soak.series import cells, loads

@@ -5,7 +5,7 @@ import pytest
 from folders import queue
 from scipy import stats
 
-from tailrate.analysis.records import LEAST_FOR_P999
+from tailrate.analysis.records.objective import LEAST_FOR_P999
 from tailrate.analysis.stats.trend import (
     Floats,
     Growth,

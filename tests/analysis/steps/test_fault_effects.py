@@ -17,7 +17,7 @@ from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.sections.faults import HEADS, fault_rows, fault_section
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.steps.fault_effects import FaultEffect, faults
 
 RATE = 100

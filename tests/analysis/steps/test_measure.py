@@ -22,7 +22,7 @@ from folders import (
 )  # fmt: skip
 
 from tailrate import analysis
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.stats.trend import percentile
 from tailrate.analysis.steps.step_summary import COLUMNS
 

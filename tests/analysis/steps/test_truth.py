@@ -16,7 +16,8 @@ from scipy import signal, special
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
-from tailrate.analysis.records import REQUESTS, Manifest, sealed_path
+from tailrate.analysis.records.folder import REQUESTS, sealed_path
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.steps.step_summary import COLUMNS
 from tailrate.analysis.steps.variant_pairs import pairs
 from tailrate.analysis.verdicts.changes import changes

@@ -10,7 +10,8 @@ from folders import Load, Waveform, constant, lognormal, make_run, queue
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
-from tailrate.analysis.records import Manifest, append_event
+from tailrate.analysis.records.folder import append_event
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.steps.capacity import Capacity
 from tailrate.analysis.steps.variant_pairs import Pair
 from tailrate.analysis.verdicts.conclusion import (

@@ -12,7 +12,7 @@ from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.steps.by_rate import beyond
 from tailrate.analysis.steps.capacity import capacities
 from tailrate.analysis.steps.variant_pairs import pairs

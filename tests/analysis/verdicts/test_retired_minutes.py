@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrate import analysis
-from tailrate.analysis.records import Slo, append_event
+from tailrate.analysis.records.folder import append_event
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.verdicts.retired_minutes import windows
 from tailrate.analysis.verdicts.verdict import judge
 

@@ -13,7 +13,9 @@ from folders import START_NS, Latency, Load, Waveform, constant, lognormal, make
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
-from tailrate.analysis.records import LEAST_FOR_P999, Manifest, append_event
+from tailrate.analysis.records.folder import append_event
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import LEAST_FOR_P999
 from tailrate.analysis.verdicts import risks
 from tailrate.analysis.verdicts.risks import SEVERITIES, Risk
 

@@ -7,7 +7,7 @@ from folders import Latency, Load, Waveform, constant, lognormal, make_run, queu
 
 from tailrate import analysis
 from tailrate.analysis.judging.trust import late_limit_ms, lateness
-from tailrate.analysis.records import append_event
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.stats.trend import percentile
 from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge
 

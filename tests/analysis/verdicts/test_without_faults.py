@@ -15,7 +15,8 @@ from test_fault_effects import RATE, at, changed, fail, fault, slow
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.judging import server_claims
-from tailrate.analysis.records import Manifest, append_event
+from tailrate.analysis.records.folder import append_event
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.soak.findings import look
 from tailrate.analysis.soak.soak_verdict import soak
 from tailrate.analysis.steps import fault_windows

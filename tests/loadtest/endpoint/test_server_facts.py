@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tailrate.analysis.records import Manifest
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire

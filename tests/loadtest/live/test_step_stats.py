@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 
 from tailrate.analysis.judging.share import terms
-from tailrate.analysis.records import REQUEST_COLUMNS, Slo
+from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.loadtest.engine.live.step_stats import SURELY_RISING, Live, _trend
 from tailrate.loadtest.engine.record.segments import schema_of
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective

@@ -6,17 +6,8 @@ import numpy as np
 import pyarrow as pa
 from waiting import PATIENCE_S
 
-from tailrate.analysis.records import (  # fmt: skip
-    DEVICE_COLUMNS,
-    REQUEST_COLUMNS,
-    DeviceSample,
-    RequestRecord,
-    parts,
-    read_events,
-    segment_number,
-    segment_path,
-    segments,
-)
+from tailrate.analysis.records.folder import parts, read_events, segment_number, segment_path, segments
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS, DeviceSample, RequestRecord
 from tailrate.loadtest.engine.record import segments as segment_files
 from tailrate.loadtest.engine.record.segments import Batcher, Segment, pack, schema_of, unpack
 from tailrate.serve import wire

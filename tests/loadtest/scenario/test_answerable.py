@@ -6,7 +6,7 @@ import pytest
 
 from tailrate.analysis.judging.judge import Window, at_rate
 from tailrate.analysis.judging.share import Count, terms
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.loadtest.engine.modes.ab import Ab
 from tailrate.loadtest.engine.modes.closed import Closed
 from tailrate.loadtest.engine.modes.knee import KneeSearch

@@ -23,7 +23,7 @@ from test_run import (  # noqa: F401
 )
 from waiting import PATIENCE_S
 
-from tailrate.analysis.records import read_events
+from tailrate.analysis.records.folder import read_events
 from tailrate.cli import drive
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.faults import LoadSide, RefusedError, disk_full, kinds, slow_client

@@ -15,7 +15,7 @@ from tailrate import analysis
 from tailrate.analysis.judging.knee_guess import KneeGuess
 from tailrate.analysis.planning import knee_guess
 from tailrate.analysis.planning.model.observed_batches import of_rows
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.loadtest.engine.scenario.knee_guide import NEAR, PROBES, RISE, Guide, ask_about
 from tailrate.loadtest.engine.scenario.knee_search import WIDTH, KneeObjective, ProbeOutcome, Search
 

@@ -3,7 +3,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.loadtest.engine.modes import OPTIONS, defaults, from_options
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.options import parse_rates

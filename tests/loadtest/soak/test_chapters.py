@@ -23,16 +23,9 @@ from waiting import PATIENCE_S
 
 from tailrate import analysis
 from tailrate.analysis.judging.judge import Judgement
-from tailrate.analysis.records import (
-    REQUEST_COLUMNS,
-    Manifest,
-    append_event,
-    mend_events,
-    parts,
-    read_events,
-    segment_path,
-    segments,
-)
+from tailrate.analysis.records.folder import append_event, mend_events, parts, read_events, segment_path, segments
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.analysis.run.compact import compact
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.soak.soak_verdict import Limits

@@ -13,7 +13,7 @@ from typing import Any
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html
 from tailrate.analysis.pages.html.svg import Panel, Scale, fitting, linear
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text import words
 
 Row = Mapping[str, Any]

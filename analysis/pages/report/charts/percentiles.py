@@ -14,7 +14,7 @@ from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Point, Scale, fitting
 from tailrate.analysis.pages.report.charts.by_rate import asked_for, middle
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text import words
 
 Row = Mapping[str, Any]

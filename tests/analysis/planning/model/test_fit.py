@@ -17,7 +17,9 @@ from tailrate.analysis.planning.model.service_time import by_size
 from tailrate.analysis.planning.plan.candidates import variants
 from tailrate.analysis.planning.simulator.fleet import AWAKE
 from tailrate.analysis.planning.simulator.simulate import Routing, Rule, simulate
-from tailrate.analysis.records import Manifest, RunError, Slo
+from tailrate.analysis.records.folder import RunError
+from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text import words
 
 GAP_S = 0.0006

@@ -10,7 +10,7 @@ from plans import draw, fleet, service, sizing
 
 from tailrate.analysis.planning.plan.sizing import Objective, QuestionError, Sizing, Traffic, stable_from
 from tailrate.analysis.planning.simulator.simulate import Fleet, Outage, Routing, Rule, Service, simulate
-from tailrate.analysis.records import Slo
+from tailrate.analysis.records.objective import Slo
 
 SINGLE = fleet(Service.steady(np.array([0.0, 0.010])))
 """Requests one by one, 10 ms each."""

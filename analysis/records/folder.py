@@ -1,0 +1,143 @@
+"""The files of a run folder: their names, `events.jsonl` line by line, and what may be written where."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "run.json"
+EVENTS = "events.jsonl"
+REQUESTS = "requests"
+DEVICES = "devices"
+RESERVE = "reserve"
+"""Keeps a little of the disk back while a run is written, so that it can still say that the disk is full."""
+SOAK = "soak.json"
+LOG = "locust.log"
+STATS = "locust-stats.json"
+SERVER_LOG = "server.log"
+BEFORE = (SOAK, LOG, STATS, SERVER_LOG)
+"""What `tailrate run` and `soak` put into a run's folder before its first row."""
+
+
+class RunError(Exception):
+    """A run folder that cannot be read: one sentence naming the file (and line) and what is wrong."""
+
+
+def write_atomically(path: Path, text: str) -> None:
+    scratch = path.with_name(path.name + ".part")
+    try:
+        with scratch.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        scratch.replace(path)
+    except OSError:  # on a full disk half a file would stay in the way
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+# ---- events
+
+
+def append_event(folder: Path, kind: str, **what: Any) -> None:
+    """Appends one line to `events.jsonl`: `{"time_ns": …, "event": kind, …}`, on the load generator's clock.
+
+    All of it or nothing: what a full disk took only a part of is taken back, so that the next line begins a line.
+    """
+    line = json.dumps({"time_ns": what.pop("time_ns", None) or time.time_ns(), "event": kind, **what}) + "\n"
+    out = os.open(folder / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        before, left = os.fstat(out).st_size, line.encode()
+        try:
+            while left:
+                left = left[os.write(out, left) :]
+        except OSError:
+            os.ftruncate(out, before)
+            raise
+    finally:
+        os.close(out)
+
+
+def mend_events(folder: Path) -> None:
+    """Takes away a last line that a kill has cut, before somebody else goes on writing behind it."""
+    path = folder / EVENTS
+    if path.exists():
+        raw = path.read_bytes()
+        if not raw.endswith(b"\n"):
+            os.truncate(path, raw.rfind(b"\n") + 1)
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every event in order; a last line cut by a kill is passed over, any other broken line is an error."""
+    path = folder / EVENTS
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError as problem:
+            if number == len(lines):  # no newline after it: the writer was killed inside this line
+                return
+            raise RunError(f"{path}, line {number}: not valid JSON ({problem.msg})") from None
+        if not isinstance(event, dict) or "event" not in event:
+            raise RunError(f"{path}, line {number}: not an event")
+        yield event
+
+
+def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
+    """`runs/20261120T101500Z-bert`, or the name asked for; a name already taken gets a number."""
+    if run_id:
+        return run_dir / run_id
+    stem = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{scenario}"
+    names = (stem if n == 1 else f"{stem}-{n}" for n in count(1))
+    return next(run_dir / name for name in names if not (run_dir / name).exists())
+
+
+def taken(folder: Path) -> str | None:
+    """Why no run can begin there: it is a run's, or holds what no run that ended before its first row leaves."""
+    if (folder / MANIFEST).exists():
+        return f"{folder} is a run folder already; choose another --run-id"
+    if not folder.is_dir():
+        return f"{folder} is no folder; choose another --run-id" if folder.exists() else None
+    theirs = sorted({path.name for path in folder.iterdir()} - set(BEFORE))
+    return f"{folder} is there already and holds {theirs[0]}; choose another --run-id" if theirs else None
+
+
+def segments(folder: Path, table: str) -> list[Path]:
+    """The not yet sealed Arrow IPC files of `requests` or `devices`, oldest first."""
+    return _numbered(folder, table, ".arrows")
+
+
+def parts(folder: Path, table: str) -> list[Path]:
+    """The closed segments of a long run that have become Parquet files by themselves, oldest first."""
+    return _numbered(folder, table, ".parquet")
+
+
+def segment_number(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
+
+
+def _numbered(folder: Path, table: str, suffix: str) -> list[Path]:
+    found = [path for path in folder.glob(f"{table}-*{suffix}") if path.stem[len(table) + 1 :].isdecimal()]
+    return sorted(found, key=segment_number)
+
+
+def part_path(segment: Path) -> Path:
+    return segment.with_suffix(".parquet")
+
+
+def segment_path(folder: Path, table: str, number: int) -> Path:
+    return folder / f"{table}-{number:04d}.arrows"
+
+
+def sealed_path(folder: Path, table: str) -> Path:
+    return folder / f"{table}.parquet"

@@ -1,0 +1,127 @@
+"""The manifest `run.json`: what was driven, where, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tailrate.analysis.records.folder import MANIFEST, RunError, write_atomically
+from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
+
+SCHEMA = 1
+
+
+def formerly(name: str) -> str:
+    """The name before the project had its own: run folders of schema 1 and older servers still say it.
+
+    >>> formerly("x-tailrate-clock")
+    'x-headroom-clock'
+    """
+    return name.replace("tailrate", "headroom")
+
+
+STATUSES = ("running", "complete", "aborted")
+
+_STEP: dict[str, tuple[type, ...]] = {
+    "index": (int,),
+    "endpoint": (str,),
+    "rate": (int, float),
+    "seconds": (int, float),
+    "start_ns": (int,),
+    "end_ns": (int,),
+}
+"""What every step in `scenario.steps` has."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """`run.json`. Keys beside these are kept in `extra` and written back."""
+
+    id: str
+    status: str
+    """running, complete or aborted"""
+    scenario: dict[str, Any]
+    endpoints: list[dict[str, Any]] = field(default_factory=list)
+    started_ns: int = 0
+    finished_ns: int = 0
+    clock: list[dict[str, Any]] = field(default_factory=list)
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, Any] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    schema: int = SCHEMA
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def slos(self) -> list[Slo]:
+        return [Slo.from_json(found) for found in self.scenario.get("slo") or []]
+
+    @property
+    def max_recovery_s(self) -> float:
+        """How long after a planned fault users may be served worse than before."""
+        found = self.scenario.get("max_recovery_s")
+        return float(found) if isinstance(found, int | float) and found >= 0 else MAX_RECOVERY_S
+
+    @property
+    def max_failed(self) -> float:
+        """The share of requests that may fail from a planned fault until users are served as before."""
+        found = self.scenario.get("max_failed")
+        return float(found) if isinstance(found, int | float) and found >= 0 else 1.0
+
+    def write(self, folder: Path) -> None:
+        """Replaces `run.json` at once: a reader sees the old one or the new one, never half."""
+        whole = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"} | self.extra
+        write_atomically(folder / MANIFEST, json.dumps(whole, indent=1, sort_keys=False) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        path = folder / MANIFEST
+        if not folder.is_dir():
+            raise RunError(f"{folder} is not a folder; give a run folder, such as runs/20261120T101500Z-bert")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{folder} is not a run folder: it has no {MANIFEST}") from None
+        except json.JSONDecodeError as problem:
+            raise RunError(f"{path}, line {problem.lineno}: not valid JSON ({problem.msg})") from None
+        except (OSError, UnicodeDecodeError) as problem:
+            raise RunError(f"{path} cannot be read: {problem}") from None
+        if not isinstance(found, dict):
+            raise RunError(f"{path} holds no JSON object")
+        if found.get("schema") != SCHEMA:
+            raise RunError(f"{path} has schema {found.get('schema')!r}, but this version reads schema {SCHEMA}")
+        # an absent value may be written as null, and the clock of a lone host as one entry
+        found = {key: value for key, value in found.items() if value is not None}
+        if isinstance(found.get("clock"), dict):
+            found["clock"] = [found["clock"]]
+        known = {f.name for f in fields(cls)} - {"extra"}
+        shapes: dict[str, type] = {
+            "id": str,
+            "status": str,
+            "scenario": dict,
+            "endpoints": list,
+            "clock": list,
+            "hosts": list,
+        }
+        shapes |= {"versions": dict, "totals": dict, "started_ns": int, "finished_ns": int}
+        for key, kind in shapes.items():
+            if key in found and not isinstance(found[key], kind):
+                raise RunError(f"{path}: '{key}' must be a {kind.__name__}, not {type(found[key]).__name__}")
+        for key in ("id", "status", "scenario"):
+            if key not in found:
+                raise RunError(f"{path} has no '{key}'")
+        if found["status"] not in STATUSES:
+            raise RunError(f"{path}: status '{found['status']}' is not one of {', '.join(STATUSES)}")
+        steps = found["scenario"].get("steps")
+        if not isinstance(steps, list) or not all(isinstance(s, dict) for s in steps):
+            raise RunError(f"{path}: 'scenario.steps' must be a list of steps")
+        for number, step in enumerate(steps):
+            if missing := [key for key in _STEP if key not in step]:
+                raise RunError(f"{path}: step {number} of 'scenario.steps' has no {', '.join(missing)}")
+            if wrong := [key for key, kinds in _STEP.items() if not isinstance(step[key], kinds)]:
+                raise RunError(f"{path}: step {number} of 'scenario.steps' has a wrong {wrong[0]}: {step[wrong[0]]!r}")
+        return cls(
+            **{key: value for key, value in found.items() if key in known},
+            extra={key: value for key, value in found.items() if key not in known},
+        )
