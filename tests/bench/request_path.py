@@ -122,6 +122,7 @@ def litserve(port: int) -> None:
 
 
 def stock(port: int) -> None:
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # ours are given one by whoever starts them, and refuse a foreign one
     import ray
     from ray import serve
 
@@ -270,7 +271,7 @@ def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, in
 
     found: dict[tuple[str, int, int], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        environment = os.environ | {"HOME": scratch, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        environment = os.environ | {"HOME": scratch, "RAY_USAGE_STATS_ENABLED": "0"}
         ports: dict[str, int] = {}
         for name in names:
             home = "ours" if name == "no-op" else name

@@ -129,7 +129,7 @@ def measured(command: list[str]) -> tuple[float, float, float]:
 
 
 def apart(script: str, *words: str) -> str:
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
     command = [sys.executable, "-c", script, *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=where).stdout.strip()
 
