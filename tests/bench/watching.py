@@ -51,7 +51,7 @@ def cases(requests: int) -> dict[str, Callable[[], Any]]:
 
     def answer_all() -> None:
         for _ in range(requests):
-            counters.answer(True, 5_000_000)
+            counters.answer(5_000_000)
 
     def profile() -> None:
         with profiler.batch():

@@ -251,3 +251,13 @@ def test_an_interrupt_ends_the_runner_after_what_runs(monkeypatch, capsys):
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert said["interrupted"]
     assert [(one["benchmark"], one["reason"]) for one in said["benches"]] == [("knee", "interrupted")]
+
+
+@pytest.mark.long
+def test_all_of_them_run_from_start_to_end_in_their_quick_form():
+    done = subprocess.run(
+        [sys.executable, BENCH / "run_all.py", "--quick"], capture_output=True, text=True, check=False
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (said["failed"], done.returncode) == ([], 0)
+    assert {bench["benchmark"] for bench in said["benches"]} == set(run_all.BENCHES)
