@@ -114,7 +114,7 @@ def _locust(
 
     command = child_python.locust("-f", str(path), "--headless", "--only-summary", "--host", host)
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / LOG)]
-    command += ["--json-file", str(folder / STATS), *words]
+    command += ["--json-file", str((folder / STATS).with_suffix("")), *words]  # Locust adds the suffix
     if processes > 1:
         from tailrate.serve.deploy.haproxy import free_port
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from endpoint import endpoint
 from waiting import PATIENCE_S, until
 
-from tailrate.analysis.records.folder import read_events
+from tailrate.analysis.records.folder import LOG, STATS, read_events
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.cli.main import main
 from tailrate.cli.processes import serving
@@ -155,6 +155,8 @@ def test_run_shows_its_steps_and_where_the_report_lies(finished):
     assert report["conclusion"] in said
     assert len(report["steps"]) == 4
     assert Manifest.read(folder).extra["command"].startswith("tailrate run null --host")
+    assert {LOG, STATS} <= {path.name for path in folder.iterdir()}  # and nothing that would stay when it begins no run
+    assert [path.name for path in folder.iterdir() if path.name.startswith("locust-") and path.name != STATS] == []
 
 
 @pytest.mark.live
