@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
-from tailrate.loadtest.engine.scenario.steps import StepPlan
+from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,5 @@ class Closed(Mode):
     def levels(self, scenario: Scenario) -> Sequence[float]:
         return self.concurrency
 
-    def add(self, plan: StepPlan, endpoints: Sequence[str], level: float, seed: int) -> None:
-        for name in endpoints:
-            plan.add(plan.step(name, 0.0, seed, concurrency=int(level)))
+    def step(self, plan: StepPlan, endpoint: str, level: float, seed: int) -> LoadStep:
+        return plan.step(endpoint, 0.0, seed, concurrency=int(level))

@@ -7,7 +7,7 @@ from tailrate.loadtest.engine.modes.knee import BUDGET, BUDGET_S
 from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import Scenario
-from tailrate.loadtest.engine.scenario.steps import StepPlan
+from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Offline(Mode):
     def levels(self, scenario: Scenario) -> Sequence[float]:
         return (scenario.max_in_flight,)
 
-    def add(self, plan: StepPlan, endpoints: Sequence[str], level: float, seed: int) -> None:
+    def step(self, plan: StepPlan, endpoint: str, level: float, seed: int) -> LoadStep:
         asked = {"concurrency": int(level), "requests": self.requests}
-        for name in endpoints:
-            plan.add(plan.step(name, 0.0, seed, seconds=self.budget_seconds, settle_s=0.0, **asked))
+        return plan.step(endpoint, 0.0, seed, seconds=self.budget_seconds, settle_s=0.0, **asked)

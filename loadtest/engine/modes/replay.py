@@ -10,7 +10,7 @@ from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
-from tailrate.loadtest.engine.scenario.steps import StepPlan
+from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan
 
 END_S = 0.001
 """After its last arrival a step goes on for so long, so that it holds it."""
@@ -52,9 +52,8 @@ class Replay(Mode):
     def levels(self, scenario: Scenario) -> Sequence[float]:
         return (len(self.trace_ns) / (self._seconds + END_S),)
 
-    def add(self, plan: StepPlan, endpoints: Sequence[str], level: float, seed: int) -> None:
-        for name in endpoints:
-            plan.add(plan.step(name, level, seed, seconds=self._seconds + END_S, settle_s=0.0))
+    def step(self, plan: StepPlan, endpoint: str, level: float, seed: int) -> LoadStep:
+        return plan.step(endpoint, level, seed, seconds=self._seconds + END_S, settle_s=0.0)
 
     def as_json(self) -> dict[str, Any]:
         return {"trace": self.trace, "speed": self.speed}

@@ -23,7 +23,7 @@ class Mode:
     what: ClassVar[str]
     """Its line in the help."""
     options: ClassVar[tuple[Option, ...]] = ()
-    """That no other mode has; the field of an option's key gets its value."""
+    """That not all modes have; the field of an option's key gets its value."""
     step_option: ClassVar[str] = "step_seconds"
     """Which option says how long its steps are."""
     steps_word: ClassVar[str] = "steps"
@@ -71,10 +71,13 @@ class Mode:
         """What rises or changes from block to block: a rate, or in a closed loop how many requests are under way."""
         return scenario.rates
 
+    def step(self, plan: StepPlan, endpoint: str, level: float, seed: int) -> LoadStep:
+        return plan.step(endpoint, level, seed)
+
     def add(self, plan: StepPlan, endpoints: Sequence[str], level: float, seed: int) -> None:
         """The blocks of one level."""
         for name in endpoints:
-            plan.add(plan.step(name, level, seed))
+            plan.add(self.step(plan, name, level, seed))
 
     def blocks(self, plan: StepPlan, endpoints: Sequence[str]) -> list[list[LoadStep]]:
         """All steps, where they are known before.
