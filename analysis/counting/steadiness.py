@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailrate.analysis.judging import server_claims
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.sketch import SLICES
@@ -146,7 +147,7 @@ def causes(run: RecordedRun, endpoint: str, span: tuple[int, int], throttled: bo
     inside = [event for event in begun if span[0] <= int(event.get("time_ns") or 0) < span[1]]
     found += dict.fromkeys(f"{event.get('fault')} was injected" for event in inside)
     for entry in run.manifest.endpoints:
-        if f"{entry.get('model')}/{entry.get('variant')}" == endpoint:
+        if endpoint_name(entry) == endpoint:
             if server_claims.during(entry, "recompiles"):
                 found.append("torch.compile was at work during the run")
             if server_claims.during(entry, "first_hits"):

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tailrate.analysis.records.folder import MANIFEST, RunError
-from tailrate.analysis.records.manifest import SCHEMA, Manifest
+from tailrate.analysis.records.manifest import SCHEMA, Manifest, endpoint_name
 from tailrate.analysis.run.environment import Origin, origin
 from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
@@ -171,7 +171,7 @@ def _read(folder: Path) -> Entry:
     if state == "complete":
         state = "unreported" if report is None else report["verdict"]
         STATES[state]  # another word is not tailrate's
-    named = [f"{entry.get('model')}/{entry.get('variant')}" for entry in manifest.endpoints]
+    named = [endpoint_name(entry) for entry in manifest.endpoints]
     levels = [] if report is None else list(_levels(report, scenario["steps"]))
     return Entry(
         name=folder.name,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.text.words import fact
 
 Entry = Mapping[str, Any]
@@ -97,7 +97,7 @@ def _ways(manifest: Manifest) -> Iterator[tuple[str, bool]]:
 
 def _endpoints(manifest: Manifest) -> Iterator[tuple[str, Entry]]:
     for entry in manifest.endpoints:
-        yield f"{entry.get('model')}/{entry.get('variant')}", entry
+        yield endpoint_name(entry), entry
 
 
 def _after(entry: Entry) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,15 @@ def formerly(name: str) -> str:
     'x-headroom-clock'
     """
     return name.replace("tailrate", "headroom")
+
+
+def endpoint_name(entry: Mapping[str, Any]) -> str:
+    """What rows call an endpoint of the manifest: the name that it was given, or `model/variant`.
+
+    >>> endpoint_name({"model": "bert", "variant": "eager"}), endpoint_name({"name": "old", "model": "bert"})
+    ('bert/eager', 'old')
+    """
+    return str(entry.get("name") or f"{entry.get('model')}/{entry.get('variant')}")
 
 
 STATUSES = ("running", "complete", "aborted")

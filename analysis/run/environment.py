@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.text import words
 
 Origin = dict[tuple[str, str], str]
@@ -52,4 +52,4 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str, Any]]:
     for entry in manifest.endpoints:
         said = {**(entry.get("parameters") or {}), **entry}
         for key in _OF_AN_ENDPOINT:
-            yield f"{entry.get('model')}/{entry.get('variant')}", key, said.get(key)
+            yield endpoint_name(entry), key, said.get(key)

@@ -12,13 +12,14 @@ sending would say.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, starmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.stats.ratio import LEVEL, Doubt, holm, over_rounds, ratio
 from tailrate.analysis.text.words import significant
 
@@ -115,15 +116,21 @@ def level_of(step: MeasuredStep) -> Level:
 
 
 def _partners(run: MeasuredRun, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[tuple[str, str]]:
-    order = [f"{entry.get('model')}/{entry.get('variant')}" for entry in run.manifest.endpoints]
+    """Variants of one model, and all endpoints that were listed side by side by names or servers."""
+    order = {endpoint_name(entry): entry for entry in run.manifest.endpoints}
     known = [name for name in order if name in endpoints] + [name for name in endpoints if name not in order]
+    elsewhere = len({entry.get("url") for entry in order.values()}) > 1
+    kinds = {name: _kind(name, order.get(name, {}), elsewhere) for name in known}
     # stable: the others keep their order
-    known.sort(key=lambda name: _split(name)[1] != "eager")
-    return ((a, b) for a, b in combinations(known, 2) if _split(a)[0] == _split(b)[0])
+    known.sort(key=lambda name: kinds[name][1] != "eager")
+    return ((a, b) for a, b in combinations(known, 2) if kinds[a][0] == kinds[b][0])
 
 
-def _split(endpoint: str) -> tuple[str, str]:
-    model, _, variant = endpoint.rpartition("/")
+def _kind(name: str, entry: Mapping[str, Any], elsewhere: bool) -> tuple[str, str]:
+    """What it is compared under, and its variant; endpoints of several servers are compared whatever their models."""
+    model, _, variant = name.rpartition("/")
+    if elsewhere or (entry and name not in (f"{entry.get('model')}/{entry.get('variant')}", entry.get("model"))):
+        return "", str(entry.get("variant") or "")
     return model, variant
 
 

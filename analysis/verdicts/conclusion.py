@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.capacity import Capacity
@@ -79,7 +79,7 @@ def place(run: Run) -> str:
     for step in run.measured:
         served.setdefault(step.summary.endpoint, set()).update(step.tally.devices)
     for entry in run.manifest.endpoints:
-        endpoint = f"{entry.get('model')}/{entry.get('variant')}"
+        endpoint = endpoint_name(entry)
         parameters = entry.get("parameters")
         said: Mapping[str, object] = parameters if isinstance(parameters, Mapping) else {}
         torch = torch or str(said.get("torch") or "")

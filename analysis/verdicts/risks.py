@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.records.objective import LATE_MS, LEAST_FOR_P999, MOST_CPU_PCT
 from tailrate.analysis.records.rows import LOST, is_success
 from tailrate.analysis.stats.interval import least_for_upper
@@ -436,7 +437,7 @@ def _said(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What each endpoint said of itself, after the run where it did."""
     for entry in run.manifest.endpoints:
         found = entry.get("parameters_after") or entry.get("parameters")
-        yield f"{entry.get('model')}/{entry.get('variant')}", found if isinstance(found, Mapping) else {}
+        yield endpoint_name(entry), found if isinstance(found, Mapping) else {}
 
 
 def _number(said: Mapping[str, Any], key: str) -> float:

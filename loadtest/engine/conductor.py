@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,11 @@ import numpy as np
 from tailrate.analysis.records.folder import taken
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
-from tailrate.loadtest.engine.endpoint.client import OK, Client, discover, error_sentence
+from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.discovery import Tried, discover, replayed, try_out
+from tailrate.loadtest.engine.endpoint.payloads import Inputs
+from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers
+from tailrate.loadtest.engine.endpoint.target import Settings, Target
 from tailrate.loadtest.engine.faults import LoadSide
 from tailrate.loadtest.engine.injection import FaultInjection
 from tailrate.loadtest.engine.live.board import Board
@@ -40,9 +44,8 @@ from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan, known
 from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
-from tailrate.loadtest.engine.workers.driver import Payloads, WorkOrder
+from tailrate.loadtest.engine.workers.driver import WorkOrder
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
-from tailrate.serve import wire
 
 ANNOUNCE_S = 10.0
 """A soak says how many rows there are so often only: two lines each second would be 30 MB a day."""
@@ -54,7 +57,7 @@ class Conductor:
     """`prepare` raises `ScenarioError` before any load; `run` blocks until the plan is done."""
 
     def __init__(
-        self, scenario: Scenario, client: Client, folder: Path, command: str, crew: Crew, board: Board
+        self, scenario: Scenario, servers: Servers, folder: Path, command: str, crew: Crew, board: Board
     ) -> None:
         self.scenario = scenario
         self.board = board
@@ -66,10 +69,10 @@ class Conductor:
         self._aborting = False
         self._command = command
         self._crew = crew
-        self._client = client
+        self._servers = servers
         self._base = board.base
         self._offset = Offset()
-        self._endpoints: list[wire.EndpointInfo] = []
+        self._endpoints: list[OpenEndpoint] = []
         self._scheduled = 0
         """Since the chapter began; a run that is no soak is one chapter."""
         self._steps: list[int] = []
@@ -82,34 +85,28 @@ class Conductor:
         self._live: dict[int, Live] = {}
         self._cpu_pct = 0.0
         self._checked: list[dict[str, float]] = []
-        self._payloads: Payloads | None = None
+        self._first: Tried | None = None
+        """What one request at the first endpoint brought, for the self-check."""
 
     # ---- before
 
-    def prepare(self, payloads: Payloads) -> None:
-        """Finds the endpoints and tries one request at each."""
-        found = discover(self._client, self.scenario.model, self.scenario.variants)
+    def prepare(self, targets: Sequence[Target], settings: Mapping[str, Settings], inputs: Inputs) -> None:
+        """Finds the endpoints and tries one request at each; `settings` are those of each protocol."""
+        found = discover(self._servers, targets, settings)
         if not self.scenario.mode.resumes and (why := taken(self.folder)):
             raise ScenarioError(why)
-        for info in found:
-            answer = self._client.send("POST", self._path(info), payloads.bodies[0], dict(payloads.headers[0]))
-            if answer.status != OK:
-                why = answer.error or error_sentence(answer.body)
-                said = f"{info.name} does not take this scenario's request ({answer.status}): {why}"
-                raise ScenarioError(self._client.shut(answer) or said)
-            try:
-                answer.outputs()
-            except wire.WireError as problem:
-                raise ScenarioError(f"{info.name} answers {OK}, but with no result: {problem.sentence}") from None
-        self._endpoints, self._payloads = found, payloads
+        tried = [try_out(self._servers, endpoint, inputs) for endpoint in found]
+        self._endpoints, self._first = [each.to for each in tried], tried[0]
 
-    def _path(self, info: wire.EndpointInfo) -> str:
-        return self._client.prefix + wire.infer_path(self.scenario.model, info.variant)
+    @property
+    def _client(self) -> Client:
+        """Of the first endpoint's server, which is the one that faults are asked of."""
+        return self._endpoints[0].client
 
     # ---- the run
 
     def run(self) -> None:
-        names = [info.name for info in self._endpoints]
+        names = [endpoint.name for endpoint in self._endpoints]
         knees: dict[str, Knee] = {}
         block_s: list[float] | None = None
         of: int | None = None
@@ -158,7 +155,7 @@ class Conductor:
                 if self._soak:
                     self._soak.note_gap(self._now())
                 self._be_idle()
-                server_facts.after(self._client, self._manifest)
+                server_facts.after(self._endpoints, self._manifest)
             self._close("aborted" if self._ending else "complete")
 
     def _faults(self, block_s: list[float] | None) -> FaultInjection:
@@ -206,8 +203,8 @@ class Conductor:
 
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[ProbeOutcome]:
         """Until every arrival is answered; what a search wants to know of it."""
-        paths = {info.name: self._path(info) for info in self._endpoints}
-        self._dispatch.prepare(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
+        endpoints = {opened.name: opened.endpoint for opened in self._endpoints}
+        self._dispatch.prepare(steps, [endpoints[step.endpoint] for step in steps], self.scenario.pattern)
         due_s = [np.empty(0) if step.concurrency else step.offsets(self.scenario.pattern) / 1e9 for step in steps]
         if self._is_ending():
             self._dispatch.dismiss()
@@ -292,22 +289,24 @@ class Conductor:
 
     def _check_self(self) -> None:
         """What this machine's load processes can do by themselves, before they are asked to do it to an endpoint."""
-        scenario, payloads = self.scenario, self._payloads
-        assert payloads is not None
+        scenario, first = self.scenario, self._first
+        assert first is not None
+        endpoint, answer = first.to.endpoint, replayed(first.answer)
         closed = scenario.mode.closed
         wanted = scenario.peak_rps
         if self._sought and len(scenario.rates) == 1:
             wanted = max(selfcheck.UNKNOWN_RPS, wanted)
         pattern = Pattern(scenario.pattern.spacing, scenario.pattern.burstiness)
-        key = selfcheck.key(payloads, len(self._crew.members()), pattern.spacing)
+        processes = len(self._crew.members())
+        key = selfcheck.key(endpoint.protocol, first.payloads, answer, processes, pattern.spacing)
         found = None if closed else selfcheck.remembered(key, wanted)
         if found is None:
 
             def ask(rate: float) -> list[dict[str, float]]:
                 most = int(max(scenario.mode.levels(scenario))) if closed else 0
-                step = LoadStep(0, "null", rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
+                step = LoadStep(0, endpoint.name, rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
                 self._checked = []
-                self._dispatch.prepare([step], ["/"], pattern, check=True)
+                self._dispatch.prepare([step], [endpoint], pattern, answer)
                 self._dispatch.start()
                 self._dispatch.wait()
                 if not self._checked:
@@ -382,15 +381,17 @@ class Conductor:
 
     def _open(self, of: int | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        server = self._client.get_json(wire.SERVER)
-        served = [(info, self._path(info)) for info in self._endpoints]
+        endpoints = [opened.endpoint for opened in self._endpoints]
+        servers: dict[str, dict[str, Any]] = {}
+        for opened in self._endpoints:
+            if opened.client.url not in servers:
+                servers[opened.client.url] = opened.server()
         if self.scenario.mode.resumes:
-            paths = {path for _, path in served}
-            self.scenario, self._manifest = manifest.resumed(self.folder, self.scenario, paths, self._now())
+            self.scenario, self._manifest = manifest.resumed(self.folder, self.scenario, endpoints, self._now())
         else:
-            name, url, priority = self.folder.name, self._client.url, self._crew.priority()
+            promptness = cpu_priority.promptness(self._crew.priority())
             self._manifest = manifest.fresh(
-                name, self.scenario, served, server, url, cpu_priority.promptness(priority), self._now(), self._command
+                self.folder.name, self.scenario, endpoints, servers, promptness, self._now(), self._command
             )
             self._manifest.scenario |= {"planned_steps": of} if of else {}
         soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
@@ -399,17 +400,17 @@ class Conductor:
         self._collector = Collector(self._client, self._base, self._on_samples, self._event)
         if soak:
             crew = self._crew.distributed
-            self._soak = SoakConduct(self.scenario, soak, self._client, self._files, self._now, self.end_early, crew)
+            self._soak = SoakConduct(self.scenario, soak, self._endpoints, self._files, self._now, self.end_early, crew)
             self._companions.append(self._soak)
         if any("events_before" not in entry for entry in self._manifest.endpoints):
-            server_facts.before(self._client, self._manifest, server)
+            server_facts.before(self._endpoints, self._manifest, servers)
         self._files.write()
         self._opened = True
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
         facts |= {"name": self.scenario.name, "mode": self.scenario.mode.name}
         facts |= {"total_s": soak.total_seconds} if soak else {}
         facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
-        names = [info.name for info in self._endpoints]
+        names = [endpoint.name for endpoint in self._endpoints]
         self.board.open(facts, names, self.scenario.slos, self._now())
         say.info("run folder: %s", self.folder)
 
@@ -437,7 +438,7 @@ class Conductor:
         for key in ("pid", "host"):
             self._manifest.extra.pop(key)
         self._manifest.write(self.folder)
-        self._client.close()
+        self._servers.close()
         self.board.close(status, now)
         say.info("run %s: %s; read it with: tailrate report %s", self.folder.name, status, self.folder)
 

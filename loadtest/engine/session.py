@@ -35,8 +35,11 @@ from tailrate.analysis.records.folder import run_folder
 from tailrate.loadtest.engine import modes
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn
-from tailrate.loadtest.engine.endpoint import credentials
-from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer
+from tailrate.loadtest.engine.endpoint import credentials, target
+from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.payloads import Inputs
+from tailrate.loadtest.engine.endpoint.servers import Servers
+from tailrate.loadtest.engine.endpoint.target import Target
 from tailrate.loadtest.engine.live import same_origin, web
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.screen import Screen
@@ -47,7 +50,7 @@ from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
-from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
 
 say = logging.getLogger("tailrate")
 
@@ -67,7 +70,7 @@ class Session:
 
     def __init__(self, environment: Any) -> None:
         self.environment = environment
-        self.access = credentials.read(environment.parsed_options)
+        self.keys = credentials.read(environment.parsed_options)
         self.home = _host(environment)
         """The endpoint that was named when this process began: a token is for no other."""
         self.orders: Queue[WorkOrder] = Queue()
@@ -201,7 +204,7 @@ class ScenarioUser(Protocol):
     @property
     def checker(self) -> Callable[[EndpointAnswer], str | None] | None: ...
 
-    def payloads(self, seed: int, rows: Sequence[int]) -> Payloads: ...
+    def inputs(self, seed: int, rows: Sequence[int]) -> Inputs: ...
 
 
 _session: Session | None = None
@@ -238,11 +241,11 @@ def fail(sentence: str) -> None:
 def work(user: ScenarioUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
-    client = Client(user.host or "", scenario.timeout_s, session.access)
-    payloads = user.payloads(scenario.seed, scenario.rows)
+    servers = Servers(scenario.timeout_s, session.keys)
+    inputs = user.inputs(scenario.seed, scenario.rows)
     driver = Driver(
-        client,
-        payloads,
+        servers,
+        inputs,
         scenario.max_in_flight,
         session.report,
         user.environment.events.request.fire,
@@ -265,8 +268,8 @@ def work(user: ScenarioUser) -> None:
                 if (start_ns := session.starts.get()) is None:
                     continue
                 order = replace(order, start_ns=start_ns)
-                if order.check:
-                    figures = selfcheck.measure(order, payloads, scenario.timeout_s, scenario.max_in_flight)
+                if order.answer:
+                    figures = selfcheck.measure(order, inputs, scenario.timeout_s, scenario.max_in_flight)
                     session.report("check", figures)
                 else:
                     driver.execute(order)
@@ -274,7 +277,7 @@ def work(user: ScenarioUser) -> None:
         if teller is not None:
             teller.kill()
         session.driver = None
-        client.close()
+        servers.close()
 
 
 def _tell_footprint(session: Session) -> None:
@@ -435,21 +438,34 @@ def _prepare(session: Session) -> None:
     session.board = Board(Base.here())
     session.board.status = "starting"
     scenario = _scenario(environment)
-    host = _host(environment)
-    if not host:
-        raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (tailrate serve starts one)")
-    if session.access.token and host != session.home:
-        raise ScenarioError("a token goes to the --host that Locust is started with, and to no other")
-    client = Client(host, scenario.timeout_s, session.access)
-    assert _scenario_class is not None
     options = environment.parsed_options
+    targets = _targets(session, scenario)
+    servers = Servers(scenario.timeout_s, session.keys)
+    assert _scenario_class is not None
     run_dir, resumed = Path(options.run_dir), scenario.mode.resumes
     folder = Path(resumed) if resumed else run_folder(run_dir, options.run_id, scenario.name)
     command = command_line(["locust", *sys.argv[1:]])
-    conductor = Conductor(scenario, client, folder, command, session, session.board)
-    _scenario_class.host = host
-    conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows))
+    conductor = Conductor(scenario, servers, folder, command, session, session.board)
+    conductor.prepare(
+        targets, modes.protocol_settings(options), _scenario_class(environment).inputs(scenario.seed, scenario.rows)
+    )
     session.conductor = conductor
+
+
+def _targets(session: Session, scenario: Scenario) -> list[Target]:
+    """What `--endpoints` names, or the variants at `--host`."""
+    options = session.environment.parsed_options
+    if options.endpoints:
+        if scenario.variants:
+            raise ScenarioError("--variants is for --host; --endpoints names a version behind each #MODEL/")
+        return target.parse(options.endpoints, scenario.model, options.protocol)
+    host = _host(session.environment)
+    if not host:
+        raise ScenarioError("no endpoint given; say --host http://127.0.0.1:8000 (tailrate serve starts one)")
+    if session.keys.common.token and host != session.home:
+        raise ScenarioError("a token goes to the --host that Locust is started with, and to no other")
+    whole = Target(host, scenario.model, protocol=options.protocol)
+    return [replace(whole, version=variant) for variant in scenario.variants] or [whole]
 
 
 def _host(environment: Any) -> str:

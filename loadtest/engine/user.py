@@ -6,7 +6,7 @@ There is one such user per load process. It is no browser that clicks and waits:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +14,7 @@ from locust import User, task
 
 from tailrate.loadtest.engine import session
 from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
-from tailrate.loadtest.engine.workers.driver import Payloads
-from tailrate.serve.body.request import encode_infer
+from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.serve.wire import Array
 
 POOL_BYTES = 64 << 20
@@ -55,21 +54,23 @@ class EndpointUser(User):
     def checker(self) -> Callable[[EndpointAnswer], str | None] | None:
         return None if type(self).check is EndpointUser.check else self.check
 
-    def payloads(self, seed: int, rows: Sequence[int]) -> Payloads:
-        """Ready bodies: the same for the same seed, on every worker and for every endpoint; each draws its rows."""
-        bodies: list[bytes] = []
-        headers: list[dict[str, str]] = []
+    def inputs(self, seed: int, rows: Sequence[int]) -> Inputs:
+        """Of the requests: the same for the same seed, on every worker and for every endpoint; each draws its rows."""
+        tensors: list[Mapping[str, Array]] = []
         sizes: list[int] = []
-        draw = np.random.default_rng([seed])
-        while len(bodies) < self.pool_size and sum(map(len, bodies)) < POOL_BYTES:
+        size, draw = 0, np.random.default_rng([seed])
+        while len(tensors) < self.pool_size and size < POOL_BYTES:
             sizes.append(int(draw.choice(rows)))
-            inputs = self.payload(np.random.default_rng([seed, len(bodies)]), sizes[-1])
-            body, described = encode_infer(inputs, outputs=self.outputs)
-            bodies.append(body)
-            headers.append(described)
-        return Payloads(tuple(bodies), tuple(headers), tuple(sizes))
+            tensors.append(self.payload(np.random.default_rng([seed, len(tensors)]), sizes[-1]))
+            size += sum(map(_bytes, tensors[-1].values()))
+        return Inputs(tuple(tensors), tuple(sizes), tuple(self.outputs))
 
     @task
     def drive(self) -> None:
         """Runs for as long as the test does."""
         session.work(self)
+
+
+def _bytes(tensor: Array) -> int:
+    """Of a tensor in a request's body, about."""
+    return sum(map(len, tensor.reshape(-1))) if tensor.dtype.kind == "O" else tensor.nbytes

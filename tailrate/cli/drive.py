@@ -33,7 +33,7 @@ def drive(
 ) -> int:
     from tailrate.analysis.records.folder import SERVER_LOG, SOAK
     from tailrate.loadtest.engine import modes
-    from tailrate.loadtest.engine.endpoint import credentials
+    from tailrate.loadtest.engine.endpoint import credentials, target
     from tailrate.loadtest.engine.modes.soak import Soak
     from tailrate.loadtest.engine.scenario import answerable
     from tailrate.loadtest.engine.workers import cpu_priority
@@ -52,6 +52,11 @@ def drive(
     credentials.read(Namespace(**resolved))
     if host:
         credentials.address(host)
+    if resolved["endpoints"]:
+        if host:
+            refuse("--endpoints names what is driven, so there is no --host beside it")
+        target.parse(resolved["endpoints"], plan.model)
+        host = ""
     for sentence in answerable.sentences(plan, len(plan.variants) or 2):
         click.echo(sentence)
     for sentence in cpu_priority.lacks():
@@ -79,7 +84,9 @@ def drive_as_started(
     from tailrate.analysis.records.folder import SERVER_LOG
 
     with ExitStack() as stack:
-        url = start["host"] or stack.enter_context(serving(start["model"], start["variants"], start["how"]))
+        url = start["host"]  # empty: endpoints are named instead
+        if url is None:
+            url = stack.enter_context(serving(start["model"], start["variants"], start["how"]))
         path, words = Path(start["scenario"]), [*start["words"], *more]
         try:
             return _locust(path, url, folder, start["processes"], words, forms, lock)
@@ -112,7 +119,8 @@ def _locust(
     from tailrate.loadtest.engine.record import provenance
     from tailrate.loadtest.engine.soak import launch
 
-    command = child_python.locust("-f", str(path), "--headless", "--only-summary", "--host", host)
+    command = child_python.locust("-f", str(path), "--headless", "--only-summary")
+    command += ["--host", host] if host else []
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / LOG)]
     command += ["--json-file", str((folder / STATS).with_suffix("")), *words]  # Locust adds the suffix
     if processes > 1:

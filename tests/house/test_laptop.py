@@ -115,9 +115,16 @@ def payloads_of(scenario):
     (user,) = users.values()
     options = parse_options(["--host", "http://127.0.0.1:9"])
     environment = Environment(user_classes=[user], parsed_options=options, host=options.host)
-    first, again = (user(environment).payloads(seed=1, rows=(2,)) for _ in range(2))
+    from tailrate.loadtest.engine.endpoint.target import Endpoint
+    from tailrate.loadtest.engine.endpoint.protocols.oip import Oip
+
+    def payloads(seed):
+        inputs = user(environment).inputs(seed=seed, rows=(2,))
+        return Oip().payloads(Endpoint("m", "", "oip", "m", "", ""), inputs)
+
+    first, again = payloads(1), payloads(1)
     assert first == again, "payloads must follow from the seed"
-    assert first != user(environment).payloads(seed=2, rows=(2,))
+    assert first != payloads(2)
     assert len(set(first.bodies)) == len(first.bodies) > 1
     from tailrate.serve.body.request import decode_infer
     from tailrate.serve import wire

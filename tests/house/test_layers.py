@@ -101,7 +101,9 @@ FLOORS = (
     # loadtest
     ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
     ("loadtest.engine.scenario", "loadtest._locust"),
-    ("loadtest.engine.endpoint", "loadtest.engine.live", "loadtest.engine.modes"),
+    ("loadtest.engine.endpoint", "loadtest.engine.live"),
+    ("loadtest.engine.endpoint.protocols",),
+    ("loadtest.engine.modes",),
     ("loadtest.engine.record",),
     ("loadtest.engine.workers", "loadtest.engine.injection", "loadtest.engine.soak"),
     ("loadtest.engine.conductor",),
@@ -122,6 +124,7 @@ EXTENSIONS = {
     "serve.variants",
     "serve.faults",
     "loadtest.engine.modes",
+    "loadtest.engine.endpoint.protocols",
     "loadtest.engine.faults",
     "analysis.steps.faults",
     "analysis.exports.forms",

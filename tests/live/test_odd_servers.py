@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import gevent
 import pytest
+from asked import raw_endpoint, raw_inputs
 from gevent.server import StreamServer
 from odd import BAD, CONNECT, GOOD, ODD, OK, TIMEOUT, Odd, drawn
 from often import counts
@@ -13,9 +14,11 @@ from often import counts
 from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.credentials import Keys
+from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
 from tailrate.serve import wire
 
 pytestmark = pytest.mark.live
@@ -66,11 +69,12 @@ def driven(odd, count, *, rate=400.0, beside=100.0, timeout_s=1.0, check=None):
     seconds, base = count / rate, Base.here()
     steps = (LoadStep(0, "m/odd", rate, seconds, 0.0, 0, 1), LoadStep(1, "m/good", beside, seconds, 0.0, 0, 1))
     with server(odd) as url:
-        client = Client(url, timeout_s)
-        driver = Driver(client, Payloads((b"",), ({},), (1,)), 10_000, report, lambda **_: None, check)
+        endpoints = raw_endpoint(url, ODDLY, "m/odd"), raw_endpoint(url, WELL, "m/good")
+        servers = Servers(timeout_s, Keys())
+        driver = Driver(servers, raw_inputs(b""), 10_000, report, lambda **_: None, check)
         start_ns = base.wall_ns(time.monotonic_ns() + 100_000_000)
-        driver.execute(WorkOrder(0, start_ns, base, 0, 1, Pattern(), steps, (ODDLY, WELL)))
-        client.close()
+        driver.execute(WorkOrder(0, start_ns, base, 0, 1, Pattern(), steps, endpoints))
+        servers.close()
     return [row for row in rows if row["step"] == 0], [row for row in rows if row["step"] == 1], said
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from asked import found_at
 from click.testing import CliRunner
 from endpoint import endpoint
 from test_web import locust
@@ -20,7 +21,6 @@ from waiting import PATIENCE_S
 from tailrate import analysis
 from tailrate.cli.main import main
 from tailrate.loadtest.engine.endpoint import credentials
-from tailrate.loadtest.engine.endpoint.client import Client, discover
 from tailrate.loadtest.engine.record.provenance import command_line
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.soak import launch
@@ -185,18 +185,18 @@ def given(**options):
 def test_a_token_is_that_of_a_file_or_of_the_environment(tmp_path, monkeypatch):
     file = tmp_path / "token"
     file.write_text("of-the-file\n")
-    assert credentials.read(given()) == credentials.Access(source="TAILRATE_TOKEN")
-    assert credentials.read(given()).line == ""
+    assert credentials.read(given()) == credentials.Keys(credentials.Access(source="TAILRATE_TOKEN"))
+    assert credentials.read(given()).common.line == ""
     monkeypatch.setenv("TAILRATE_TOKEN", "of-the-environment")
-    found = credentials.read(given())
+    found = credentials.read(given()).common
     assert (found.line, found.source) == ("Authorization: Bearer of-the-environment\r\n", "TAILRATE_TOKEN")
     assert "of-the" not in repr(found)
-    assert credentials.read(given(token_file=str(file))).line == "Authorization: Bearer of-the-file\r\n"
+    assert credentials.read(given(token_file=str(file))).common.line == "Authorization: Bearer of-the-file\r\n"
     monkeypatch.setenv("TAILRATE_TOKEN_FILE", str(file))
-    assert credentials.read(given()).token == "of-the-file"
+    assert credentials.read(given()).common.token == "of-the-file"
     file.write_text("of-the-file, older\r\nX-Evil: 1\n")  # a server may know several
     monkeypatch.setenv("TAILRATE_TOKEN_HEADER", "x-api-key")
-    assert credentials.read(given()).line == "x-api-key: of-the-file\r\n"
+    assert credentials.read(given()).common.line == "x-api-key: of-the-file\r\n"
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,8 @@ def test_who_has_no_token_or_a_wrong_one_is_told_so_in_one_sentence():
             ("", f"{url} wants a token: set TAILRATE_TOKEN, or name the file that holds it with --token-file"),
             ("another", f"{url} does not take the token of TAILRATE_TOKEN (401: not in with Bearer ***)"),
         ):
-            client = Client(url, 5, credentials.Access(token=held, source="TAILRATE_TOKEN"))
             with pytest.raises(ScenarioError) as raised:
-                discover(client, "null", ())
-            client.close()
+                found_at(url, "null", credentials.Access(token=held, source="TAILRATE_TOKEN"))
             assert str(raised.value).startswith(sentence)
 
 

@@ -10,12 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from asked import found_at
 from endpoint import endpoint
 from test_http import OK, server
 from waiting import PATIENCE_S
 
 from tailrate import analysis
-from tailrate.loadtest.engine.endpoint.client import Client, discover
+from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.endpoint.credentials import Access
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
@@ -81,8 +82,8 @@ def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
 @pytest.mark.live
 def test_the_systems_own_cas_may_be_told_of_it_as_well(pki, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(pki / "ca.pem"))
-    with endpoint(**certified(pki)) as url, client(url) as found:
-        assert [info.variant for info in discover(found, "null", ())] == ["eager", "compiled"]
+    with endpoint(**certified(pki)) as url:
+        assert [found.version for found in found_at(url, "null")] == ["eager", "compiled"]
 
 
 @pytest.mark.live
@@ -96,9 +97,10 @@ def test_the_systems_own_cas_may_be_told_of_it_as_well(pki, monkeypatch):
 )
 def test_who_cannot_prove_who_it_is_gets_nothing_but_a_sentence(pki, certificate, trusted, sentence):
     served = certified(pki, certificate) if certificate else {}
-    with endpoint(**served) as url, client(url.replace("http:", "https:"), pki if trusted else None) as found:
+    access = Access(ca_file=str(pki / "ca.pem") if trusted else "")
+    with endpoint(**served) as url:
         with pytest.raises(ScenarioError, match=sentence) as raised:
-            discover(found, "null", ())
+            found_at(url.replace("http:", "https:"), "null", access)
         assert "\n" not in str(raised.value)
 
 

@@ -74,7 +74,8 @@ def test_a_run_and_its_report_on_macos_say_what_is_less(tmp_path: Path) -> None:
 def test_the_null_server_of_a_self_check_answers_without_epoll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in macos(tmp_path).items():
         monkeypatch.setenv(key, value)
-    with selfcheck.null_server() as url:
+    answer = b'HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{"outputs":[]}'
+    with selfcheck.null_server(answer) as url:
         client = Client(url, PATIENCE_S)
         assert [client.send("POST", "/", b"x").body for _ in range(2)] == [b'{"outputs":[]}'] * 2
         client.close()

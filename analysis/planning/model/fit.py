@@ -19,6 +19,7 @@ from tailrate.analysis.planning.model import batching_rule, fit_notes
 from tailrate.analysis.planning.model.observed_batches import Observed, ObservedBatches, observe
 from tailrate.analysis.planning.model.service_time import SEEN, by_size, gaps, grid, overhead, pressed, spread, waking
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.stats.array_types import Ints
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def declared(runs: Sequence[Run], endpoint: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for run in runs:
         for entry in run.manifest.endpoints:
-            if f"{entry.get('model')}/{entry.get('variant')}" == endpoint:
+            if endpoint_name(entry) == endpoint:
                 said = {**(entry.get("parameters") or {}), **entry}
                 found |= {key: value for key, value in said.items() if value is not None}
     return found

@@ -1,7 +1,7 @@
-"""One HTTP connection pool to an endpoint: sends ready-made bodies, and asks a v2 server what it hosts.
+"""One HTTP connection pool to a server: sends ready-made bodies, and asks it for JSON.
 
-Failures are results here, never exceptions: whoever sends a request wants a row. Misuse before the run
-(`discover`) is a `ScenarioError`.
+Failures of `send` are results, never exceptions: whoever sends a request wants a row. What `get_json` does not get is
+a `ScenarioError`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 
@@ -19,13 +18,18 @@ from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access
 from tailrate.loadtest.engine.endpoint.http import Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire
-from tailrate.serve.body.result import decode_result
 
 OK = "200"
 SHUT = ("401", "403")
 UNTRUSTED = "its certificate proves nothing"
 OTHER_NAME = (62, 64)
 """OpenSSL's numbers for a certificate of another host, or of another address."""
+
+
+class Decoder(Protocol):
+    """Who knows what is in an answer: its protocol."""
+
+    def outputs(self, answer: EndpointAnswer) -> dict[str, wire.Array]: ...
 
 
 @dataclass(slots=True)
@@ -39,11 +43,12 @@ class EndpointAnswer:
     """The header as it came, lines apart by CR LF."""
     body: bytes = b""
     error: str | None = None
+    protocol: Decoder | None = None
 
     def outputs(self) -> dict[str, wire.Array]:
         """Named tensors of a result; `wire.WireError` where it is none."""
-        length = self.headers().get(wire.HEADER_LENGTH, "")
-        return decode_result(self.body, wire.parse_count(length))
+        assert self.protocol is not None
+        return self.protocol.outputs(self)
 
     def headers(self) -> dict[str, str]:
         """By their names in lower case."""
@@ -85,9 +90,9 @@ class Client:
         finally:
             deadline.close()
 
-    def get_json(self, path: str, method: str = "GET") -> Any:
+    def get_json(self, path: str, method: str = "GET", body: bytes = b"") -> Any:
         """The parsed answer; `ScenarioError` where there is none."""
-        answer = self.send(method, self.prefix + path)
+        answer = self.send(method, self.prefix + path, body, {"content-type": "application/json"} if body else None)
         if answer.status in ("timeout", "connect"):
             why = answer.error or ""
             if why.startswith(UNTRUSTED):
@@ -99,7 +104,7 @@ class Client:
         try:
             return json.loads(answer.body)
         except ValueError:
-            raise ScenarioError(f"{self.url}{path} did not answer with JSON; is it a v2 endpoint?") from None
+            raise ScenarioError(f"{self.url}{path} did not answer with JSON") from None
 
     def shut(self, answer: EndpointAnswer) -> str | None:
         """The sentence about an answer that lets nobody in, or not us."""
@@ -129,41 +134,3 @@ def error_sentence(body: bytes) -> str:
     except ValueError:
         pass
     return body[:200].decode("utf-8", "replace").strip() or "no reason given"
-
-
-def discover(client: Client, model: str, variants: Sequence[str]) -> list[wire.EndpointInfo]:
-    """The endpoints of `model` to drive, or one sentence that says what is wrong and what is known."""
-    try:
-        server = client.get_json(wire.SERVER)
-    except ScenarioError as problem:
-        raise ScenarioError(str(problem).replace("; is it a v2 endpoint?", "")) from None
-    if not isinstance(server, dict) or "name" not in server:
-        raise ScenarioError(f"{client.url} is no v2 endpoint (Open Inference Protocol): {wire.SERVER} names no server")
-    hosted = _hosted(client, model)
-    if variants:
-        if hosted and (unknown := [name for name in variants if name not in hosted]):
-            raise ScenarioError(
-                f"{client.url} hosts no variant {', '.join(unknown)} of '{model}'; it hosts {', '.join(hosted)}"
-            )
-    elif not hosted:
-        raise ScenarioError(f"{client.url} names no version of '{model}'; name them with --variants")
-    chosen = list(variants) or hosted
-    found = [wire.EndpointInfo.from_json(client.get_json(wire.model_path(model, name)), name) for name in chosen]
-    for name in chosen:
-        ready = client.send("GET", f"{client.prefix}{wire.model_path(model, name)}/ready")
-        if ready.status != OK:
-            raise ScenarioError(f"{model}/{name} at {client.url} is not ready: {error_sentence(ready.body)}")
-    return found
-
-
-def _hosted(client: Client, model: str) -> list[str]:
-    """Versions of the model by the repository index, or by its metadata where a server has no index."""
-    try:
-        index = client.get_json(wire.INDEX, "POST")
-    except ScenarioError:
-        return [str(name) for name in client.get_json(wire.model_path(model)).get("versions") or []]
-    models = [item for item in index if isinstance(item, dict) and "name" in item] if isinstance(index, list) else []
-    if not any(item["name"] == model for item in models):
-        known = ", ".join(sorted({str(item["name"]) for item in models})) or "none"
-        raise ScenarioError(f"{client.url} hosts no model '{model}'; it hosts {known}")
-    return [str(item["version"]) for item in models if item["name"] == model and item.get("version")]

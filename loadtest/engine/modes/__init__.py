@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tailrate.loadtest.engine.endpoint.protocols import PROTOCOLS
 from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.options import COMMON, Option, resolve
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
@@ -36,12 +37,28 @@ OPTIONS = (
     *COMMON,
     Option("mode", "ramp", "; ".join(f"{name}: {kind.what}" for name, kind in MODES.items()), tuple(MODES)),
     *_own_options(),
+    Option(
+        "protocol",
+        "",
+        "how the endpoint is spoken to; empty: found out by asking it; "
+        + "; ".join(f"{name}: {kind.what}" for name, kind in PROTOCOLS.items()),
+        at_start=True,
+    ),
+    *(replace(option, protocol=name) for name, kind in PROTOCOLS.items() for option in kind.options),
 )
 
 
 def defaults(scenario_class: Mapping[str, Any]) -> dict[str, Any]:
     """Of all options; attributes of a scenario class go before ours."""
     return {option.key: type(option.default)(scenario_class.get(option.key, option.default)) for option in OPTIONS}
+
+
+def protocol_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Those of each protocol that has options: of `--json-path`, the setting `path` of `json`."""
+    return {
+        name: {option.key.removeprefix(f"{name}_"): getattr(options, option.key) for option in kind.options}
+        for name, kind in PROTOCOLS.items()
+    }
 
 
 def from_options(name: str, model: str, options: argparse.Namespace, usual: Mapping[str, Any]) -> Scenario:

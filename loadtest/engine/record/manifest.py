@@ -4,55 +4,57 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.provenance import hosts, versions
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
-from tailrate.serve import wire
 
 
 def fresh(
     name: str,
     scenario: Scenario,
-    served: Sequence[tuple[wire.EndpointInfo, str]],
-    server: dict[str, Any],
-    url: str,
+    endpoints: Sequence[Endpoint],
+    servers: Mapping[str, dict[str, Any]],
     promptness: dict[str, Any],
     now_ns: int,
     command: str,
 ) -> Manifest:
-    """Of a run of this name; `served` has each endpoint with its path, `server` what that says of itself."""
+    """Of a run of this name; `servers` has what each of them says of itself, by its URL."""
     return Manifest(
         id=name,
         status="running",
         scenario=scenario.as_json() | {"steps": []},
         endpoints=[
             {
-                "model": info.model,
-                "variant": info.variant,
-                "path": path,
-                "device": info.parameters.get("device"),
-                "max_batch": info.parameters.get("max_batch"),
-                "parameters": dict(info.parameters),
+                "name": endpoint.name,
+                "url": endpoint.url,
+                "protocol": endpoint.protocol,
+                "model": endpoint.model,
+                "variant": endpoint.version,
+                "path": endpoint.path,
+                "device": endpoint.parameters.get("device"),
+                "max_batch": endpoint.parameters.get("max_batch"),
+                "parameters": dict(endpoint.parameters),
             }
-            for info, path in served
+            for endpoint in endpoints
         ],
         started_ns=now_ns,
-        hosts=hosts(server, url, promptness),
-        versions=versions(server),
+        hosts=hosts(servers, promptness),
+        versions=versions(servers),
         extra=_writer() | {"command": command},
     )
 
 
-def resumed(folder: Path, scenario: Scenario, paths: set[str], now_ns: int) -> tuple[Scenario, Manifest]:
+def resumed(folder: Path, scenario: Scenario, endpoints: Sequence[Endpoint], now_ns: int) -> tuple[Scenario, Manifest]:
     """What is left to do of the run that it goes on with, or `ScenarioError` where other endpoints are there now."""
     found = Manifest.read(folder)
-    had = {entry["path"] for entry in found.endpoints}
+    had, paths = {entry["path"] for entry in found.endpoints}, {endpoint.path for endpoint in endpoints}
     if had != paths:
         there = ", ".join(sorted(paths))
         raise ScenarioError(f"{folder} drove {', '.join(sorted(had))}; now there is {there}")

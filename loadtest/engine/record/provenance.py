@@ -8,7 +8,7 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -21,18 +21,24 @@ HIDDEN = r"--(?:[\w-]*[-_])?(?:token|password|secret|key|webhook)"
 NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
 
 
-def hosts(server: dict[str, Any], url: str, promptness: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the endpoint says of its machine in its metadata, and what we know of ours."""
+def hosts(servers: Mapping[str, dict[str, Any]], promptness: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each server, by its URL, says of its machine in its metadata, and what we know of ours."""
     load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count()}
     load |= {"os": platform.platform(), **promptness}
-    theirs = {key: value for key, value in server.items() if key not in NOT_ABOUT_THE_HOST}
-    return [{"role": "server", "url": url} | theirs, load]
+    theirs = [
+        {"role": "server", "url": url} | {key: value for key, value in said.items() if key not in NOT_ABOUT_THE_HOST}
+        for url, said in servers.items()
+    ]
+    return [*theirs, load]
 
 
-def versions(server: dict[str, Any]) -> dict[str, str]:
-    """The endpoint's versions (torch, cuda, driver, ray), then ours."""
-    name = f"{server.get('name')} {server.get('version', '')}".strip()
-    found = {"server": name, **(server.get("versions") or {}), "python": platform.python_version()}
+def versions(servers: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """The servers' own, those of torch, cuda, driver and ray of the first that says them, then ours."""
+    names = [f"{said.get('name') or ''} {said.get('version') or ''}".strip() for said in servers.values()]
+    found = {"server": ", ".join(dict.fromkeys(filter(None, names)))}
+    for said in reversed(list(servers.values())):
+        found |= said.get("versions") or {}
+    found["python"] = platform.python_version()
     for package in PACKAGES:
         try:
             found[package] = version(package)

@@ -29,6 +29,8 @@ class Option:
     least: float | None = None
     modes: tuple[str, ...] = ()
     """That alone have it; empty: all do."""
+    protocol: str = ""
+    """That alone has it."""
 
     @property
     def key(self) -> str:
@@ -36,11 +38,19 @@ class Option:
 
     @property
     def help(self) -> str:
+        if self.protocol:
+            return f"protocol {self.protocol}: {self.what}"
         return f"mode {' or '.join(self.modes)}: {self.what}" if self.modes else self.what
 
 
 COMMON = (
     Option("variants", "", "variants to drive, such as eager,compiled; empty: all that the endpoint hosts"),
+    Option(
+        "endpoints",
+        "",
+        "NAME=URL#MODEL/VERSION, several side by side, instead of --host; all but the URL may be left out",
+        at_start=True,
+    ),
     Option("rates", "10", "offered requests per second: 50:400:50 (first:last:step) or 50,100,200"),
     Option("step-seconds", 30.0, "length of each step in seconds", least=0.5),
     Option("settle-seconds", 5.0, "how much of each step's start is not measured, in seconds", least=0),

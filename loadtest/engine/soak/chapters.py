@@ -9,12 +9,12 @@ lines of `run.json` for each chapter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gevent
 
-from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint
 from tailrate.loadtest.engine.live.step_stats import Live
 from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.run_folder import RunFolder
@@ -22,7 +22,6 @@ from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import Blocks, StepPlan
 from tailrate.loadtest.engine.soak import process_usage
 from tailrate.loadtest.engine.soak.minutes import Minutes
-from tailrate.serve import wire
 
 SPARED_NS = 120_000_000_000
 """After a planned fault, in which what users see of it is no reason to end early."""
@@ -39,13 +38,14 @@ class SoakConduct:
         self,
         scenario: Scenario,
         soak: Soak,
-        client: Client,
+        endpoints: Sequence[OpenEndpoint],
         folder: RunFolder,
         now: Callable[[], int],
         end: Callable[[str], None],
         conductor_too: bool,
     ) -> None:
-        self._scenario, self._soak, self._client, self._folder = scenario, soak, client, folder
+        self._scenario, self._soak, self._folder = scenario, soak, folder
+        self._endpoints = endpoints
         self._now, self._end = now, end
         self._conductor_too = conductor_too
         """It is a process of its own, beside the load processes."""
@@ -53,7 +53,7 @@ class SoakConduct:
         self._minutes = Minutes(scenario.timeout_s, scenario.slos)
         self._steps: list[dict[str, Any]] = folder.manifest.scenario["steps"]
         self._entries = folder.manifest.endpoints
-        self._names = [f"{entry['model']}/{entry['variant']}" for entry in self._entries]
+        self._names = [endpoint.name for endpoint in endpoints]
         self._planned: dict[int, tuple[int, float]] = {}
         """The time of each planned fault, as far as it is over."""
         self._greenlets: list[gevent.Greenlet[..., None]] = []
@@ -150,13 +150,13 @@ class SoakConduct:
                 self._judge(self._stop.minute(minute))
 
     def _look_at_servers(self) -> None:
-        for name, entry in zip(self._names, self._entries, strict=True):
+        for endpoint, entry in zip(self._endpoints, self._entries, strict=True):
             try:
-                said = self._client.get_json(wire.model_path(entry["model"], entry["variant"])).get("parameters") or {}
+                said = endpoint.parameters()
             except (ScenarioError, AttributeError):  # its failures are rows
                 continue
             if found := _changing(said, entry.get("parameters") or {}):
-                self._folder.event("server", endpoint=name, **found)
+                self._folder.event("server", endpoint=endpoint.name, **found)
 
     def _judge(self, sentence: str | None) -> None:
         if sentence:

@@ -14,6 +14,7 @@ import numpy as np
 from gevent.event import Event
 
 from tailrate.loadtest.engine.clock import Base
+from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep
@@ -48,15 +49,21 @@ class Dispatch:
     def under_way(self) -> bool:
         return bool(self._waiting)
 
-    def prepare(self, steps: Sequence[LoadStep], paths: Sequence[str], pattern: Pattern, check: bool = False) -> None:
-        """For all members that there are; returns when each of them waits for nothing but the start."""
+    def prepare(
+        self, steps: Sequence[LoadStep], endpoints: Sequence[Endpoint], pattern: Pattern, answer: bytes = b""
+    ) -> None:
+        """For all members that there are; returns when each of them waits for nothing but the start.
+
+        With an answer it is a self-check: at a null server that gives it.
+        """
         self.stopped_ns, self._started = None, False
         while True:
             self._members = self._crew.members()
             if not self._members:
                 raise ScenarioError("no load process is left to send anything")
             count = len(self._members)
-            self._order = WorkOrder(steps[0].block, 0, self._base, 0, count, pattern, tuple(steps), tuple(paths), check)
+            whose = tuple(steps), tuple(endpoints)
+            self._order = WorkOrder(steps[0].block, 0, self._base, 0, count, pattern, *whose, answer)
             bases = self._crew.bases(self._members, self._base)
             self._expect_all()
             for index, member in enumerate(self._members):
@@ -122,7 +129,7 @@ class Dispatch:
 
     def _lose(self, member: str) -> None:
         assert self._order is not None
-        if not self._order.check:
+        if not self._order.answer:
             index = self._members.index(member)
             self._tell(self._order, index, member)
             self._lost.append((self._order, index))

@@ -14,32 +14,33 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from tailrate.analysis.records.manifest import formerly
 from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
-from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.client import EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
+from tailrate.loadtest.engine.endpoint.protocol import Protocol
+from tailrate.loadtest.engine.endpoint.row_fields import server_clock
+from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers
+from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
-from tailrate.serve.body.result import result_flaw
 
-STAGE_COLUMNS = {name: f"{name}_ms" for name in wire.STAGES}
-FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
-"""As servers of before the project's own name send them."""
 GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
 MOST_ERROR = 500
-Read = TypeVar("Read")
+Ready = tuple[OpenEndpoint, Payloads]
+"""An endpoint that this process can send to at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +56,21 @@ class WorkOrder:
     count: int
     pattern: Pattern
     steps: tuple[LoadStep, ...]
-    paths: tuple[str, ...]
-    check: bool = False
-    """Not at the endpoint: at a null server on the own machine, to see what this process can do."""
+    endpoints: tuple[Endpoint, ...]
+    """Of each step."""
+    answer: bytes = b""
+    """Given: not at the endpoint, but at a null server on this machine that answers so, to see what it can do."""
 
     def as_message(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"endpoints": [endpoint.as_message() for endpoint in self.endpoints]}
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> WorkOrder:
         steps = tuple(LoadStep(**step) for step in message["steps"])
         pattern = Pattern(**{**message["pattern"], "trace_ns": tuple(message["pattern"]["trace_ns"])})
-        whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "paths": tuple(message["paths"])}
+        endpoints = tuple(Endpoint(**endpoint) for endpoint in message["endpoints"])
+        whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "endpoints": endpoints}
         return cls(**{**message, **whole})
-
-
-@dataclass(frozen=True, slots=True)
-class Payloads:
-    """Request bodies made before the start; arrival `seq` sends number `seq` modulo their count."""
-
-    bodies: tuple[bytes, ...]
-    headers: tuple[Mapping[str, str], ...]
-    """One for each body: how long its JSON header is depends on the shapes in it."""
-    rows: tuple[int, ...]
-    """In each body."""
 
 
 class Driver:
@@ -86,15 +78,17 @@ class Driver:
 
     def __init__(
         self,
-        client: Client,
-        payloads: Payloads,
+        servers: Servers,
+        inputs: Inputs,
         max_in_flight: int,
         report: Callable[[str, dict[str, Any]], None],
         fire: Callable[..., None],
         check: Callable[[EndpointAnswer], str | None] | None = None,
     ) -> None:
-        self._client = client
-        self._payloads = payloads
+        self._servers = servers
+        self._inputs = inputs
+        self._ready: dict[str, Ready] = {}
+        """By the endpoint's name."""
         self._max_in_flight = max_in_flight
         self._report = report
         self._fire = fire
@@ -112,8 +106,12 @@ class Driver:
         self._idle.set()
 
     def prepare(self, order: WorkOrder) -> None:
-        """All that takes time before its start: makes the schedule, and has the first arrival of our share at hand."""
+        """All that takes time before its start: bodies, the schedule, and the first arrival of our share at hand."""
         self._stopping = False
+        for endpoint in order.endpoints:
+            if endpoint.name not in self._ready:
+                opened = self._servers.open(endpoint)
+                self._ready[endpoint.name] = opened, opened.protocol.payloads(endpoint, self._inputs)
         shares = [
             share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
             for step in order.steps
@@ -165,7 +163,9 @@ class Driver:
     def _pace(self, order: WorkOrder) -> None:
         base = order.base
         start = base.monotonic_ns(order.start_ns)
-        endpoints = {step.index: (step.endpoint, path) for step, path in zip(order.steps, order.paths, strict=True)}
+        ready = {
+            step.index: self._ready[endpoint.name] for step, endpoint in zip(order.steps, order.endpoints, strict=True)
+        }
         most = max(1, self._max_in_flight // order.count)
         assert self._walk is not None
         walk, self._walk = self._walk, None
@@ -176,51 +176,47 @@ class Driver:
             if self._stopping:
                 return
             self._due += 1
-            endpoint, path = endpoints[arrival.step]
             if len(self._in_flight) >= most:
-                self._drop(order, arrival, endpoint, base.wall_ns(due))
+                self._drop(order, arrival, ready[arrival.step][0].name, base.wall_ns(due))
             else:
-                self._in_flight.spawn(self._send, order.index, arrival, endpoint, path, due, base)
+                self._in_flight.spawn(self._send, order.index, arrival, ready[arrival.step], due, base)
 
     def _loop(self, order: WorkOrder) -> None:
         """Starts the greenlets of closed loops, each worker its share of them."""
         start = order.base.monotonic_ns(order.start_ns)
-        for step, path in zip(order.steps, order.paths, strict=True):
+        for step, endpoint in zip(order.steps, order.endpoints, strict=True):
             began = start + int(step.start_s * 1e9)
             numbers = iter(range(order.index, step.requests or 1 << 62, order.count))
             for _ in range(len(range(order.index, step.concurrency, order.count))):
-                self._in_flight.spawn(self._turns, order, step, path, began, numbers)
+                self._in_flight.spawn(self._turns, order, step, self._ready[endpoint.name], began, numbers)
 
-    def _turns(self, order: WorkOrder, step: LoadStep, path: str, began: int, numbers: Iterator[int]) -> None:
+    def _turns(self, order: WorkOrder, step: LoadStep, to: Ready, began: int, numbers: Iterator[int]) -> None:
         gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
         end = began + int(step.seconds * 1e9)
         while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
             self._due += 1
-            status = self._send(
-                order.index, Arrival(seq, step.index, now - began), step.endpoint, path, now, order.base
-            )
+            status = self._send(order.index, Arrival(seq, step.index, now - began), to, now, order.base)
             if status == "connect":  # without a schedule, only this keeps an endpoint that is gone from a million rows
                 gevent.sleep(GONE_S)
 
-    def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> str:
-        pool = self._payloads
+    def _send(self, worker: int, arrival: Arrival, to: Ready, due: int, base: Base) -> str:
+        opened, pool = to
+        protocol = opened.protocol
         place = arrival.seq % len(pool.bodies)
         body = pool.bodies[place]
         headers = {**pool.headers[place], wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
         sent = time.monotonic_ns()
         try:
-            answer = self._client.send("POST", path, body, headers)
+            answer = opened.client.send(protocol.method, opened.endpoint.path, body, headers)
         except gevent.GreenletExit:
             answer = EndpointAnswer(LOST, sent, time.monotonic_ns(), error="the run stopped before the answer came")
         to_wall = base.wall_ns
         fields = answer.headers()
         if is_success(answer.status):
-            self._examine(answer, fields)
+            self._examine(answer, fields, protocol)
         elif answer.error is None:
             answer.error = error_sentence(answer.body)
-        ok = is_success(answer.status)
-        stages = self._stages(fields.get(wire.TIMING, ""))
-        clock = self._read(fields, wire.CLOCK_HEADER, wire.parse_clock)
+        clock = server_clock(fields, self._batcher.bad)
         if clock is not None:
             self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
         # where a clock moves in steps it may read less than an instant that has passed
@@ -231,7 +227,7 @@ class Driver:
                 worker=worker,
                 seq=arrival.seq,
                 step=arrival.step,
-                endpoint=endpoint,
+                endpoint=opened.name,
                 intended_ns=to_wall(due),
                 sent_ns=to_wall(sent_ns),
                 done_ns=None if answer.status == LOST else to_wall(done_ns),
@@ -240,35 +236,39 @@ class Driver:
                 bytes_in=len(body),
                 bytes_out=len(answer.body),
                 rows=pool.rows[place],
-                **{column: stages.get(name) for name, column in STAGE_COLUMNS.items()},
-                server_ms=stages.get("total"),
-                batch_rows=self._read(fields, wire.BATCH, wire.parse_count),
-                replica=self._read(fields, wire.REPLICA, wire.parse_label),
-                device=self._read(fields, wire.DEVICE, wire.parse_label),
                 handled_ms=None if clock is None else (clock[1] - clock[0]) / 1e6,
+                **self._columns(answer, fields, protocol),
             )
         )
         # Locust's own statistics: latency from the scheduled instant, as everywhere in tailrate
         self._fire(
-            request_type="POST",
-            name=endpoint,
+            request_type=protocol.method,
+            name=opened.name,
             response_time=(done_ns - due) / 1e6,
             response_length=len(answer.body),
-            exception=None if ok else RuntimeError(f"{answer.status}: {answer.error}"),
+            exception=None if is_success(answer.status) else RuntimeError(f"{answer.status}: {answer.error}"),
             context={},
             response=None,
         )
         return answer.status
 
-    def _examine(self, answer: EndpointAnswer, fields: Mapping[str, str]) -> None:
+    def _columns(self, answer: EndpointAnswer, fields: Mapping[str, str], protocol: Protocol) -> dict[str, Any]:
+        try:
+            return protocol.read(answer, fields, self._batcher.bad)
+        except Exception:  # whatever an answer is, it has a row
+            self._batcher.bad[protocol.name] += 1
+            return {}
+
+    def _examine(self, answer: EndpointAnswer, fields: Mapping[str, str], protocol: Protocol) -> None:
         """A 200 that is no result, or not the one that the scenario wants, is a failure with a status of its own."""
         try:
-            flaw = result_flaw(answer.body, fields.get("content-type", ""), fields.get(wire.HEADER_LENGTH))
+            flaw = protocol.flaw(answer, fields)
         except Exception as problem:  # whatever an answer is, it has a row
             flaw = f"the answer cannot be read: {type(problem).__name__}: {problem}"[:MOST_ERROR]
         if flaw is not None:
             answer.status, answer.error = BAD_ANSWER, f"{answer.status}: {flaw}"
         elif self._check is not None:
+            answer.protocol = protocol
             try:
                 wrong = self._check(answer)
             except Exception as problem:  # the scenario's own code, about an answer that may be anything
@@ -276,24 +276,9 @@ class Driver:
             if wrong:
                 answer.status, answer.error = CHECK, f"{answer.status}: {wrong}"[:MOST_ERROR]
 
-    def _stages(self, said: str) -> dict[str, float]:
-        found = wire.parse_timing(said)
-        for name in (*wire.STAGES, "total") if said else ():
-            if name not in found and f"{name};dur=" in said:
-                self._batcher.bad[name] += 1
-        return found
-
-    def _read(self, fields: Mapping[str, str], name: str, parse: Callable[[str], Read | None]) -> Read | None:
-        """What a field of an answer says; one that is empty says nothing, and one that cannot be meant counts."""
-        if not (said := fields.get(name) or fields.get(FORMER_HEADERS[name])):
-            return None
-        if (found := parse(said)) is None:
-            self._batcher.bad[name] += 1
-        return found
-
     def _drop(self, order: WorkOrder, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
-        rows = self._payloads.rows[arrival.seq % len(self._payloads.rows)]
+        rows = self._inputs.rows[arrival.seq % len(self._inputs.rows)]
         known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns)
         self._batcher.append(RequestRecord(*known, status="dropped", error=reason, rows=rows))
         self._fire(

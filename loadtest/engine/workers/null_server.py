@@ -1,6 +1,8 @@
 """A server that answers at once, of the standard library alone: what the load side is measured against.
 
 python -m tailrate.loadtest.engine.workers.null_server       prints its port, and ends when its input does
+
+Its input begins with a line that holds a length, and so many bytes: the answer to each request, a whole HTTP response.
 """
 
 from __future__ import annotations
@@ -10,15 +12,14 @@ import os
 import re
 import sys
 
-ANSWER = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\nserver-timing: total;dur=0.0\r\n"
-    b'content-length: 14\r\n\r\n{"outputs":[]}'
-)
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class NullServer(asyncio.Protocol):
     """Reads requests by their length and answers each with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -43,12 +44,12 @@ class NullServer(asyncio.Protocol):
                 if self._missing and data:
                     continue
             if not self._missing:
-                self._transport.write(ANSWER)
+                self._transport.write(self._answer)
 
 
-async def serve() -> None:
+async def serve(answer: bytes) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(NullServer, "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: NullServer(answer), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     ended = loop.create_future()
 
@@ -61,4 +62,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    size = int(sys.stdin.buffer.readline())
+    asyncio.run(serve(sys.stdin.buffer.read(size)))

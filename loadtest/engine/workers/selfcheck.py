@@ -23,8 +23,11 @@ import numpy as np
 from tailrate.analysis.records.folder import write_atomically
 from tailrate.analysis.records.objective import LATE_MS, MOST_CPU_PCT
 from tailrate.loadtest.engine import child_python
-from tailrate.loadtest.engine.endpoint.client import OK, Client
-from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
+from tailrate.loadtest.engine.endpoint.client import OK
+from tailrate.loadtest.engine.endpoint.credentials import Keys
+from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
+from tailrate.loadtest.engine.endpoint.servers import Servers
+from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +41,8 @@ CACHE = Path.home() / ".cache" / "tailrate" / "self-check.json"
 
 
 @contextmanager
-def null_server() -> Iterator[str]:
-    """The URL of a null server in a process of its own."""
+def null_server(answer: bytes) -> Iterator[str]:
+    """The URL of a null server in a process of its own, which gives that answer: a whole HTTP response."""
     process = subprocess.Popen(
         child_python.command("tailrate.loadtest.engine.workers.null_server"),
         stdin=subprocess.PIPE,
@@ -49,6 +52,8 @@ def null_server() -> Iterator[str]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
+    process.stdin.write(b"%d\n%s" % (len(answer), answer))
+    process.stdin.flush()
     try:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
     finally:
@@ -57,7 +62,7 @@ def null_server() -> Iterator[str]:
         process.stdout.close()
 
 
-def measure(order: WorkOrder, payloads: Payloads, timeout_s: float, max_in_flight: int) -> dict[str, float]:
+def measure(order: WorkOrder, inputs: Inputs, timeout_s: float, max_in_flight: int) -> dict[str, float]:
     """One load process's share of a check."""
     batches: list[Any] = []
     done: dict[str, Any] = {}
@@ -68,17 +73,18 @@ def measure(order: WorkOrder, payloads: Payloads, timeout_s: float, max_in_fligh
         elif kind == "done":
             done.update(content)
 
-    with null_server() as url:
-        client = Client(url, timeout_s)
+    with null_server(order.answer) as url:
+        servers = Servers(timeout_s, Keys())
+        order = replace(order, endpoints=tuple(replace(endpoint, url=url) for endpoint in order.endpoints))
         try:
             warm = replace(order.steps[0], seconds=0.3, requests=20 * max(1, order.steps[0].concurrency))
             first = replace(order, steps=(warm,), start_ns=order.base.wall_ns(time.monotonic_ns()))
-            driver = Driver(client, payloads, max_in_flight, report, lambda **_: None)
+            driver = Driver(servers, inputs, max_in_flight, report, lambda **_: None)
             driver.execute(first)
             batches.clear()
             driver.execute(replace(order, start_ns=order.base.wall_ns(time.monotonic_ns() + 50_000_000)))
         finally:
-            client.close()
+            servers.close()
 
     def column(name: str) -> Any:
         return np.concatenate([batch.column(name).to_numpy(zero_copy_only=False) for batch in batches] or [np.empty(0)])
@@ -161,7 +167,8 @@ def remember(key: str, check: Check) -> None:
         write_atomically(CACHE, json.dumps(known | {key: check.as_json()}, indent=1) + "\n")
 
 
-def key(payloads: Payloads, processes: int, spacing: str) -> str:
-    """What a check holds for: bodies within a factor of two of each other are alike."""
-    size = max(map(len, payloads.bodies)).bit_length()
-    return f"{platform.node()} {os.cpu_count()} cores, {processes} processes, bodies under {1 << size} B, {spacing}"
+def key(protocol: str, payloads: Payloads, answer: bytes, processes: int, spacing: str) -> str:
+    """What a check holds for: bodies within a factor of two of each other are alike, and so are answers."""
+    size, other = max(map(len, payloads.bodies)).bit_length(), len(answer).bit_length()
+    bodies = f"{protocol}, bodies under {1 << size} B, answers under {1 << other} B"
+    return f"{platform.node()} {os.cpu_count()} cores, {processes} processes, {bodies}, {spacing}"

@@ -49,7 +49,7 @@ def _live_profile(host: str, ca_file: str, model: str, variant: str, batches: in
     from tailrate.loadtest.engine.endpoint.client import OK, Client, error_sentence
     from tailrate.serve import wire
 
-    client = Client(host, 120.0, credentials.read(Namespace(token_file="", ca_file=ca_file)))
+    client = Client(host, 120.0, credentials.read(Namespace(token_file="", ca_file=ca_file)).common)
     path = f"{client.prefix}{wire.model_path(model, variant)}/profile"
     answer = client.send("POST", path, json.dumps({"batches": batches, "timeout_s": 100}).encode())
     if answer.status != OK:

@@ -6,15 +6,21 @@ import pytest
 
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.loadtest.engine.endpoint import server_facts
+from tailrate.loadtest.engine.endpoint.protocols.oip import Oip
+from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint
+from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire
 
 SERVER: dict[str, Any] = {"extensions": ["statistics"]}
+URL = "http://h"
 STATS = wire.model_path("m", "eager") + "/stats"
 
 
 class Client:
     """Answers from a script; what is no answer is raised."""
+
+    url = URL
 
     def __init__(self, *stats: Any) -> None:
         self.stats = list(stats)
@@ -32,8 +38,9 @@ def told(server: dict[str, Any], *stats: Any) -> dict[str, Any]:
     manifest = Manifest("r", "running", {})
     manifest.endpoints = [{"model": "m", "variant": "eager"}]
     client: Any = Client(*stats)
-    server_facts.before(client, manifest, server)
-    server_facts.after(client, manifest)
+    endpoints = [OpenEndpoint(Endpoint("m/eager", URL, "oip", "m", "eager", "/infer"), Oip(), client)]
+    server_facts.before(endpoints, manifest, {URL: server})
+    server_facts.after(endpoints, manifest)
     return {key: manifest.endpoints[0].get(key) for key in ("events", "events_before", "events_unread")}
 
 

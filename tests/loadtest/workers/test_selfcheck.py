@@ -3,17 +3,22 @@ import time
 
 import gevent
 import pytest
+from asked import raw_endpoint, raw_inputs
 
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.credentials import Keys
+from tailrate.loadtest.engine.endpoint.payloads import Payloads
+from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers import selfcheck
-from tailrate.loadtest.engine.workers.driver import Driver, Payloads, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
 
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
 LATE = GOOD | {"late_p99_ms": 40.0}
-PAYLOADS = Payloads((b"x" * 1200,), ({"content-type": "application/octet-stream"},), (1,))
+INPUTS = raw_inputs(b"x" * 1200)
+ANSWER = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"outputs":[]}'
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +27,7 @@ def own_cache(monkeypatch, tmp_path):
 
 
 def test_the_null_server_answers_whatever_comes_in_whatever_pieces():
-    with selfcheck.null_server() as url:
+    with selfcheck.null_server(ANSWER) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as wire:
             body = b"a" * 70_000
@@ -40,18 +45,18 @@ def test_the_null_server_answers_whatever_comes_in_whatever_pieces():
 
 
 def order(step):
-    return WorkOrder(0, 0, Base.here(), 0, 1, Pattern("poisson"), (step,), ("/",), check=True)
+    return WorkOrder(0, 0, Base.here(), 0, 1, Pattern("poisson"), (step,), (raw_endpoint("http://nowhere"),), ANSWER)
 
 
 @pytest.mark.live
 def test_a_process_measures_itself():
-    found = selfcheck.measure(order(LoadStep(0, "null", 100.0, 1.0, 0.0, 0, 1)), PAYLOADS, 5.0, 100)
+    found = selfcheck.measure(order(LoadStep(0, "null", 100.0, 1.0, 0.0, 0, 1)), INPUTS, 5.0, 100)
     assert found["kept"] == 1
     assert 60 < found["rps"] < 160
     assert 0 <= found["p50_ms"] <= found["p99_ms"]
     assert found["late_p99_ms"] >= 0
     assert 0 < found["cpu_pct"] <= 110
-    closed = selfcheck.measure(order(LoadStep(0, "null", 0.0, 1.0, 0.0, 0, 1, concurrency=4)), PAYLOADS, 5.0, 100)
+    closed = selfcheck.measure(order(LoadStep(0, "null", 0.0, 1.0, 0.0, 0, 1, concurrency=4)), INPUTS, 5.0, 100)
     assert closed["rps"] > found["rps"]
 
 
@@ -99,16 +104,21 @@ def test_an_old_check_does_not_count(monkeypatch):
 
 
 def test_bodies_of_like_size_share_a_check():
-    def key(size, processes=1):
-        return selfcheck.key(Payloads((b"x" * size,), ({},), (1,)), processes, "poisson")
+    def key(size, processes=1, answer=100, protocol="oip"):
+        return selfcheck.key(protocol, Payloads((b"x" * size,), ({},), (1,)), b"x" * answer, processes, "poisson")
 
     assert key(1100) == key(2000) != key(2100)
     assert key(1100) != key(1100, 2)
+    assert key(1100) == key(1100, answer=120) != key(1100, answer=200)
+    assert key(1100) != key(1100, protocol="json")
 
 
 def test_each_of_two_processes_has_half_of_what_may_be_under_way():
-    class Slow:
+    class Slow(Servers):
         now = most = 0
+
+        def client(self, of, protocol=""):
+            return self
 
         def send(self, *_):
             sent_ns = time.monotonic_ns()
@@ -118,10 +128,10 @@ def test_each_of_two_processes_has_half_of_what_may_be_under_way():
             self.now -= 1
             return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=b'{"outputs": []}')
 
-    client, base, rows = Slow(), Base.here(), []
+    client, base, rows = Slow(5, Keys()), Base.here(), []
     report = {"rows": lambda content: rows.extend(content["batch"].column("status").to_pylist())}
-    driver = Driver(client, PAYLOADS, 4, lambda kind, content: report.get(kind, id)(content), lambda **_: None)
+    driver = Driver(client, INPUTS, 4, lambda kind, content: report.get(kind, id)(content), lambda **_: None)
     step, start_ns = LoadStep(0, "null", 100.0, 0.2, 0.0, 0, 1), base.wall_ns(time.monotonic_ns())
-    driver.execute(WorkOrder(0, start_ns, base, 0, 2, Pattern(), (step,), ("/",)))
+    driver.execute(WorkOrder(0, start_ns, base, 0, 2, Pattern(), (step,), (raw_endpoint("http://nowhere"),)))
     assert client.most == 2
     assert sorted(rows) == ["200"] * 2 + ["dropped"] * 8

@@ -14,6 +14,7 @@ from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.table import TableCell, table
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.text import markdown, words
 
 
@@ -76,7 +77,7 @@ class Sameness:
 
 def sameness(view: View) -> Sameness:
     said = {
-        f"{entry.get('model')}/{entry.get('variant')}": (
+        endpoint_name(entry): (
             _flat(entry.get("parameters")),
             _flat(entry.get("parameters_after")),
         )

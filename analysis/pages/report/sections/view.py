@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.pages.report.charts.time_slices import notable
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.latency_breakdown import STAGES
@@ -56,7 +57,7 @@ class View:
         for row in report["steps"]:
             step = measured[row["index"], row["endpoint"]]
             steps.append(restored(row) | {"rate": step.rate, "asked": step.asked, "overloaded": step.overloaded})
-        known = [f"{entry.get('model')}/{entry.get('variant')}" for entry in run.manifest.endpoints]
+        known = [endpoint_name(entry) for entry in run.manifest.endpoints]
         used = {str(row["endpoint"]) for row in steps}
         order = [name for name in known if name in used] + sorted(used - set(known))
         return cls(run, report, steps, {name: number for number, name in enumerate(order)})

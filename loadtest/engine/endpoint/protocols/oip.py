@@ -1,0 +1,129 @@
+"""The Open Inference Protocol over HTTP, as Triton, KServe, MLServer and tailrate's own server speak it.
+
+Versions are optional in it, and so are the index of models, shapes in metadata, and tensors as bytes behind the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailrate.loadtest.engine.endpoint.client import OK, Client, EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.protocol import SINCE, Protocol
+from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.serve import wire
+from tailrate.serve.body.request import encode_infer
+from tailrate.serve.body.result import decode_result, result_flaw
+from tailrate.serve.wire import Array
+
+NO_SUCH_PATH = ("404", "405", "501")
+"""What a server answers where it lacks a part of the protocol that not all have."""
+
+
+@dataclass(frozen=True)
+class Oip(Protocol):
+    name = "oip"
+    what = "Open Inference Protocol over HTTP (Triton, KServe, MLServer, tailrate serve)"
+    binary: bool = True
+    """Tensors go as bytes, not as JSON."""
+
+    @classmethod
+    def spoken(cls, client: Client) -> str:
+        try:
+            found = client.get_json(wire.SERVER)
+        except ScenarioError:
+            return ""
+        return _named(found) if isinstance(found, dict) and "name" in found else ""
+
+    def find(self, client: Client, target: Target) -> list[Endpoint]:
+        model, version, hosted = target.model, target.version, _hosted(client, target.model)
+        if version and hosted and version not in hosted:
+            known = ", ".join(hosted)
+            raise ScenarioError(f"{client.url} hosts no variant {version} of '{model}'; it hosts {known}")
+        try:
+            return [self._endpoint(client, target, each) for each in ([version] if version else hosted or [""])]
+        except ScenarioError as problem:
+            if hosted or not version:
+                raise
+            raise ScenarioError(f"{problem}; it names no version of '{model}': leave {version} out") from None
+
+    def _endpoint(self, client: Client, target: Target, version: str) -> Endpoint:
+        path = wire.model_path(target.model, version or None)
+        ready = client.send("GET", f"{client.prefix}{path}/ready")
+        name = f"{target.model}/{version}" if version else target.model
+        if ready.status != OK and ready.status not in NO_SUCH_PATH:
+            raise ScenarioError(f"{name} at {client.url} is not ready: {error_sentence(ready.body)}")
+        try:
+            said = client.get_json(path)
+        except ScenarioError:
+            if ready.status != OK:  # neither way says that it is there
+                raise
+            said = {}
+        parameters = said.get("parameters") if isinstance(said, dict) else None
+        return Endpoint(
+            name=target.name or name,
+            url=client.url + client.prefix,
+            protocol=self.name,
+            model=target.model,
+            version=version,
+            path=client.prefix + wire.infer_path(target.model, version or None),
+            settings=self.settings(),
+            parameters=dict(parameters) if isinstance(parameters, dict) else {},
+        )
+
+    def others(self) -> Iterator[Oip]:
+        if self.binary:
+            yield replace(self, binary=False)
+
+    def write(
+        self, endpoint: Endpoint, inputs: Mapping[str, Array], outputs: Sequence[str]
+    ) -> tuple[bytes, dict[str, str]]:
+        return encode_infer(inputs, outputs=outputs, binary=self.binary)
+
+    def flaw(self, answer: EndpointAnswer, header: Mapping[str, str]) -> str | None:
+        return result_flaw(answer.body, header.get("content-type", ""), header.get(wire.HEADER_LENGTH))
+
+    def outputs(self, answer: EndpointAnswer) -> dict[str, Array]:
+        return decode_result(answer.body, wire.parse_count(answer.headers().get(wire.HEADER_LENGTH, "")))
+
+    def server(self, client: Client) -> dict[str, Any]:
+        found = client.get_json(wire.SERVER)
+        return found if isinstance(found, dict) else {}
+
+    def parameters(self, client: Client, endpoint: Endpoint) -> dict[str, Any]:
+        found = client.get_json(wire.model_path(endpoint.model, endpoint.version or None))
+        parameters = found.get("parameters") if isinstance(found, dict) else None
+        return parameters if isinstance(parameters, dict) else {}
+
+    def events(self, client: Client, endpoint: Endpoint) -> dict[str, int] | None:
+        """As tailrate's server counts them in `…/stats`, and since when; Triton and others count other things."""
+        found = client.get_json(wire.model_path(endpoint.model, endpoint.version or None) + "/stats")
+        try:
+            stats = found["model_stats"][0]
+            counts = {str(name): int(count) for name, count in stats["events"].items()}
+            return counts | {SINCE: int(stats.get(SINCE, 0))}
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return None
+
+
+def _named(server: Mapping[str, Any]) -> str:
+    return f"{server['name']} {server.get('version') or ''}".strip()
+
+
+def _hosted(client: Client, model: str) -> list[str]:
+    """Versions of the model by the index, or by its metadata where the server has no index; a model may have none."""
+    try:
+        index = client.get_json(wire.INDEX, "POST", b"{}")  # MLServer wants a body
+    except ScenarioError:
+        index = None
+    models = [item for item in index if isinstance(item, dict) and "name" in item] if isinstance(index, list) else []
+    if models and not any(item["name"] == model for item in models):
+        known = ", ".join(sorted({str(item["name"]) for item in models}))
+        raise ScenarioError(f"{client.url} hosts no model '{model}'; it hosts {known}")
+    if named := [str(item["version"]) for item in models if item["name"] == model and item.get("version")]:
+        return named
+    found = client.get_json(wire.model_path(model))
+    versions = found.get("versions") if isinstance(found, dict) else None
+    return [str(name) for name in versions if name] if isinstance(versions, list) else []

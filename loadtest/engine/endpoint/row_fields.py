@@ -1,0 +1,53 @@
+"""What the header of an answer says about its request: stages, the server's clock, the batch, the replica, the device.
+
+Any server may send them. A field that is empty says nothing; one that cannot be meant counts, and is empty in the row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tailrate.analysis.records.manifest import formerly
+from tailrate.serve import wire
+
+STAGE_COLUMNS = {name: f"{name}_ms" for name in wire.STAGES}
+FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
+"""As servers of before the project's own name send them."""
+Value = TypeVar("Value")
+
+
+def row_fields(fields: Mapping[str, str], bad: Counter[str]) -> dict[str, Any]:
+    """Columns of the row; `bad` counts fields that cannot be meant, by their names."""
+    stages = _stages(fields.get(wire.TIMING, ""), bad)
+    return {
+        **{column: stages.get(name) for name, column in STAGE_COLUMNS.items()},
+        "server_ms": stages.get("total"),
+        "batch_rows": _value(fields, wire.BATCH, wire.parse_count, bad),
+        "replica": _value(fields, wire.REPLICA, wire.parse_label, bad),
+        "device": _value(fields, wire.DEVICE, wire.parse_label, bad),
+    }
+
+
+def server_clock(fields: Mapping[str, str], bad: Counter[str]) -> tuple[int, int] | None:
+    """When the server received the request and sent the answer, in ns of its wall clock."""
+    return _value(fields, wire.CLOCK_HEADER, wire.parse_clock, bad)
+
+
+def _stages(text: str, bad: Counter[str]) -> dict[str, float]:
+    stages = wire.parse_timing(text)
+    for name in (*wire.STAGES, "total") if text else ():
+        if name not in stages and f"{name};dur=" in text:
+            bad[name] += 1
+    return stages
+
+
+def _value(
+    fields: Mapping[str, str], name: str, parse: Callable[[str], Value | None], bad: Counter[str]
+) -> Value | None:
+    if not (text := fields.get(name) or fields.get(FORMER_HEADERS[name])):
+        return None
+    if (value := parse(text)) is None:
+        bad[name] += 1
+    return value

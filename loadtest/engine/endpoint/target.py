@@ -1,0 +1,82 @@
+"""An endpoint as it is asked for (`Target`) and as it was found (`Endpoint`): a model at a URL, by a protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from tailrate.loadtest.engine.endpoint.credentials import address
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+
+SCHEMES = {"grpc": "oip-grpc+http", "grpcs": "oip-grpc+https"}
+"""What others write for a protocol and how it is carried."""
+SPELLING = "write NAME=URL#MODEL/VERSION, for instance old=http://127.0.0.1:8000#bert/1; several are separated by ,"
+
+Settings = Mapping[str, Any]
+"""Of a protocol, by their names."""
+
+_TARGET = re.compile(
+    r"(?:(?P<name>[^=/:#\s]+)=)?(?:(?P<protocol>[a-z][a-z0-9-]*)\+)?(?P<url>https?://[^#\s]+|[^#\s/:]+(?::\d+)?(?:/[^#\s]*)?)"
+    r"(?:#(?P<model>[^/\s]+)(?:/(?P<version>[^\s]+))?)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is not given is empty, and is found out by asking the server: its protocol, the versions that there are."""
+
+    url: str
+    model: str
+    name: str = ""
+    version: str = ""
+    protocol: str = ""
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One that is driven: how requests get there and how they are written."""
+
+    name: str
+    """In rows and reports, unique in a run."""
+    url: str
+    protocol: str
+    model: str
+    version: str
+    """Empty: the server has none."""
+    path: str
+    """That each request is sent to, with what stands before it in the URL."""
+    settings: Settings = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What the server says of it; not sent to load processes."""
+
+    def as_message(self) -> dict[str, Any]:
+        return asdict(self) | {"parameters": {}}
+
+
+def parse(text: str, model: str, protocol: str = "") -> list[Target]:
+    """The targets of `--endpoints`; `model` is the scenario's own, for those that name none.
+
+    >>> [(t.name, t.protocol, t.url, t.version) for t in parse("a=http://x:8000#m/1,b=grpc://y:9000", "m")]
+    [('a', '', 'http://x:8000', '1'), ('b', 'oip-grpc', 'http://y:9000', '')]
+    """
+    found: list[Target] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        word = re.sub(r"^((?:[^=/:#]+=)?)(\w+)(?=://)", lambda m: m[1] + SCHEMES.get(m[2], m[2]), part)
+        if not (match := _TARGET.fullmatch(word)):
+            raise ScenarioError(f"--endpoints '{part}' is not understood; {SPELLING}")
+        given = match.groupdict("")
+        given |= {key: unquote(given[key]) for key in ("model", "version")}
+        address(given["url"])
+        found.append(
+            Target(
+                given["url"], given["model"] or model, given["name"], given["version"], given["protocol"] or protocol
+            )
+        )
+    names = [target.name for target in found if target.name]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ScenarioError(f"--endpoints names '{twice[0]}' twice; each endpoint needs a name of its own")
+    return found
