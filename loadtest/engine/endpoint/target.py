@@ -19,7 +19,7 @@ Settings = Mapping[str, Any]
 """Of a protocol, by their names."""
 
 _TARGET = re.compile(
-    r"(?:(?P<name>[^=/:#\s]+)=)?(?:(?P<protocol>[a-z][a-z0-9-]*)\+)?(?P<url>https?://[^#\s]+|[^#\s/:]+(?::\d+)?(?:/[^#\s]*)?)"
+    r"(?:(?P<name>[^=/:#\s]+)=)?(?:(?P<protocol>[a-z][a-z0-9-]*)\+)?(?P<url>https?://[^#\s]+|[^#\s/:=]+(?::\d+)?(?:/[^#\s]*)?)"
     r"(?:#(?P<model>[^/\s]+)(?:/(?P<version>[^\s]+))?)?"
 )
 

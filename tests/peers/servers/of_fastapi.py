@@ -1,6 +1,7 @@
 """FastAPI with the arithmetic behind a path of its own, and a count of what it answered:  python of_fastapi.py PORT"""
 
 import sys
+from typing import Annotated
 
 import numpy as np
 import uvicorn
@@ -22,7 +23,7 @@ async def classify(request: Request) -> dict[str, object]:
 
 
 @app.post("/upload")
-async def upload(image: UploadFile = File(), name: str = Form()) -> dict[str, object]:
+async def upload(image: Annotated[UploadFile, File()], name: Annotated[str, Form()]) -> dict[str, object]:
     return {"status": "ok", "bytes": len(await image.read()), "name": name}
 
 

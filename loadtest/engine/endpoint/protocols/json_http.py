@@ -120,7 +120,8 @@ class Json(Protocol):
                 value = at(whole, pointer)
                 if value is not MISSING and value is not None:
                     columns[column] = _column(column, value)
-                    bad[column] += columns[column] is None
+                    if columns[column] is None:
+                        bad[column] += 1
         return columns
 
     def outputs(self, answer: EndpointAnswer) -> dict[str, Any]:

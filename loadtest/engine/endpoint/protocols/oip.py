@@ -124,6 +124,9 @@ def _hosted(client: Client, model: str) -> list[str]:
         raise ScenarioError(f"{client.url} hosts no model '{model}'; it hosts {known}")
     if named := [str(item["version"]) for item in models if item["name"] == model and item.get("version")]:
         return named
-    found = client.get_json(wire.model_path(model))
+    try:
+        found = client.get_json(wire.model_path(model))
+    except ScenarioError:  # whether it is there at all is asked for next
+        return []
     versions = found.get("versions") if isinstance(found, dict) else None
     return [str(name) for name in versions if name] if isinstance(versions, list) else []
