@@ -7,7 +7,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long lint bench bench-quick audit clean check-tests test-tests
+.PHONY: help demo check test test-long lint bench bench-quick audit peers clean check-tests test-tests
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -19,7 +19,7 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no compiler: in three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-test: $(VENV)/.dev  ## all of that, live endpoints and browser included: twelve minutes
+test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: twelve minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
 test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns
@@ -28,7 +28,7 @@ test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of in
 # one more worker than in `test`: these wait for disks and each other, not for servers (178 s with three, 160 with four)
 check-tests: WORKERS = 4
 check-tests: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or compiles)'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or compiles or peer)'
 
 test-tests: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'
@@ -44,11 +44,20 @@ bench: $(VENV)/.bench  ## all benchmarks, one after the other: tables, a JSON li
 bench-quick: $(VENV)/.bench  ## what they say within five minutes
 	@$(BIN)/python tests/bench/run_all.py --quick
 
+peers: .peers/.ready  ## servers of others for the tests that drive them, an environment each: two minutes once
+
+.peers/.ready: $(wildcard tests/peers/servers/*.txt)
+	for name in $(basename $(notdir $^)); do \
+	  $(PYTHON) -m venv .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
+	    -r tests/peers/servers/$$name.txt || exit 1; \
+	done
+	touch $@
+
 audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, so it is no part of `make test`
 	$(BIN)/python .ci/audit.py
 
 clean:  ## removes the virtual environment and caches, not your runs
-	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo 'tailrate needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3'; exit 1; }

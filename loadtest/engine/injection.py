@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 import gevent
 
-from tailrate.loadtest.engine.endpoint.client import OK, Client, error_sentence
+from tailrate.loadtest.engine.endpoint.answer import OK, error_sentence
+from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.faults import LoadFault, LoadSide, RefusedError, kinds
 from tailrate.loadtest.engine.scenario.fault_plan import Fault, Plan
 from tailrate.serve import wire

@@ -36,7 +36,7 @@ from tailrate.loadtest.engine import modes
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn
 from tailrate.loadtest.engine.endpoint import credentials, target
-from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.endpoint.target import Target

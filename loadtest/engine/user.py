@@ -13,7 +13,7 @@ import numpy as np
 from locust import User, task
 
 from tailrate.loadtest.engine import session
-from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.serve.wire import Array
 

@@ -87,9 +87,9 @@ def drive_as_started(
         url = start["host"]  # empty: endpoints are named instead
         if url is None:
             url = stack.enter_context(serving(start["model"], start["variants"], start["how"]))
-        path, words = Path(start["scenario"]), [*start["words"], *more]
+        path, words = Path(start["scenario"]), [*start["words"], *more, *(["--host", url] if url else [])]
         try:
-            return _locust(path, url, folder, start["processes"], words, forms, lock)
+            return _locust(path, folder, start["processes"], words, forms, lock)
         finally:
             if (folder / SERVER_LOG).exists():
                 click.echo(f"what the server logged: {folder / SERVER_LOG}", err=True)
@@ -108,9 +108,7 @@ def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
     return folder
 
 
-def _locust(
-    path: Path, host: str, folder: Path, processes: int, words: list[str], forms: Sequence[str], lock: int | None
-) -> int:
+def _locust(path: Path, folder: Path, processes: int, words: list[str], forms: Sequence[str], lock: int | None) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
     from tailrate.analysis.records.folder import BEFORE, LOG, MANIFEST, SOAK, STATS
     from tailrate.analysis.records.manifest import Manifest
@@ -120,7 +118,6 @@ def _locust(
     from tailrate.loadtest.engine.soak import launch
 
     command = child_python.locust("-f", str(path), "--headless", "--only-summary")
-    command += ["--host", host] if host else []
     command += ["--run-dir", str(folder.parent), "--run-id", folder.name, "--logfile", str(folder / LOG)]
     command += ["--json-file", str((folder / STATS).with_suffix("")), *words]  # Locust adds the suffix
     if processes > 1:

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line  # noqa: E402
 
-from tailrate.loadtest.engine.workers.null_server import ANSWER, NullServer  # noqa: E402
+from tailrate.loadtest.engine.workers.null_server import NullServer  # noqa: E402
 
 WORDS = {
     b"/v2 ": {"name": "null", "version": "1"},
@@ -57,9 +57,12 @@ class Endpoint(NullServer):
         super().data_received(data)
 
 
+ANSWER = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"outputs":[]}'
+
+
 async def serve() -> None:
-    assert ANSWER
-    server = await asyncio.get_running_loop().create_server(Endpoint, "127.0.0.1", 0, backlog=4096)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Endpoint(ANSWER), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

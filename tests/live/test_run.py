@@ -320,7 +320,9 @@ def test_a_server_that_is_no_v2_endpoint_is_named_so(tmp_path):
     finally:
         server.kill()
         server.wait()
-    assert re.search(r"tailrate: http://127.0.0.1:\d+/v2 answered 404", said(tmp_path))
+    assert re.search(
+        r"tailrate: http://127.0.0.1:\d+ answers HTTP \(/v2: 404\), but no protocol that is recognised", said(tmp_path)
+    )
 
 
 def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):

@@ -9,51 +9,18 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 
+from tailrate.loadtest.engine.endpoint.answer import OK, SHUT, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access, address
 from tailrate.loadtest.engine.endpoint.http import Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
-from tailrate.serve import wire
 
-OK = "200"
-SHUT = ("401", "403")
 UNTRUSTED = "its certificate proves nothing"
 OTHER_NAME = (62, 64)
 """OpenSSL's numbers for a certificate of another host, or of another address."""
-
-
-class Decoder(Protocol):
-    """Who knows what is in an answer: its protocol."""
-
-    def outputs(self, answer: EndpointAnswer) -> dict[str, wire.Array]: ...
-
-
-@dataclass(slots=True)
-class EndpointAnswer:
-    """What came back: an HTTP status, or what else `status` of a row may be; monotonic send and receive times."""
-
-    status: str
-    sent_ns: int
-    done_ns: int
-    fields: bytes = b""
-    """The header as it came, lines apart by CR LF."""
-    body: bytes = b""
-    error: str | None = None
-    protocol: Decoder | None = None
-
-    def outputs(self) -> dict[str, wire.Array]:
-        """Named tensors of a result; `wire.WireError` where it is none."""
-        assert self.protocol is not None
-        return self.protocol.outputs(self)
-
-    def headers(self) -> dict[str, str]:
-        """By their names in lower case."""
-        pairs = (line.partition(":") for line in self.fields.decode("latin-1").split("\r\n"))
-        return {name.lower(): value.strip() for name, colon, value in pairs if colon}
 
 
 class Client:
@@ -123,14 +90,3 @@ def _insecure(problem: ssl.SSLError) -> str:
         return f"TLS failed ({(problem.reason or str(problem)).lower().replace('_', ' ')})"
     advice = "use the name in it" if problem.verify_code in OTHER_NAME else "name its CA with --ca-file"
     return f"{UNTRUSTED} ({problem.verify_message.rstrip('.')}); {advice}"
-
-
-def error_sentence(body: bytes) -> str:
-    """The `error` of a v2 error body, or the body's beginning."""
-    try:
-        found = json.loads(body)
-        if isinstance(found, dict) and isinstance(found.get("error"), str):
-            return str(found["error"])[:500]
-    except ValueError:
-        pass
-    return body[:200].decode("utf-8", "replace").strip() or "no reason given"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tailrate.analysis.records.rows import is_success
-from tailrate.loadtest.engine.endpoint.client import SHUT, EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.answer import SHUT, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.protocol import KNOWN, Protocol, named, protocol_of
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers

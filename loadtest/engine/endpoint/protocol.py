@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.credentials import Access
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.row_fields import row_fields
@@ -20,6 +20,7 @@ from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import Array
 
 if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.client import Client
     from tailrate.loadtest.engine.scenario.options import Option
 
 KNOWN: dict[str, type[Protocol]] = {}
@@ -45,6 +46,8 @@ class Protocol:
 
     @classmethod
     def connect(cls, url: str, timeout_s: float, access: Access) -> Client:
+        from tailrate.loadtest.engine.endpoint.client import Client  # gevent, which no help page needs
+
         return Client(url, timeout_s, access)
 
     # ---- what there is

@@ -18,7 +18,8 @@ import gevent
 
 from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base, Offset
-from tailrate.loadtest.engine.endpoint.client import OK, Client, EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
+from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.serve import wire
 

@@ -22,7 +22,7 @@ from gevent.pool import Pool
 
 from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
-from tailrate.loadtest.engine.endpoint.client import EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock

@@ -23,7 +23,7 @@ import numpy as np
 from tailrate.analysis.records.folder import write_atomically
 from tailrate.analysis.records.objective import LATE_MS, MOST_CPU_PCT
 from tailrate.loadtest.engine import child_python
-from tailrate.loadtest.engine.endpoint.client import OK
+from tailrate.loadtest.engine.endpoint.answer import OK
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.servers import Servers

@@ -46,7 +46,8 @@ def profile(model: str, variant: str, host: str | None, ca_file: str, calls: int
 
 def _live_profile(host: str, ca_file: str, model: str, variant: str, batches: int) -> Any:
     from tailrate.loadtest.engine.endpoint import credentials
-    from tailrate.loadtest.engine.endpoint.client import OK, Client, error_sentence
+    from tailrate.loadtest.engine.endpoint.answer import OK, error_sentence
+    from tailrate.loadtest.engine.endpoint.client import Client
     from tailrate.serve import wire
 
     client = Client(host, 120.0, credentials.read(Namespace(token_file="", ca_file=ca_file)).common)

@@ -10,7 +10,7 @@ from asked import PATIENCE_S, found_at
 from gevent.pywsgi import WSGIServer
 
 from tailrate.loadtest.engine.endpoint import discovery
-from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import KNOWN, protocol_of

@@ -6,7 +6,7 @@ import pytest
 from asked import raw_endpoint, raw_inputs
 
 from tailrate.loadtest.engine.clock import Base
-from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Payloads
 from tailrate.loadtest.engine.endpoint.servers import Servers

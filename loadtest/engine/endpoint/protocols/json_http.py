@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.protocols import _template
 from tailrate.loadtest.engine.endpoint.row_fields import row_fields
@@ -17,6 +17,9 @@ from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import STAGES, Array, parse_count, parse_label
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.client import Client
 
 FORMS = ("json", "form", "bytes")
 FIGURES = (*(f"{stage}_ms" for stage in STAGES), "server_ms", "batch_rows", "replica", "device")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tailrate.loadtest.engine.endpoint.client import OK, Client, EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.protocol import SINCE, Protocol
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
@@ -17,6 +17,9 @@ from tailrate.serve import wire
 from tailrate.serve.body.request import encode_infer
 from tailrate.serve.body.result import decode_result, result_flaw
 from tailrate.serve.wire import Array
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.client import Client
 
 NO_SUCH_PATH = ("404", "405", "501")
 """What a server answers where it lacks a part of the protocol that not all have."""

@@ -7,16 +7,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import Array, bad_input
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.client import Client
 
 MODELS = "/v1/models"
 PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}

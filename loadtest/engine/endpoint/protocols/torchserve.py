@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.endpoint.protocols.json_http import Json
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import Array
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.client import Client
 
 HEALTHY = {"status": "Healthy"}
 

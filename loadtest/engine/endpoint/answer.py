@@ -1,0 +1,53 @@
+"""What came back from an endpoint. Knows nothing of how."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrate.serve import wire
+
+OK = "200"
+SHUT = ("401", "403")
+
+
+class Decoder(Protocol):
+    """Who knows what is in an answer: its protocol."""
+
+    def outputs(self, answer: EndpointAnswer) -> dict[str, wire.Array]: ...
+
+
+@dataclass(slots=True)
+class EndpointAnswer:
+    """What came back: an HTTP status, or what else `status` of a row may be; monotonic send and receive times."""
+
+    status: str
+    sent_ns: int
+    done_ns: int
+    fields: bytes = b""
+    """The header as it came, lines apart by CR LF."""
+    body: bytes = b""
+    error: str | None = None
+    protocol: Decoder | None = None
+
+    def outputs(self) -> dict[str, wire.Array]:
+        """Named tensors of a result; `wire.WireError` where it is none."""
+        assert self.protocol is not None
+        return self.protocol.outputs(self)
+
+    def headers(self) -> dict[str, str]:
+        """By their names in lower case."""
+        pairs = (line.partition(":") for line in self.fields.decode("latin-1").split("\r\n"))
+        return {name.lower(): value.strip() for name, colon, value in pairs if colon}
+
+
+def error_sentence(body: bytes) -> str:
+    """The `error` of a v2 error body, or the body's beginning."""
+    try:
+        found = json.loads(body)
+        if isinstance(found, dict) and isinstance(found.get("error"), str):
+            return str(found["error"])[:500]
+    except ValueError:
+        pass
+    return body[:200].decode("utf-8", "replace").strip() or "no reason given"

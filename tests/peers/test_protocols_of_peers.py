@@ -1,0 +1,148 @@
+"""Servers that nobody here wrote, each in an environment of its own (`make peers`).
+
+Found by themselves, driven at three rates, every arrival accounted for, outputs those of a direct call, their own count
+of requests equal to ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asked import PATIENCE_S
+from servers.arithmetic import answer
+from starts import need
+from waiting import until
+
+from tailrate.analysis import load
+from tailrate.analysis.records.manifest import endpoint_name
+from tailrate.loadtest.engine.endpoint import discovery
+from tailrate.loadtest.engine.endpoint.credentials import Keys
+from tailrate.loadtest.engine.endpoint.payloads import Inputs
+from tailrate.loadtest.engine.endpoint.servers import Servers
+from tailrate.loadtest.engine.endpoint.target import parse
+from tailrate.serve.deploy.haproxy import free_port
+
+pytestmark = [pytest.mark.peer, pytest.mark.live]
+
+ROOT = Path(__file__).parents[2]
+SERVERS = Path(__file__).parent / "servers"
+RATES = ("20", "40", "60")
+X = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+JSON = {
+    "path": "/classify",
+    "body": '{"instances": "$x"}',
+    "success": "/status=ok,/scores/0/9",
+    "figures": "server_ms=/timing/ms",
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    http: int
+    count_at: str
+    count_of: str
+    """A pattern whose group is its own count of answered requests."""
+
+    def count(self) -> int:
+        with urllib.request.urlopen(self.count_at, timeout=PATIENCE_S) as page:
+            found = re.search(self.count_of, page.read().decode())
+        return int(float(found[1])) if found else 0
+
+
+@contextmanager
+def started(name: str, folder: Path) -> Iterator[Peer]:
+    need("peer")
+    ports = [free_port() for _ in range(3)]
+    words, count_at, count_of = {
+        "mlserver": (
+            [*map(str, ports), str(folder)],
+            f"http://127.0.0.1:{ports[2]}/metrics",
+            r'model_infer_request_success_total\{model="mlp".*\} (\S+)',
+        ),
+        "kserve": (
+            list(map(str, ports[:2])),
+            f"http://127.0.0.1:{ports[0]}/metrics",
+            r'request_predict_seconds_count\{model_name="mlp"\} (\S+)',
+        ),
+        "fastapi": ([str(ports[0])], f"http://127.0.0.1:{ports[0]}/count", r'"count":(\d+)'),
+    }[name]
+    python = ROOT / ".peers" / name / "bin" / "python"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder)
+    peer = Peer(name, ports[0], count_at, count_of)
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "log").read_text()
+        try:
+            urllib.request.urlopen(count_at, timeout=PATIENCE_S).close()
+        except OSError:
+            return False
+        return True
+
+    try:
+        until(answers)
+        yield peer
+    finally:
+        process.terminate()
+        process.wait(timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module", params=["mlserver", "kserve", "fastapi"])
+def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    with started(request.param, tmp_path_factory.mktemp(request.param)) as found:
+        yield found
+
+
+def asked(peer: Peer) -> tuple[str, dict[str, dict[str, str]], list[str]]:
+    """The endpoint, its protocol's settings, and both as options."""
+    if peer.name == "fastapi":
+        url = f"it=json+http://127.0.0.1:{peer.http}"
+        return url, {"json": JSON}, [f"--json-{name}={value}" for name, value in JSON.items()]
+    return f"it=http://127.0.0.1:{peer.http}", {}, []
+
+
+def test_its_outputs_are_those_of_a_direct_call(peer: Peer) -> None:
+    text, settings, _ = asked(peer)
+    servers = Servers(PATIENCE_S, Keys())
+    (endpoint,) = discovery.discover(servers, parse(text, "mlp"), settings)
+    found = discovery.try_out(servers, endpoint, Inputs(({"x": X},), (len(X),)))
+    servers.close()
+    outputs = found.to.protocol.outputs(found.answer)
+    got = outputs["scores"] if peer.name == "fastapi" else outputs["y"]
+    assert np.allclose(got, answer(X), rtol=1e-5, atol=1e-6)
+    assert found.to.endpoint.protocol == ("json" if peer.name == "fastapi" else "oip")
+    assert found.to.endpoint.settings.get("binary") in (None, peer.name == "kserve")
+
+
+def test_three_rates_are_driven_and_its_own_count_is_ours(peer: Peer, tmp_path: Path) -> None:
+    text, _, options = asked(peer)
+    before = peer.count()
+    done = subprocess.run(
+        [
+            ROOT / ".venv" / "bin" / "tailrate", "run", "mlp", f"--endpoints={text}", f"--rates={','.join(RATES)}",
+            "--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off", *options,
+            f"--run-dir={tmp_path}", "--run-id=it",
+        ],
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S * 30,
+    )  # fmt: skip
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    run = load(tmp_path / "it")
+    rows = run.requests()
+    assert [endpoint_name(entry) for entry in run.manifest.endpoints] == ["it"]
+    assert set(rows["endpoint"]) == {"it"}
+    assert set(rows["status"]) == {"200"}
+    assert run.manifest.totals["scheduled"] == run.manifest.totals["ok"] == len(rows) > 100
+    assert peer.count() - before == len(rows) + 1  # what it was tried with before the load
+    if peer.name == "fastapi":
+        assert set(rows["server_ms"]) == {0.25}
+    assert len(json.loads((tmp_path / "it" / "report.json").read_text())["steps"]) == len(RATES)
