@@ -18,10 +18,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records.folder import DEVICES, REQUESTS, append_event, sealed_path, segment_path
+from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, append_event, sealed_path, segment_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, METRIC_COLUMNS, REQUEST_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 Latency = Callable[[np.random.Generator, Floats], Floats]
@@ -298,7 +298,7 @@ def _table(frame: pd.DataFrame, columns: dict[str, str]) -> Any:
 
 
 def _columns(table: str) -> dict[str, str]:
-    return {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}[table]
+    return {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS, METRICS: METRIC_COLUMNS}[table]
 
 
 def _write_sealed(folder: Path, table: str, frame: pd.DataFrame) -> None:

@@ -16,6 +16,7 @@ import pandas as pd
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear, time_ticks
+from tailrate.analysis.pages.report.charts.metric_lanes import MetricLane
 from tailrate.analysis.pages.report.charts.time_slices import Slices, heat
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import EDGES_MS
@@ -58,12 +59,14 @@ def time_line(
     steps: Sequence[Row],
     events: Sequence[Row],
     series: Mapping[str, int],
+    metrics: Sequence[MetricLane] = (),
 ) -> Html:
     """Everything that has a time, in lanes over one axis."""
     chart = _Chart(line, series, words.short_names(list(series)))
     shown = {name: found for name, found in slices.items() if name in series}
     top, lanes = _latency(chart, shown), list(_rates(chart, shown))
     lanes += _devices(chart, devices, device_kind)
+    lanes += _metrics(chart, metrics)
     height = _steps_above(top, line, steps, series)
     for number, panel in enumerate((top, *(panel for _, panel in lanes))):
         if number:
@@ -206,6 +209,21 @@ def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[
         if column == "sm_mhz":
             _held_down(chart, panel, devices)
         yield name, panel
+
+
+def _metrics(chart: _Chart, lanes: Sequence[MetricLane]) -> Iterator[tuple[str, Panel]]:
+    for lane in lanes:
+        panel = chart.panel(linear([value for each in lane.lines for value in each.values.tolist()]), 84)
+        panel.grid(panel.y.labels(3))
+        for each in lane.lines:
+            names = [name for name, number in chart.series.items() if number == each.series]
+            label = f"{chart.short[names[0]]} {each.label}" if names and len(chart.series) > 1 else each.label
+            for part in np.flatnonzero(~np.isnan(each.values)).tolist():
+                said = f"{words.significant(float(each.values[part]))} {lane.unit}".strip()
+                chart.say(part, each.series if names else None, label, said)
+            kind = f"p99 thin s{each.series}" if names else "device"
+            panel.line(chart.points(each.values.tolist()), kind, each.series if names else None)
+        yield f"server: {lane.name}, {lane.unit}".removesuffix(", "), panel
 
 
 def _held_down(chart: _Chart, panel: Panel, devices: pd.DataFrame) -> None:
