@@ -21,7 +21,7 @@ from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.record.segments import unpack
 from tailrate.loadtest.engine.server_metrics.sources import MetricSource, fields_for
 
-FIRST_S = 6.0
+FIRST_S = 5.0
 """How long the load waits for the first word of each page: the start of a process, and a page that hangs."""
 LAST_S = 3.0
 

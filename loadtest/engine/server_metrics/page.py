@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from socket import SHUT_RDWR
+from socket import SHUT_RDWR, socket
 from threading import Timer
 from urllib.parse import urlsplit
 
@@ -35,13 +35,16 @@ def fetch(url: str, header: str, tls: ssl.SSLContext | None, timeout_s: float) -
     where = {"host": parts.hostname or "", "port": parts.port, "timeout": timeout_s}
     connection = HTTPSConnection(**where, context=tls) if parts.scheme == "https" else HTTPConnection(**where)
     late: list[bool] = []
+    # http.client lets go of the socket once the answer has begun
+    sockets: list[socket] = []
     # each wait of the socket has a limit of its own; one that drips byte by byte would never reach it
-    alarm = Timer(timeout_s, _cut, (connection, late))
+    alarm = Timer(timeout_s, _cut, (sockets, late))
     alarm.daemon = True
     alarm.start()
     began_ns = time.monotonic_ns()
     try:
         connection.connect()
+        sockets.append(connection.sock)
         asked_ns = time.monotonic_ns()
         name, _, value = header.strip().partition(": ")
         more = {name: value} if name else {}
@@ -69,14 +72,16 @@ def _text(answer: HTTPResponse) -> str:
         size += len(piece)
         if size > MOST_BYTES:
             raise PageError(f"the page is longer than {MOST_BYTES >> 20} MiB")
+    if answer.length:  # read in blocks, a body that ends too soon ends like a whole one
+        raise PageError("the page was cut off")
     return b"".join(pieces).decode("utf-8", "replace")
 
 
-def _cut(connection: HTTPConnection, late: list[bool]) -> None:
+def _cut(sockets: list[socket], late: list[bool]) -> None:
     late.append(True)
-    with suppress(OSError):
-        if connection.sock is not None:
-            connection.sock.shutdown(SHUT_RDWR)
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(SHUT_RDWR)
 
 
 def _why(problem: Exception, timeout_s: float, late: bool) -> str:

@@ -26,8 +26,10 @@ from tailrate.loadtest.engine.server_metrics.page import PageError, fetch
 
 PERIOD_S = 1.0
 TIMEOUT_S = 5.0
+FIRST_S = 2.0
+"""For the first look, which the load waits for."""
 LAST_S = 1.0
-"""For the last look, which the end of the run waits for."""
+"""For the last one, which the end of the run waits for."""
 LEAST = 19
 LOST_AFTER = 3
 """Looks in a row without a page, from which on that is an event; a page that was never there is one at once."""
@@ -59,8 +61,10 @@ class Reader:
 
     def follow(self, ended: threading.Event) -> None:
         """A look each second, none where the one before took longer, and a last one."""
+        timeout_s = FIRST_S
         while not ended.is_set():
-            self.look(TIMEOUT_S)
+            self.look(timeout_s)
+            timeout_s = TIMEOUT_S
             ended.wait(PERIOD_S - time.monotonic() % PERIOD_S)
         self.look(LAST_S)
 
