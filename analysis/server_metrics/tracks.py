@@ -215,17 +215,18 @@ def _names(labels: Mapping[str, str], says: Mapping[str, Any], model: str, versi
 def _track(
     source: str, endpoint: str, says: Mapping[str, Any], looks: Ints, owned: Series, divisors: Series | None
 ) -> MetricTrack:
+    factor = float(says.get("factor") or 1.0)
     if says.get("kind") in (COUNTER, HISTOGRAM):
         values, resets = _sum(len(looks), owned)
         mine = None if divisors is None else {text: pair for text, pair in divisors.items() if text in owned}
         per = None if mine is None else _sum(len(looks), mine)[0]
-        return MetricTrack(source, endpoint, says, looks, values, per, resets)
+        return MetricTrack(source, endpoint, says, looks, factor * values, per, resets)
     grid = np.full((len(owned), len(looks)), math.nan)
     for row, (at, values) in zip(grid, owned.values(), strict=True):
         row[at] = values
     seen = ~np.isnan(grid)
     together = np.where(seen, grid, -math.inf).max(axis=0) if says.get("across") == "max" else np.nansum(grid, axis=0)
-    return MetricTrack(source, endpoint, says, looks, np.where(seen.any(axis=0), together, math.nan))
+    return MetricTrack(source, endpoint, says, looks, np.where(seen.any(axis=0), factor * together, math.nan))
 
 
 def _sum(looks: int, owned: Series) -> tuple[Floats, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tailrate.analysis.stats.array_types import Floats
 MOST_LANES = 8
 ORDER = ("queue", "running", "batch", "cache", "errors", "requests")
 """By what a metric is to the report; those without a role come behind, in the order of the page."""
+WIDE = 1e5
 HOLDS = 3.0
 """Periods for which what was seen is taken to hold between two looks."""
 
@@ -32,6 +33,7 @@ class MetricLine:
 @dataclass(frozen=True, slots=True, eq=False)
 class MetricLane:
     name: str
+    """With its unit."""
     unit: str
     lines: Sequence[MetricLine]
 
@@ -48,8 +50,16 @@ def metric_lanes(tracks: Sequence[MetricTrack], line: Timeline, series: Mapping[
         if any(np.nan_to_num(each.values).any() for each in lines):
             first = mine[0]
             unit = f"{first.unit}/s" if not (first.is_gauge or first.is_quotient) else first.unit
-            lanes.append(MetricLane(first.title, unit, lines))
+            lanes.append(_fitting(first.title, unit, lines))
     return lanes[:MOST_LANES]
+
+
+def _fitting(title: str, unit: str, lines: Sequence[MetricLine]) -> MetricLane:
+    """In thousands where its numbers would not fit beside the axis, and named without saying anything twice."""
+    if max(float(np.nanmax(each.values, initial=0.0)) for each in lines) >= WIDE:
+        unit, lines = f"thousand {unit}", [replace(each, values=each.values / 1e3) for each in lines]
+    name = title if unit in title else unit if unit.startswith(title) else f"{title}, {unit}"
+    return MetricLane(name, unit, lines)
 
 
 def _label(track: MetricTrack, several: bool) -> str:

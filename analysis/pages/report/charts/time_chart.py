@@ -223,7 +223,7 @@ def _metrics(chart: _Chart, lanes: Sequence[MetricLane]) -> Iterator[tuple[str, 
                 chart.say(part, each.series if names else None, label, said)
             kind = f"p99 thin s{each.series}" if names else "device"
             panel.line(chart.points(each.values.tolist()), kind, each.series if names else None)
-        yield f"server: {lane.name}, {lane.unit}".removesuffix(", "), panel
+        yield f"server: {lane.name}", panel
 
 
 def _held_down(chart: _Chart, panel: Panel, devices: pd.DataFrame) -> None:

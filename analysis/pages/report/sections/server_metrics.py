@@ -18,6 +18,8 @@ NOTE = (
     "Of what is counted: how much in the step, and each second. Of what is gauged: the mean of the looks, each second "
     "one, and the highest. Of times and batches: the mean."
 )
+ORDER = ("requests", "errors", "queue", "running", "batch", "cache")
+"""Of columns, by what they are to the report; those without a role come behind."""
 _LONG = 12
 """Rows of a table that is folded away."""
 
@@ -54,6 +56,7 @@ def _figure(row: Row | None) -> tuple[str, float | None]:
 def _rows(view: View, found: Sequence[Row]) -> tuple[list[str], list[list[tuple[str, float | str | None]]]]:
     """Heads and cells: a line for each step, a column for each metric that says something in one of them."""
     said = [row for row in found if row["mean"] is not None or row["delta"] is not None]
+    said.sort(key=lambda row: ORDER.index(row["role"]) if row["role"] in ORDER else len(ORDER))
     names = list(dict.fromkeys(str(row["metric"]) for row in said))
     first = {name: next(row for row in said if row["metric"] == name) for name in names}
     heads = [_head(first[name]) for name in names]

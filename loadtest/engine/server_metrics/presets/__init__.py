@@ -42,6 +42,8 @@ class ServerMetric:
     """Labels with the values that a sample must have to count."""
     per: str = ""
     """The counter that this one is divided by, where only their quotient says something: rows per batch."""
+    factor: float = 1.0
+    """What the page's figure is multiplied by to be in `unit`."""
     across: str = "sum"
     """What several series come to at one instant: `sum`, or `max` of shares."""
 

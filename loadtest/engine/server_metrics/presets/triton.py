@@ -22,11 +22,12 @@ PRESET = Preset(
         ),
         ServerMetric(
             "nv_inference_queue_duration_us", COUNTER, "time in the queue",
-            "How long a request waited for its execution.", "µs", per="nv_inference_request_success",
+            "How long a request waited for its execution.", "ms", per="nv_inference_request_success", factor=1e-3,
         ),
         ServerMetric(
             "nv_inference_compute_infer_duration_us", COUNTER, "time in the model",
-            "How long the model took, for each request of its batch.", "µs", per="nv_inference_request_success",
+            "How long the model took, for each request of its batch.", "ms",
+            per="nv_inference_request_success", factor=1e-3,
         ),
         ServerMetric(
             "nv_trt_llm_request_metrics", GAUGE, "waiting in TensorRT-LLM",
