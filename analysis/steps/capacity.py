@@ -128,7 +128,7 @@ def _limit(run: MeasuredRun, low: MeasuredStep | None, high: MeasuredStep) -> st
 
 def _at_the_server(run: MeasuredRun, low: MeasuredStep | None, high: MeasuredStep) -> list[str]:
     """By the server's own metrics."""
-    before = low and (f"{low.rate:g}/s", (low.start_ns, low.end_ns))
+    before = (f"{low.rate:g}/s", (low.start_ns, low.end_ns)) if low else None
     after = (f"{high.rate:g}/s", (high.start_ns, high.end_ns))
     return limits(run.metric_tracks, high.summary.endpoint, before, after)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -68,9 +69,9 @@ class MetricCollector:
         self._process.stdin.write(json.dumps(self._asked).encode() + b"\n")
         self._process.stdin.flush()
         self._listener = gevent.spawn(self._listen, self._process)
-        with gevent.Timeout(FIRST_S, False):
-            while self._heard < self._entries.keys() and not self._listener.dead:
-                gevent.sleep(0.02)
+        until_s = time.monotonic() + FIRST_S
+        while self._heard < self._entries.keys() and not self._listener.dead and time.monotonic() < until_s:
+            gevent.sleep(0.02)
 
     def stop(self) -> None:
         """Takes in the last look, as long as that does not take too long."""

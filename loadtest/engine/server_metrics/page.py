@@ -32,8 +32,11 @@ class Page:
 def fetch(url: str, header: str, tls: ssl.SSLContext | None, timeout_s: float) -> Page:
     """`header` is one more line of the request, or nothing."""
     parts = urlsplit(url)
-    where = {"host": parts.hostname or "", "port": parts.port, "timeout": timeout_s}
-    connection = HTTPSConnection(**where, context=tls) if parts.scheme == "https" else HTTPConnection(**where)
+    connection: HTTPConnection
+    if parts.scheme == "https":
+        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=tls)
+    else:
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
     late: list[bool] = []
     # http.client lets go of the socket once the answer has begun
     sockets: list[socket] = []

@@ -136,6 +136,14 @@ def test_a_page_of_one_endpoint_says_nothing_of_another(tmp_path: Path) -> None:
     assert found["delta"].tolist() == [answered(written.requests, 2, 12), answered(written.requests, 14, 24)]
 
 
+def test_a_page_of_one_endpoint_says_nothing_of_another_that_its_labels_name(tmp_path: Path) -> None:
+    run, written = run_of(tmp_path / "run", TWO)
+    run.manifest.extra["metrics"][0]["endpoint"] = "m/eager"
+    found = rows_of(run, SUCCESS)
+    assert found["endpoint"].tolist() == ["m/eager"]
+    assert found["delta"].tolist() == [answered(written.requests, 2, 12)]
+
+
 # ---- gauges and quotients
 
 
