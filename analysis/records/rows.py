@@ -1,4 +1,4 @@
-"""The rows of all tables, with the type of each column, and what became of an arrival."""
+"""The rows of both tables, with the type of each column, and what became of an arrival."""
 
 from __future__ import annotations
 
@@ -75,20 +75,7 @@ class DeviceSample:
     net_out_bps: Number | None = None
 
 
-class MetricSample(NamedTuple):
-    """One series of a server's metrics at one instant of the load generator's clock."""
-
-    time_ns: Int64
-    source: Text
-    """Which page it is from: an entry of the manifest's `metrics`."""
-    name: Text
-    """As the page calls it; `up` is 1 for each look that found a page, else 0."""
-    labels: Text
-    """As JSON, in the order of their names."""
-    value: Number | None = None
-
-
-def _columns(record: type) -> dict[str, str]:
+def columns_of(record: type) -> dict[str, str]:
     """Each field's Arrow type."""
     hints = get_type_hints(record, include_extras=True)
     return {
@@ -97,8 +84,7 @@ def _columns(record: type) -> dict[str, str]:
     }
 
 
-REQUEST_COLUMNS, DEVICE_COLUMNS = _columns(RequestRecord), _columns(DeviceSample)
-METRIC_COLUMNS = _columns(MetricSample)
+REQUEST_COLUMNS, DEVICE_COLUMNS = columns_of(RequestRecord), columns_of(DeviceSample)
 
 
 # ---- what became of an arrival

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, RunError
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, METRIC_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, METRIC_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 from tailrate.cli.main import main
 from tailrate.cli.options import scenarios
 from tailrate.loadtest.engine.modes import OPTIONS

@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 
 from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, append_event, sealed_path, segment_path
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.analysis.records.objective import Slo
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, METRIC_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 Latency = Callable[[np.random.Generator, Floats], Floats]

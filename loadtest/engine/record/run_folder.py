@@ -34,7 +34,8 @@ from tailrate.analysis.records.folder import (
     segments,
 )
 from tailrate.analysis.records.manifest import Manifest
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, KINDS, METRIC_COLUMNS, REQUEST_COLUMNS, kind_of
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
+from tailrate.analysis.records.rows import DEVICE_COLUMNS, KINDS, REQUEST_COLUMNS, kind_of
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.record.segments import Segment
 

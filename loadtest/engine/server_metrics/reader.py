@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any
 
-from tailrate.analysis.records.rows import METRIC_COLUMNS
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.loadtest.engine.exposition import parse
 from tailrate.loadtest.engine.record.segments import Batcher, pack
 from tailrate.loadtest.engine.server_metrics.choice import MOST_SERIES, Choice

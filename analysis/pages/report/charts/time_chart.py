@@ -89,15 +89,6 @@ def time_line(
     ]
     for name, panel in lanes:
         drawn += [tag("p", name, class_="unit"), panel.svg(None, above=8, below=26 if panel is last else 4)]
-    keys = [
-        ("p99", f"P99 of each {line.slice_s} s"),
-        ("p50", "P50"),
-        ("heat", "successes of a slice by latency: the fuller, the more"),
-    ]
-    if any(found.failed.any() for found in shown.values()):
-        keys.append(("failure", "failed requests"))
-    if "throttled_pct" in devices and (devices["throttled_pct"] > 0).any():
-        keys.append(("held", "clocks held down"))
     note = (
         "Time since the start; strips on top: the steps and what they asked for, pale while settling. "
         "Drag over a part to look closer, double-click for all of it."
@@ -106,12 +97,25 @@ def time_line(
         "timeline",
         "Latency, rate and devices",
         note,
-        tag("div", legend(series, keys), zoom_buttons(), class_="keys"),
+        tag("div", legend(series, _keys(line, shown, devices)), zoom_buttons(), class_="keys"),
         drawn,
         chart.readout,
         seconds=line.seconds,
         slice=line.slice_s,
     )
+
+
+def _keys(line: Timeline, slices: Mapping[str, Slices], devices: pd.DataFrame) -> list[tuple[str, str]]:
+    keys = [
+        ("p99", f"P99 of each {line.slice_s} s"),
+        ("p50", "P50"),
+        ("heat", "successes of a slice by latency: the fuller, the more"),
+    ]
+    if any(found.failed.any() for found in slices.values()):
+        keys.append(("failure", "failed requests"))
+    if "throttled_pct" in devices and (devices["throttled_pct"] > 0).any():
+        keys.append(("held", "clocks held down"))
+    return keys
 
 
 def zoom_buttons() -> Html:
