@@ -782,6 +782,16 @@ LOADTEST = (
         "elapsed - int(step.start_s * 1e9)", "elapsed + int(step.start_s * 1e9)",
         ("loadtest/workers/test_dispatch.py::test_a_process_that_is_lost_owes_what_was_due_of_each_part",),
     ),
+    Mutant(
+        "a page that drips is waited for", "wake", "loadtest/engine/server_metrics/page.py",
+        "    for each in sockets:\n", "    for each in ():\n",
+        ("loadtest/server_metrics/test_metric_page.py::test_who_hangs_is_left_in_time",),
+    ),
+    Mutant(
+        "a token goes to every page of metrics", "leak", "loadtest/engine/server_metrics/sources.py",
+        'return access.line if (asked.scheme, asked.netloc) == (own.scheme, own.netloc) else ""', "return access.line",
+        ("loadtest/server_metrics/test_metric_choice.py::test_a_token_goes_to_the_endpoints_own_host_and_port_alone",),
+    ),
 )
 
 ANALYSIS = (
@@ -1151,6 +1161,27 @@ ANALYSIS = (
         "an objective of errors is a share, not percent", "unit", "analysis/records/objective.py",
         'found["max_error_rate"] = value / 100', 'found["max_error_rate"] = value',
         ("analysis/test_records.py::test_an_objective_is_read_and_written_back",),
+    ),
+    Mutant(
+        "a counter that begins anew counts what it fell by", "sign", "analysis/server_metrics/tracks.py",
+        "np.where(fell, values, values - before)", "values - before",
+        ("analysis/server_metrics/test_tracks.py::test_an_increase_is_what_was_counted_between_looks",),
+    ),
+    Mutant(
+        "a series that comes later counts from what it began with", "row", "analysis/server_metrics/tracks.py",
+        "values[0] if at[0] == 0 else 0.0", "values[0]",
+        ("analysis/server_metrics/test_tracks.py::test_a_series_that_comes_later_counts_from_zero",),
+    ),
+    Mutant(
+        "another endpoint's series are a page's own", "pair", "analysis/server_metrics/tracks.py",
+        'if own in ("", name):', "if True:",
+        ("analysis/server_metrics/test_tracks.py::test_labels_say_whose_a_series_is_and_without_them_it_is_the_servers",
+         "analysis/server_metrics/test_tracks.py::test_a_page_of_one_endpoint_says_nothing_of_another_that_its_labels_name"),
+    ),
+    Mutant(
+        "one request more than was answered is no difference", "bound", "analysis/server_metrics/evidence.py",
+        "if not least <= theirs <= most:", "if not least <= theirs <= most + 1:",
+        ("analysis/server_metrics/test_metric_evidence.py::test_somebody_else_at_the_server_is_seen_to_one_request",),
     ),
 )
 

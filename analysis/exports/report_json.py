@@ -59,6 +59,7 @@ def report_of(run: Run) -> dict[str, Any]:
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "risks": [asdict(risk) for risk in risks(run, compared, limits)],
         "faults": [asdict(effect) for effect in faults(run)],
+        "metrics": [asdict(row) for row in run.measured_metrics],
         "soak": soaked.as_json() if soaked else None,
         "trust": trust(run),
     }

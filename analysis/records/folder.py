@@ -15,6 +15,8 @@ MANIFEST = "run.json"
 EVENTS = "events.jsonl"
 REQUESTS = "requests"
 DEVICES = "devices"
+METRICS = "metrics"
+"""Of the servers themselves; only where they were asked for."""
 RESERVE = "reserve"
 """Keeps a little of the disk back while a run is written, so that it can still say that the disk is full."""
 SOAK = "soak.json"
@@ -113,7 +115,7 @@ def taken(folder: Path) -> str | None:
 
 
 def segments(folder: Path, table: str) -> list[Path]:
-    """The not yet sealed Arrow IPC files of `requests` or `devices`, oldest first."""
+    """The not yet sealed Arrow IPC files of a table, oldest first."""
     return _numbered(folder, table, ".arrows")
 
 

@@ -75,7 +75,7 @@ class DeviceSample:
     net_out_bps: Number | None = None
 
 
-def _columns(record: type) -> dict[str, str]:
+def columns_of(record: type) -> dict[str, str]:
     """Each field's Arrow type."""
     hints = get_type_hints(record, include_extras=True)
     return {
@@ -84,7 +84,7 @@ def _columns(record: type) -> dict[str, str]:
     }
 
 
-REQUEST_COLUMNS, DEVICE_COLUMNS = _columns(RequestRecord), _columns(DeviceSample)
+REQUEST_COLUMNS, DEVICE_COLUMNS = columns_of(RequestRecord), columns_of(DeviceSample)
 
 
 # ---- what became of an arrival

@@ -1,4 +1,4 @@
-"""The columns of both tables of a run folder, in the types of the contract; what a foreign source lacks is empty."""
+"""The columns of the tables of a run folder, in the types of the contract; what a foreign source lacks is empty."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrate.analysis.records.folder import DEVICES, REQUESTS, RunError
+from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, RunError
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
-NEEDED = {REQUESTS: ("step", "intended_ns", "done_ns", "status"), DEVICES: ("time_ns", "device")}
+COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS, METRICS: METRIC_COLUMNS}
+NEEDED = {
+    REQUESTS: ("step", "intended_ns", "done_ns", "status"),
+    DEVICES: ("time_ns", "device"),
+    METRICS: ("time_ns", "name", "value"),
+}
 """What even a foreign source must have; every other column may be missing."""
-FULL = {REQUESTS: ("step", "intended_ns"), DEVICES: ("time_ns",)}
+FULL = {REQUESTS: ("step", "intended_ns"), DEVICES: ("time_ns",), METRICS: ("time_ns",)}
 """Columns without empty values: ordinary integers in the frames."""
 
 _TEXTS = pa.dictionary(pa.int32(), pa.string())

@@ -1,6 +1,6 @@
 """Closed segments of a run that is still going, made into Parquet files one by one: a tenth of their size.
 
-    python -m tailrate.analysis.run.compact FOLDER 12        segments of both tables whose number is below 12
+    python -m tailrate.analysis.run.compact FOLDER 12        segments of every table whose number is below 12
 
 A program of its own, since writing Parquet in a load process would stall it: it runs with the least priority on one
 core and ends when it is done. A segment is removed when its Parquet file is on the disk and holds every row of it;

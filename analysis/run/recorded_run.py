@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from tailrate.analysis.records.folder import (
     DEVICES,
+    METRICS,
     REQUESTS,
     RESERVE,
     RunError,
@@ -130,6 +131,11 @@ class RecordedRun:
         return self.reading(DEVICES, lambda stored: frame_of(stored.whole(), DEVICES))
 
     @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """What the servers said of themselves, a row for each series and look; the manifest's `metrics` says more."""
+        return self.reading(METRICS, lambda stored: frame_of(stored.whole(), METRICS))
+
+    @cached_property
     def tracks(self) -> dict[str, DeviceTrack]:
         """Each device's samples on the load generator's clock, by device."""
         from tailrate.analysis.run.device_tracks import tracks
@@ -191,7 +197,8 @@ def _seal(folder: Path, table: str) -> None:
     for _ in range(10):
         stored = find(folder, table)
         try:
-            if stored.unsealed or not sealed_path(folder, table).exists():
+            absent = table == METRICS and not len(stored)  # nobody asked for any
+            if stored.unsealed or not (absent or sealed_path(folder, table).exists()):
                 stored.write(sealed_path(folder, table))
         except VanishedError:  # another program was faster
             continue

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tailrate.analysis.judging.rates import sustained
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.records.rows import LOST, is_success
+from tailrate.analysis.server_metrics.evidence import limits
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant
 
@@ -119,10 +120,17 @@ def _open_end(low: float | None, above: list[MeasuredStep]) -> str | None:
 
 def _limit(run: MeasuredRun, low: MeasuredStep | None, high: MeasuredStep) -> str | None:
     """What gave way at the lowest rate that missed the objective, from what the run recorded."""
-    found = [*_errors(high), *_busy(run, high), *_grown(low, high)]
+    found = [*_errors(high), *_at_the_server(run, low, high), *_busy(run, high), *_grown(low, high)]
     if not found and high.overloaded:
         found.append("a queue at the endpoint that grows without bound")
     return ", ".join(found) or None
+
+
+def _at_the_server(run: MeasuredRun, low: MeasuredStep | None, high: MeasuredStep) -> list[str]:
+    """By the server's own metrics."""
+    before = (f"{low.rate:g}/s", (low.start_ns, low.end_ns)) if low else None
+    after = (f"{high.rate:g}/s", (high.start_ns, high.end_ns))
+    return limits(run.metric_tracks, high.summary.endpoint, before, after)
 
 
 def _errors(step: MeasuredStep) -> list[str]:

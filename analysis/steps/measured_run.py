@@ -10,6 +10,8 @@ from tailrate.analysis.counting.counted_run import CountedRun
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tailrate.analysis.server_metrics.by_step import StepMetric
+    from tailrate.analysis.server_metrics.tracks import MetricTrack
     from tailrate.analysis.steps.fault_effects import Struck
     from tailrate.analysis.steps.measure import MeasuredStep
 
@@ -36,3 +38,25 @@ class MeasuredRun(CountedRun):
         from tailrate.analysis.steps.step_summary import frame
 
         return frame([step.summary for step in self.measured])
+
+    @cached_property
+    def metric_tracks(self) -> list[MetricTrack]:
+        """The servers' own metrics over the run; nothing where none were asked for."""
+        from tailrate.analysis.server_metrics.tracks import tracks
+
+        return tracks(self)
+
+    @cached_property
+    def measured_metrics(self) -> list[StepMetric]:
+        """The same in the window of each step."""
+        from tailrate.analysis.server_metrics.by_step import by_step
+
+        steps = ((s.summary.index, s.summary.endpoint, s.start_ns, s.end_ns) for s in self.measured)
+        return by_step(self.metric_tracks, steps)
+
+    @cached_property
+    def step_metrics(self) -> pd.DataFrame:
+        """One row per step and metric; `metrics` has every series at every look."""
+        from tailrate.analysis.server_metrics.by_step import frame
+
+        return frame(self.measured_metrics)

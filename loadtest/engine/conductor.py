@@ -41,6 +41,9 @@ from tailrate.loadtest.engine.scenario.knee_guide import ask_about
 from tailrate.loadtest.engine.scenario.knee_search import Knee, KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan, known
+from tailrate.loadtest.engine.server_metrics.collector import MetricCollector
+from tailrate.loadtest.engine.server_metrics.sources import MetricSource
+from tailrate.loadtest.engine.server_metrics.sources import parse as metric_sources
 from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
@@ -87,6 +90,7 @@ class Conductor:
         self._checked: list[dict[str, float]] = []
         self._first: Tried | None = None
         """What one request at the first endpoint brought, for the self-check."""
+        self._metric_sources: tuple[MetricSource, ...] = ()
 
     # ---- before
 
@@ -95,6 +99,8 @@ class Conductor:
         found = discover(self._servers, targets, settings)
         if not self.scenario.mode.resumes and (why := taken(self.folder)):
             raise ScenarioError(why)
+        names = [endpoint.name for endpoint in found]
+        self._metric_sources = metric_sources(self.scenario.metrics, self.scenario.metrics_match, names)
         tried = [try_out(self._servers, endpoint, inputs) for endpoint in found]
         self._endpoints, self._first = [each.to for each in tried], tried[0]
 
@@ -394,6 +400,8 @@ class Conductor:
                 self.folder.name, self.scenario, endpoints, servers, promptness, self._now(), self._command
             )
             self._manifest.scenario |= {"planned_steps": of} if of else {}
+        if self._metric_sources:
+            self._manifest.extra["metrics"] = [source.as_json() for source in self._metric_sources]
         soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
         every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
@@ -402,6 +410,12 @@ class Conductor:
             crew = self._crew.distributed
             self._soak = SoakConduct(self.scenario, soak, self._endpoints, self._files, self._now, self.end_early, crew)
             self._companions.append(self._soak)
+        if self._metric_sources:
+            match, told, entries = self.scenario.metrics_match, self._event, self._manifest.extra["metrics"]
+            keep, client = self._files.metrics, self._client
+            self._companions.append(
+                MetricCollector(self._metric_sources, match, client, self._base, keep, told, entries)
+            )
         if any("events_before" not in entry for entry in self._manifest.endpoints):
             server_facts.before(self._endpoints, self._manifest, servers)
         self._files.write()

@@ -83,6 +83,7 @@ BENCHES = {
     "knee": Bench("--step-seconds 20", 400, None, why="a search takes minutes"),
     "knees": Bench("--seeds 2", 45, None, why="a share takes many searches"),
     "loadgen": Bench("", 145, "--seconds 2 --rounds 2", 14),
+    "metrics_beside": Bench("", 180, None, why="each kind of page takes a run"),
     "orders": Bench("", 70, "--workers 2 --blocks 1", 10),
     "pages": Bench("--rounds 3", 200, "--rows 1e4 --rounds 2", 18),
     "prediction": Bench("--rounds 3 --cnn-rounds 3", 625, None, why="a model takes minutes to be fitted"),

@@ -84,7 +84,7 @@ FLOORS = (
     ("analysis.stats", "analysis.steps.faults", "analysis.text", "analysis.pages.assets"),
     ("analysis.pages.html",),
     ("analysis.judging", "analysis.run", "analysis.planning.simulator"),
-    ("analysis.counting",),
+    ("analysis.counting", "analysis.server_metrics"),
     ("analysis.steps",),
     ("analysis.verdicts",),
     ("analysis.soak", "analysis.history", "analysis.pages.report.charts", "analysis"),
@@ -99,13 +99,25 @@ FLOORS = (
     ("analysis.planning.plan",),
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
-    ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
+    (
+        "loadtest",
+        "loadtest.engine",
+        "loadtest.engine.clock",
+        "loadtest.engine.child_python",
+        "loadtest.engine.exposition",
+        "loadtest.engine.faults",
+    ),
     ("loadtest.engine.scenario", "loadtest._locust"),
     ("loadtest.engine.endpoint", "loadtest.engine.live"),
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),
     ("loadtest.engine.record",),
-    ("loadtest.engine.workers", "loadtest.engine.injection", "loadtest.engine.soak"),
+    (
+        "loadtest.engine.workers",
+        "loadtest.engine.injection",
+        "loadtest.engine.server_metrics",
+        "loadtest.engine.soak",
+    ),
     ("loadtest.engine.conductor",),
     ("loadtest.engine.session",),
     ("loadtest.engine.user",),
@@ -117,7 +129,7 @@ FLOORS = (
 )
 DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
-MOST_ENTRIES = {"analysis": 14}
+MOST_ENTRIES = {"analysis": 15, "loadtest.engine": 14}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
 EXTENSIONS = {
     "serve.models",
@@ -126,6 +138,7 @@ EXTENSIONS = {
     "loadtest.engine.modes",
     "loadtest.engine.endpoint.protocols",
     "loadtest.engine.faults",
+    "loadtest.engine.server_metrics.presets",
     "analysis.steps.faults",
     "analysis.exports.forms",
     "analysis.pages.report.sections",

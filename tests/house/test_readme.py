@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 from tailrate.cli.main import main
 from tailrate.cli.options import scenarios
@@ -87,6 +88,7 @@ def table(title):
 def test_column_tables():
     assert table("requests") == REQUEST_COLUMNS
     assert table("devices") == DEVICE_COLUMNS
+    assert table("metrics") == METRIC_COLUMNS
 
 
 def test_the_option_table_has_every_option_and_its_default():

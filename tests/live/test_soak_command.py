@@ -84,7 +84,7 @@ def assert_the_ledger_closes(folder):
     assert not rows.duplicated(["step", "seq"]).any()
     for _, mine in rows.groupby("step"):  # none was left out
         assert sorted(mine["seq"]) == list(range(len(mine)))
-    assert run.missing == {"requests": 0, "devices": 0}
+    assert run.missing == {"requests": 0, "devices": 0, "metrics": 0}
     return run, kinds
 
 

@@ -3,6 +3,7 @@
 Runs as a program of its own; prints its port as the first line. Every answer takes `--delay-ms`, with
 `--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`. With
 `--token` it answers nobody else, and repeats what it was sent in each error; with `--cert` and `--key` it speaks TLS.
+Its `/metrics` counts as Triton's does, what it answered and what waits for a slot, by variant.
 `--brand headroom`: its headers are those of a server of before the project had its own name.
 """
 
@@ -14,6 +15,7 @@ import json
 import socket
 import ssl
 import time
+from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -28,6 +30,8 @@ class Endpoint:
         self.infers = 0
         self.slots = asyncio.Semaphore(options.slots) if options.slots else None
         self.started = time.time_ns()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """By metric and variant."""
 
     def clock_ns(self) -> int:
         return time.time_ns() + int(self.options.clock_ahead_s * 1e9)
@@ -42,7 +46,7 @@ class Endpoint:
                     headers[name.lower()] = value.strip()
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 status, answer, more = await self.answer(method, path.partition("?")[0], headers, body)
-                raw = json.dumps(answer).encode()
+                raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 fields = {"content-type": "application/json", "content-length": str(len(raw))} | more
                 head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
                 writer.write(f"HTTP/1.1 {status} X\r\n{head}\r\n".encode() + raw)
@@ -70,6 +74,8 @@ class Endpoint:
             rows = [[self.clock_ns(), "stand-in-host", "cpu", 0, 12.5]]
             found = {"cursor": "1:1", "overwritten": 0, "host": "stand-in-host", "columns": columns, "rows": rows}
             return 200, found, {}
+        if path == "/metrics":
+            return 200, self.metrics(), {"content-type": "text/plain; version=0.0.4"}
         prefix = f"/v2/models/{self.options.model}/versions/"
         variant, _, rest = path.removeprefix(prefix).partition("/")
         if not path.startswith(prefix) or variant not in VARIANTS:
@@ -88,27 +94,41 @@ class Endpoint:
             return 200, {"model_stats": [{"events": {"recompiles": self.recompiles}}]}, {}
         if rest != "infer":
             return 404, {"error": f"nothing at {path}"}, {}
-        return await self.infer(headers, body)
+        return await self.infer(variant, headers, body)
+
+    def metrics(self) -> bytes:
+        kinds = {"request_success": "counter", "request_failure": "counter", "pending_request_count": "gauge"}
+        lines = []
+        for name, kind in kinds.items():
+            lines.append(f"# TYPE nv_inference_{name} {kind}")
+            for variant in VARIANTS:
+                labels = f'{{model="{self.options.model}",version="{variant}"}}'
+                lines.append(f"nv_inference_{name}{labels} {self.counts[name, variant]}")
+        return "\n".join([*lines, ""]).encode()
 
     @property
     def recompiles(self) -> int:
         return self.infers // self.options.recompile_every
 
-    async def infer(self, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
+    async def infer(self, variant: str, headers: dict[str, str], body: bytes) -> tuple[int, object, dict]:
         received = self.clock_ns()
         self.infers += 1
         mine = self.infers
         if self.options.hang_every and mine % self.options.hang_every == 0:
             await asyncio.sleep(3600)
         if self.options.fail_every and mine % self.options.fail_every == 0:
+            self.counts["request_failure", variant] += 1
             return 500, {"error": " ".join(["told to fail", *filter(None, [headers.get("authorization")])])}, {}
         queued = time.monotonic()
+        self.counts["pending_request_count", variant] += 1
         if self.slots:
             await self.slots.acquire()
+        self.counts["pending_request_count", variant] -= 1
         began = time.monotonic()
         await asyncio.sleep(self.options.delay_ms / 1e3)
         if self.slots:
             self.slots.release()
+        self.counts["request_success", variant] += 1
         queue_ms, compute_ms = (began - queued) * 1e3, (time.monotonic() - began) * 1e3
         stages = f"queue;dur={queue_ms}, batch;dur=0, h2d;dur=0, compute;dur={compute_ms}, d2h;dur=0"
         more = {

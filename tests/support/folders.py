@@ -18,8 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records.folder import DEVICES, REQUESTS, append_event, sealed_path, segment_path
+from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, append_event, sealed_path, segment_path
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
 
@@ -298,7 +299,7 @@ def _table(frame: pd.DataFrame, columns: dict[str, str]) -> Any:
 
 
 def _columns(table: str) -> dict[str, str]:
-    return {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}[table]
+    return {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS, METRICS: METRIC_COLUMNS}[table]
 
 
 def _write_sealed(folder: Path, table: str, frame: pd.DataFrame) -> None:

@@ -36,6 +36,8 @@ WARNINGS = {
     "device": "",
     "fault": "",
     "gap": "the soak went on; nothing was sent since it was interrupted",
+    "metrics_back": "",
+    "metrics_lost": "",
     "samples_overwritten": "the server overwrote device samples before they were read",
     "step_cut": "a step was cut short",
     "telemetry_back": "device samples come again",

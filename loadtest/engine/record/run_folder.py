@@ -1,4 +1,4 @@
-"""What a run writes: both tables, events and manifest, on a disk that may be full for a while or for good.
+"""What a run writes: its tables, events and manifest, on a disk that may be full for a while or for good.
 
 Everything goes through one queue in the order in which it came. It is empty after each call unless the disk refuses:
 then what came is held in memory, up to `MOST_BYTES`, and tried again each second. After `PATIENCE_S`, or with more than
@@ -23,6 +23,7 @@ from typing import Any
 
 from tailrate.analysis.records.folder import (
     DEVICES,
+    METRICS,
     REQUESTS,
     RESERVE,
     append_event,
@@ -33,6 +34,7 @@ from tailrate.analysis.records.folder import (
     segments,
 )
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.analysis.records.rows import DEVICE_COLUMNS, KINDS, REQUEST_COLUMNS, kind_of
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.record.segments import Segment
@@ -44,7 +46,7 @@ MOST_BYTES = 64 << 20
 LINE_BYTES = 200
 """What an event is taken for; rows are larger."""
 RESERVE_BYTES = 256 << 10
-COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS}
+COLUMNS = {REQUESTS: REQUEST_COLUMNS, DEVICES: DEVICE_COLUMNS, METRICS: METRIC_COLUMNS}
 
 
 def next_number(folder: Path, chapters: Iterable[Mapping[str, Any]]) -> int:
@@ -101,6 +103,9 @@ class RunFolder:
 
     def samples(self, batch: Any) -> None:
         self._put(lambda: self._write(DEVICES, batch), LINE_BYTES + batch.nbytes)
+
+    def metrics(self, batch: Any) -> None:
+        self._put(lambda: self._write(METRICS, batch), LINE_BYTES + batch.nbytes)
 
     def event(self, kind: str, **what: Any) -> None:
         what = {"time_ns": self._now()} | what
@@ -266,6 +271,7 @@ class RunFolder:
         return {
             table: Segment(self.path, table, columns, number, self._announce, self._every_s)
             for table, columns in COLUMNS.items()
+            if table != METRICS or self.manifest.extra.get(METRICS)
         }
 
     def _announce(self, kind: str, **what: Any) -> None:

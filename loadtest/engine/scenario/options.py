@@ -81,6 +81,8 @@ COMMON = (
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("token-file", "", "holds the token that the endpoint wants; so may TAILRATE_TOKEN", at_start=True),
     Option("ca-file", "", "certificates (PEM) that vouch for an https endpoint, not the system's", at_start=True),
+    Option("metrics", "", "where servers tell their own metrics (Prometheus), as [NAME=]URL; several with commas"),
+    Option("metrics-match", "", "also keeps metrics whose name holds this regular expression"),
     Option("run-dir", "runs", "folder that holds run folders"),
     Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),
 )
@@ -149,6 +151,8 @@ def resolve(name: str, model: str, mode: Mode, options: argparse.Namespace) -> S
         faults=fault_plan.read(options.faults, mode.name if mode.endless else ""),
         max_recovery_s=options.max_recovery,
         max_failed=options.max_failed / 100,
+        metrics=options.metrics,
+        metrics_match=options.metrics_match,
     )
     mode.check(found)
     # how many may be under way follows from the rest

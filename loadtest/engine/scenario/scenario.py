@@ -45,6 +45,9 @@ class Scenario:
     faults: Plan = ()
     max_recovery_s: float = MAX_RECOVERY_S
     max_failed: float = 1.0
+    metrics: str = ""
+    """Where the servers' own metrics are read, as `--metrics` has it."""
+    metrics_match: str = ""
 
     @property
     def objective(self) -> KneeObjective | None:

@@ -12,7 +12,7 @@ import click
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--table", type=click.Choice(["requests", "devices"]), default="requests", show_default=True)
+@click.option("--table", type=click.Choice(["requests", "devices", "metrics"]), default="requests", show_default=True)
 def rows(folder: Path, table: str) -> None:
     """Prints the rows of a run FOLDER as CSV, for head and grep; sealing is not needed."""
     from tailrate import analysis

@@ -25,7 +25,7 @@ def test_the_report_has_the_keys_of_the_contract_and_is_plain_json(tmp_path: Pat
     report = _report(tmp_path / "run", loads, slo=SLO, devices=[Waveform()])
     assert list(report) == [
         "schema", "run", "verdict", "reasons", "conclusion", "steps", "pairs", "capacity", "breakdown",
-        "curves", "batches", "ledger", "risks", "faults", "soak", "trust",
+        "curves", "batches", "ledger", "risks", "faults", "metrics", "soak", "trust",
     ]  # fmt: skip
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert (report["schema"], report["run"]) == (1, "run")
@@ -82,7 +82,7 @@ def test_trust_says_what_the_figures_rest_on(tmp_path: Path) -> None:
     assert trust["ledger"] == {
         "scheduled": 4300, "recorded": 4300, "ok": 4300 - drops, "dropped": drops, "timed_out": 0, "lost": 0,
     }  # fmt: skip
-    assert trust["missing_rows"] == {"requests": 5, "devices": 0}
+    assert trust["missing_rows"] == {"requests": 5, "devices": 0, "metrics": 0}
     assert trust["load_cpu_pct"] == 31.5
     assert trust["clock"] == [{"host": "gpu-host", "offset_ms": 1700, "error_ms": 2, "drift_ppm": 0}]
     assert trust["devices"][0]["period_ms"] == pytest.approx(100)

@@ -70,7 +70,7 @@ def test_a_sealed_folder_gives_the_rows_that_were_written(tmp_path: Path) -> Non
     written = make_run(tmp_path / "run", LOADS, devices=[Waveform()])
     run = analysis.load(written.folder)
     _same_rows(run, written)
-    assert run.missing == {"requests": 0, "devices": 0}
+    assert run.missing == {"requests": 0, "devices": 0, "metrics": 0}
     assert run.manifest == written.manifest
     assert run.requests()["endpoint"].dtype == "category"
     assert run.requests()["intended_ns"].dtype == np.int64
@@ -106,7 +106,7 @@ def test_sealing_keeps_every_row_and_may_be_repeated(tmp_path: Path) -> None:
     _same_rows(analysis.load(written.folder), written)
     seal(written.folder)
     assert _files(written.folder) == once
-    assert analysis.load(written.folder).missing == {"requests": 0, "devices": 0}
+    assert analysis.load(written.folder).missing == {"requests": 0, "devices": 0, "metrics": 0}
 
 
 def test_a_sealed_run_needs_nothing_but_three_files(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
 def test_rows_that_vanished_from_a_foreign_parquet_are_missed(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", LOADS)
     append_event(written.folder, "rows", table="requests", file="requests-0000.arrows", rows=1003)
-    assert analysis.load(written.folder).missing == {"requests": 3, "devices": 0}
+    assert analysis.load(written.folder).missing == {"requests": 3, "devices": 0, "metrics": 0}
 
 
 def test_a_folder_of_a_manifest_alone_has_no_rows(tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ def test_a_run_on_a_disk_that_is_full_ends_by_itself_with_a_folder_that_can_be_r
         rows = run.requests()
         assert len(rows) == sum(totals.values()) - totals["lost"]
         assert rows["ok"].sum() == totals["ok"] > 500
-        assert run.missing == {"requests": 0, "devices": 0}
+        assert run.missing == {"requests": 0, "devices": 0, "metrics": 0}
         assert [event for event in run.events if event["event"] == "aborted"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -648,7 +648,7 @@ def kill_and_check(tmp_path, url, after_s):
     assert (rows["done_ns"] > rows["sent_ns"]).all()
     missing = [key for key, at in due.items() if at < killed_ns - 1.1e9 and key not in found]
     assert not missing, (len(missing), manifest["scenario"]["steps"][-1])
-    assert run.missing == {"requests": 0, "devices": 0}
+    assert run.missing == {"requests": 0, "devices": 0, "metrics": 0}
     seal(folder)
     assert len(analysis.load(folder).requests(columns=["step"])) == len(rows)
     return len(rows)

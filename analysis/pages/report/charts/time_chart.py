@@ -16,6 +16,7 @@ import pandas as pd
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Scale, linear, time_ticks
+from tailrate.analysis.pages.report.charts.metric_lanes import MetricLane
 from tailrate.analysis.pages.report.charts.time_slices import Slices, heat
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import EDGES_MS
@@ -58,12 +59,14 @@ def time_line(
     steps: Sequence[Row],
     events: Sequence[Row],
     series: Mapping[str, int],
+    metrics: Sequence[MetricLane] = (),
 ) -> Html:
     """Everything that has a time, in lanes over one axis."""
     chart = _Chart(line, series, words.short_names(list(series)))
     shown = {name: found for name, found in slices.items() if name in series}
     top, lanes = _latency(chart, shown), list(_rates(chart, shown))
     lanes += _devices(chart, devices, device_kind)
+    lanes += _metrics(chart, metrics)
     height = _steps_above(top, line, steps, series)
     for number, panel in enumerate((top, *(panel for _, panel in lanes))):
         if number:
@@ -86,15 +89,6 @@ def time_line(
     ]
     for name, panel in lanes:
         drawn += [tag("p", name, class_="unit"), panel.svg(None, above=8, below=26 if panel is last else 4)]
-    keys = [
-        ("p99", f"P99 of each {line.slice_s} s"),
-        ("p50", "P50"),
-        ("heat", "successes of a slice by latency: the fuller, the more"),
-    ]
-    if any(found.failed.any() for found in shown.values()):
-        keys.append(("failure", "failed requests"))
-    if "throttled_pct" in devices and (devices["throttled_pct"] > 0).any():
-        keys.append(("held", "clocks held down"))
     note = (
         "Time since the start; strips on top: the steps and what they asked for, pale while settling. "
         "Drag over a part to look closer, double-click for all of it."
@@ -103,12 +97,25 @@ def time_line(
         "timeline",
         "Latency, rate and devices",
         note,
-        tag("div", legend(series, keys), zoom_buttons(), class_="keys"),
+        tag("div", legend(series, _keys(line, shown, devices)), zoom_buttons(), class_="keys"),
         drawn,
         chart.readout,
         seconds=line.seconds,
         slice=line.slice_s,
     )
+
+
+def _keys(line: Timeline, slices: Mapping[str, Slices], devices: pd.DataFrame) -> list[tuple[str, str]]:
+    keys = [
+        ("p99", f"P99 of each {line.slice_s} s"),
+        ("p50", "P50"),
+        ("heat", "successes of a slice by latency: the fuller, the more"),
+    ]
+    if any(found.failed.any() for found in slices.values()):
+        keys.append(("failure", "failed requests"))
+    if "throttled_pct" in devices and (devices["throttled_pct"] > 0).any():
+        keys.append(("held", "clocks held down"))
+    return keys
 
 
 def zoom_buttons() -> Html:
@@ -206,6 +213,21 @@ def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[
         if column == "sm_mhz":
             _held_down(chart, panel, devices)
         yield name, panel
+
+
+def _metrics(chart: _Chart, lanes: Sequence[MetricLane]) -> Iterator[tuple[str, Panel]]:
+    for lane in lanes:
+        panel = chart.panel(linear([value for each in lane.lines for value in each.values.tolist()]), 84)
+        panel.grid(panel.y.labels(3))
+        for each in lane.lines:
+            names = [name for name, number in chart.series.items() if number == each.series]
+            label = f"{chart.short[names[0]]} {each.label}" if names and len(chart.series) > 1 else each.label
+            for part in np.flatnonzero(~np.isnan(each.values)).tolist():
+                said = f"{words.significant(float(each.values[part]))} {lane.unit}".strip()
+                chart.say(part, each.series if names else None, label, said)
+            kind = f"p99 thin s{each.series}" if names else "device"
+            panel.line(chart.points(each.values.tolist()), kind, each.series if names else None)
+        yield f"server: {lane.name}", panel
 
 
 def _held_down(chart: _Chart, panel: Panel, devices: pd.DataFrame) -> None:

@@ -17,6 +17,7 @@ from tailrate.analysis.pages.report.sections.rates import RATES
 from tailrate.analysis.pages.report.sections.risks import RISKS
 from tailrate.analysis.pages.report.sections.same_model import SAME_MODEL
 from tailrate.analysis.pages.report.sections.section import Section
+from tailrate.analysis.pages.report.sections.server_metrics import SERVER_METRICS
 from tailrate.analysis.pages.report.sections.soak import SOAK
 from tailrate.analysis.pages.report.sections.stages import STAGES_SECTION
 from tailrate.analysis.pages.report.sections.trust import TRUST
@@ -32,6 +33,7 @@ SECTIONS: tuple[Section, ...] = (
     STAGES_SECTION,
     BATCHES,
     ENERGY,
+    SERVER_METRICS,
     SAME_MODEL,
     EVERY_STEP,
     RISKS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrate.analysis.pages.html.markup import Html, join, tag
+from tailrate.analysis.pages.report.charts.metric_lanes import metric_lanes
 from tailrate.analysis.pages.report.charts.time_chart import moment, time_line
 from tailrate.analysis.pages.report.charts.time_slices import device_slices, slices
 from tailrate.analysis.pages.report.sections.faults import fault_event
@@ -20,7 +21,8 @@ def _html(view: View) -> Html | None:
         return None
     devices = device_slices(line, ((track.device, track.time_ns, track.state) for track in view.tracks()))
     kind, events = "GPU" if view.has_gpu() else "CPU", view.events()
-    drawn = [time_line(line, slices(view.run, line), devices, kind, view.begun(line), events, view.series)]
+    lanes = metric_lanes(view.run.metric_tracks, line, view.series)
+    drawn = [time_line(line, slices(view.run, line), devices, kind, view.begun(line), events, view.series, lanes)]
     if devices.empty:
         drawn.append(tag("p", "The server sent no device samples, so utilisation, memory and power are not shown."))
     if events:

@@ -1,0 +1,1 @@
+"""What the servers counted and gauged themselves: series over the run, and their figures in a window."""
