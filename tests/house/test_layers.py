@@ -110,6 +110,7 @@ FLOORS = (
     ("loadtest.engine.scenario", "loadtest._locust"),
     ("loadtest.engine.endpoint", "loadtest.engine.live", "loadtest.engine.modes"),
     ("loadtest.engine.record",),
+    ("loadtest.engine.record.devices",),
     ("loadtest.engine.workers", "loadtest.engine.injection", "loadtest.engine.soak"),
     ("loadtest.engine.conductor",),
     ("loadtest.engine.session",),

@@ -53,6 +53,8 @@ class Access:
 
 
 ANYBODY = Access()
+DEVICES_TOKEN, DEVICES_FILE = "TAILRATE_DEVICES_TOKEN", "TAILRATE_DEVICES_TOKEN_FILE"
+"""What agents want; the endpoint's own is for no other host."""
 
 
 def address(host: str) -> SplitResult:
@@ -70,20 +72,32 @@ def address(host: str) -> SplitResult:
 
 def read(options: Any) -> Access:
     """By the options `token_file` and `ca_file` and by the environment; raises `ScenarioError`."""
-    file, header = options.token_file or os.environ.get(FILE, ""), os.environ.get(HEADER) or "Authorization"
-    try:
-        text = Path(file).expanduser().read_text() if file else os.environ.get(TOKEN, "")
-    except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
-        raise ScenarioError(f"the token file {file} cannot be read: {why}") from None
-    token, source = next(iter(re.findall(r"[^\s,]+", text)), ""), file or TOKEN
-    if file and not token:
-        raise ScenarioError(f"the token file {file} is empty")
-    if not re.fullmatch("[!-~]*", token):
-        raise ScenarioError(f"the token of {source} has a character in it that no header can carry")
+    header = os.environ.get(HEADER) or "Authorization"
     if not re.fullmatch("[A-Za-z0-9-]+", header):
         raise ScenarioError(f"{HEADER} '{header}' is not the name of a header; write for instance x-api-key")
+    token, source = _token(options.token_file or os.environ.get(FILE, ""), TOKEN)
     found = Access(token, header, source, options.ca_file)
     if found.ca_file:
         found.tls()
     return found
+
+
+def for_devices(options: Any) -> Access:
+    """For agents that device samples come from: by the environment, and the same CAs."""
+    token, source = _token(os.environ.get(DEVICES_FILE, ""), DEVICES_TOKEN)
+    return Access(token, source=source, ca_file=options.ca_file)
+
+
+def _token(file: str, variable: str) -> tuple[str, str]:
+    """(the first token of the file if there is one, else of the environment; where it is from)"""
+    try:
+        text = Path(file).expanduser().read_text() if file else os.environ.get(variable, "")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        raise ScenarioError(f"the token file {file} cannot be read: {why}") from None
+    token, source = next(iter(re.findall(r"[^\s,]+", text)), ""), file or variable
+    if file and not token:
+        raise ScenarioError(f"the token file {file} is empty")
+    if not re.fullmatch("[!-~]*", token):
+        raise ScenarioError(f"the token of {source} has a character in it that no header can carry")
+    return token, source

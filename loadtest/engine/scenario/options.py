@@ -71,6 +71,12 @@ COMMON = (
     Option("self-check", "off", "first drive a null server on this machine, to see what can be trusted", ("on", "off")),
     Option("token-file", "", "holds the token that the endpoint wants; so may TAILRATE_TOKEN", at_start=True),
     Option("ca-file", "", "certificates (PEM) that vouch for an https endpoint, not the system's", at_start=True),
+    Option(
+        "devices",
+        "",
+        "where device samples are: [NAME=]URL[@DEVICE], of an agent, or dcgm+URL; empty: at the endpoint",
+        at_start=True,
+    ),
     Option("run-dir", "runs", "folder that holds run folders"),
     Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),
 )

@@ -151,9 +151,8 @@ def test_many_connections_and_slow_ones_hold_nobody_up(port, monkeypatch):
         assert slow.recv(1) == b""  # it is not waited for
     held = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(http_server.MOST_CONNECTIONS)]
     try:
-        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as one_more:
-            with suppress(ConnectionResetError):
-                assert one_more.recv(1) == b""
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as one_more, suppress(ConnectionResetError):
+            assert one_more.recv(1) == b""
     finally:
         for end in held:
             end.close()
