@@ -1,8 +1,8 @@
 """The run's side of all sources that `--devices` names: one collector, as that of the endpoint's own samples is.
 
 A process of its own reads them (`reader`); here its lines become rows, events, clocks and what the manifest says of
-devices: `device_sources` has an entry for each source (its kind, URL and period, how often its figures change, its hosts
-and devices, how many samples came, what went wrong), and each endpoint's `devices` are those that it is on.
+devices: `device_sources` has an entry for each source (its kind, URL and period, how often its figures change, its
+hosts and devices, how many samples came, what went wrong), and each endpoint's `devices` are those that it is on.
 """
 
 from __future__ import annotations
