@@ -1,7 +1,7 @@
 """The agent of one host: its sampler, what it answers, and its life from the first sample to a signal.
 
 `/telemetry/devices` and `/telemetry/clock` are those of a server of models, `/metrics` has the same for Prometheus, and
-`/telemetry/holders?port=8080` says which GPUs the server on that port of the host holds. Imports neither torch nor Ray.
+`/telemetry/holders?port=8080` says which GPUs the server on that port holds. Imports neither torch nor Ray.
 """
 
 from __future__ import annotations
