@@ -1,7 +1,9 @@
 """What `--devices` means, how pages of exporters are read, field by field, and which devices an endpoint is on."""
 
+import json
 from types import SimpleNamespace
 
+import gevent
 import pytest
 
 from tailrate.analysis.records.rows import DEVICE_COLUMNS
@@ -9,6 +11,7 @@ from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint import credentials
 from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
 from tailrate.loadtest.engine.exposition import parse as figures
+from tailrate.loadtest.engine.record.device_collector import Collector, forever
 from tailrate.loadtest.engine.record.devices.binding import bind
 from tailrate.loadtest.engine.record.devices.collector import sources
 from tailrate.loadtest.engine.record.devices.exporters import amd, dcgm, host
@@ -351,3 +354,26 @@ def test_of_several_gpus_the_process_decides_and_else_nothing_is_guessed():
 def test_two_endpoints_of_a_pattern_share_what_is_named():
     (source,) = parse("m/*=http://agent:1@GPU-1")
     assert bind(AT, [(source, facts("GPU-1", "GPU-2"))]).devices == {"m/a": ["GPU-1"], "m/b": ["GPU-1"]}
+
+
+@pytest.mark.parametrize(
+    "rows", [[["1", "h"]], [7], 5, None, [[{}] * 4]], ids=["too short", "no row", "no rows", "nothing", "no values"]
+)
+def test_an_answer_that_holds_no_samples_is_an_event_and_the_next_is_asked_for(rows):
+    """The greenlet that asks must outlive whatever comes: it would end without a word, and the samples with it."""
+    columns = ["time_ns", "host", "device", "index"]
+    bad = json.dumps({"cursor": "1", "host": "h", "columns": columns, "rows": rows})
+    good = json.dumps({"cursor": "2", "host": "h", "columns": columns, "rows": [[5, "h", "cpu", 0]]})
+    events, kept = [], []
+    lines = SimpleNamespace(append=kept.append, flush=lambda: None)
+
+    def event(kind, **what):
+        events.append(kind)
+
+    client = SimpleNamespace(prefix="", send=Played(bad, good).send)
+    collector = Collector(client, Base(0), lines, event)
+    asking = gevent.spawn(forever, collector.poll, 0.001, event)
+    gevent.sleep(0.05)  # until the pages are at an end, which is no answer at all
+    asking.kill()
+    assert kept[-1][: len(columns)] == (5, "h", "cpu", 0)
+    assert "warning" in events or len(kept) == 2
