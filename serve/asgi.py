@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
 from tailrate.serve import wire
 from tailrate.serve.body.request import inflate
@@ -60,6 +61,10 @@ class Request:
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
+
+    def asked(self, name: str) -> str:
+        """What the query says of it, the last time that it does; empty where it does not."""
+        return parse_qs(self.query, keep_blank_values=True).get(name, [""])[-1]
 
 
 @dataclass(frozen=True, slots=True)

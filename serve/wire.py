@@ -27,13 +27,13 @@ Body = bytes | bytearray | memoryview
 
 SERVER = "/v2"
 LIVE = "/v2/health/live"
-READY = "/v2/health/ready"
-"""Whether every endpoint is: where a server starts."""
+READY = "/v2/health/ready"  # every endpoint is: where a server starts
 SERVING = "/v2/health/serving"
 """Whether any endpoint is: for a balancer, since one that loads again is no reason to send the others nothing."""
 INDEX = "/v2/repository/index"
 DEVICES = "/telemetry/devices"
 CLOCK = "/telemetry/clock"
+HOLDERS = "/telemetry/holders"  # of an agent
 METRICS = "/metrics"
 RAY_METRICS = "/metrics/ray"
 FAULTS = "/v2/tailrate/faults"

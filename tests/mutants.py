@@ -616,6 +616,17 @@ LOADTEST = (
         ("live/test_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(
+        "a port of another network is taken for the server's", "leak", "serve/telemetry/agent/holders.py",
+        "words[3] == LISTENS and words[9] in sockets", "words[3] == LISTENS",
+        ("serve/telemetry/test_agent.py::test_a_port_of_another_network_is_not_taken_for_it",),
+    ),
+    Mutant(
+        "rows that failed are counted as on their endpoint's device", "row", "analysis/run/join.py",
+        "        return np.where(answered, table[endpoint, device], -1), words",
+        "        return table[endpoint, device], words",
+        ("analysis/run/test_join.py::test_rows_that_say_no_device_are_on_the_one_of_their_endpoint",),
+    ),
+    Mutant(
         "rows beyond the last whole chunk stay behind", "row", "loadtest/engine/record/segments.py",
         "    def flush(self) -> None:\n        self._convert()\n", "    def flush(self) -> None:\n",
         ("loadtest/record/test_segments.py",),
@@ -736,6 +747,24 @@ LOADTEST = (
         "rows that come late are in no second", "row", "loadtest/engine/live/step_stats.py",
         "np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second)", "((over_ns - self._origin_ns) // 1e9)",
         ("loadtest/live/test_board.py",),
+    ),
+    Mutant(
+        "a counter that stands still is taken for one that was read anew", "sign",
+        "loadtest/engine/record/devices/scraper.py",
+        'before.values.get("energy_j") == reading.values.get("energy_j")',
+        'before.values.get("energy_j") != reading.values.get("energy_j")',
+        ("loadtest/record/test_device_sources.py::test_a_counter_that_stands_still_says_nothing_of_when",),
+    ),
+    Mutant(
+        "DCGM's energy is taken for joules", "unit", "loadtest/engine/record/devices/exporters.py",
+        '"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("energy_j", 1e-3)',
+        '"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("energy_j", 1)',
+        ("loadtest/record/test_device_sources.py::test_the_page_of_dcgms_guide_is_read_field_by_field",),
+    ),
+    Mutant(
+        "all GPUs of a host are an endpoint's that holds one", "pair", "loadtest/engine/record/devices/binding.py",
+        "    if len(gpus) < 2:\n", "    if gpus:\n",
+        ("loadtest/record/test_device_sources.py::test_of_several_gpus_the_process_decides_and_else_nothing_is_guessed",),
     ),
     Mutant(
         "what was due before a kill is not lost, what was due later is", "sign", "loadtest/engine/record/resume.py",

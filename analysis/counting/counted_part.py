@@ -19,6 +19,7 @@ from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.device_tracks import THROTTLED
+from tailrate.analysis.run.join import OwnDevices
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.sketch import SLICES
@@ -66,6 +67,7 @@ class Plan:
         self.planned = {int(step["index"]): str(step["endpoint"]) for step in steps}
         self.grids = {int(step["index"]): Grid.of(step, run.ended_ns) for step in steps}
         self.windows = {name: self._windows(name) for name in set(self.planned.values())}
+        self.own_devices = OwnDevices.said_by(run.manifest)
         self.line = Timeline.of(run)
         self.spans = {int(step["index"]): self.line.span(step) for step in steps}
         tracks = [track for track in run.tracks.values() if track.period_ns is not None]
@@ -90,6 +92,7 @@ class Plan:
         if not len(chunk):
             return part
         texts = {name: chunk.text(name) for name in TEXTS}
+        texts["device"] = self.own_devices.codes(texts)
         words = {name: found for name, (_, found) in texts.items()}
         places, lowest, present = self._places(part.step)
         table, keys = self._table(present, words["endpoint"])
@@ -182,7 +185,8 @@ class Plan:
                 grid,
                 whole,
                 inside,
-                {name for name, was in zip(words["device"], sums.used[g, 1:], strict=True) if was},
+                {name for name, was in zip(words["device"], sums.used[g, 1:], strict=True) if was}
+                or set(self.own_devices.of.get(key[1], ())),
                 sums.counts[g],
                 sums.missing[g],
                 sums.by_slice[g, : grid.before + SLICES + 1],

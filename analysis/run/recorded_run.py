@@ -120,10 +120,14 @@ class RecordedRun:
 
     def joined(self, step: int | Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """`requests` with the state of each request's own device at its time, and `sample_ns`, that sample's time."""
-        from tailrate.analysis.run.join import join
+        from tailrate.analysis.run.join import OwnDevices, join
 
-        needed = None if columns is None else [*dict.fromkeys([*columns, "sent_ns", "done_ns", "device"])]
-        found = join(self.requests(step, needed), self.devices, self.tracks)
+        needed = (
+            None
+            if columns is None
+            else [*dict.fromkeys([*columns, "sent_ns", "done_ns", "device", "endpoint", "status"])]
+        )
+        found = join(self.requests(step, needed), self.devices, self.tracks, OwnDevices.said_by(self.manifest))
         return found if columns is None else found.drop(columns=[name for name in needed or () if name not in columns])
 
     @cached_property

@@ -26,6 +26,7 @@ from tailrate.analysis.judging import server_claims
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.judging.rates import of_rates
 from tailrate.analysis.judging.share import all_of
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.device_tracks import idle_moved
 from tailrate.analysis.steps import fault_windows
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 PASS, FAIL, INCONCLUSIVE, MEASURED = "pass", "fail", "inconclusive", "measured"
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3, MEASURED: 0}
 
+SELDOM = 1.5
+"""Scrapes of a page from one change of its figures to the next: above, they may be older than the scrape."""
 NONE_SET = "no objective was set, so none could be missed"
 
 
@@ -159,4 +162,18 @@ def warnings(run: Run) -> list[str]:
         if moved := idle_moved(track, idle):
             before, after = (significant(watts) for watts in moved)
             found.append(f"{name} drew {before} W idle before the load and {after} W after it: net energy is in doubt")
+    found += _seldom(run.manifest)
     return found + server_claims.warnings(run.manifest, broken=bool(fault_windows.injected(run)))
+
+
+def _seldom(manifest: Manifest) -> list[str]:
+    """Of pages of exporters, whose figures may be older than the scrape that brought them."""
+    found = []
+    for source in manifest.extra.get("device_sources") or ():
+        changes_s, period_s = source.get("changes_s"), source.get("period_s")
+        if changes_s and period_s and changes_s > SELDOM * period_s and source.get("devices"):
+            found.append(
+                f"{', '.join(source['devices'])}: {source.get('url')} has new figures every {significant(changes_s)} s "
+                "only; those beside a request may be as old, and a step that ends before the next has no energy"
+            )
+    return found

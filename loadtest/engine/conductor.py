@@ -19,6 +19,7 @@ import gevent
 import numpy as np
 
 from tailrate.analysis.records.folder import taken
+from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import Client
@@ -34,7 +35,9 @@ from tailrate.loadtest.engine.modes.knee import KneeSearch
 from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
+from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector
 from tailrate.loadtest.engine.record.run_folder import RunFolder
+from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.loadtest.engine.scenario import answerable
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_guide import ask_about
@@ -60,7 +63,14 @@ class Conductor:
     """`prepare` raises `ScenarioError` before any load; `run` blocks until the plan is done."""
 
     def __init__(
-        self, scenario: Scenario, servers: Servers, folder: Path, command: str, crew: Crew, board: Board
+        self,
+        scenario: Scenario,
+        servers: Servers,
+        folder: Path,
+        command: str,
+        crew: Crew,
+        board: Board,
+        devices: Sources | None = None,
     ) -> None:
         self.scenario = scenario
         self.board = board
@@ -73,6 +83,7 @@ class Conductor:
         self._command = command
         self._crew = crew
         self._servers = servers
+        self._devices = devices
         self._base = board.base
         self._offset = Offset()
         self._endpoints: list[OpenEndpoint] = []
@@ -405,7 +416,13 @@ class Conductor:
         soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
         every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
-        self._collector = Collector(self._client, self._base, self._on_samples, self._event)
+        rows = Batcher(DEVICE_COLUMNS, self._on_samples)
+        if self._devices:
+            self._collector: Collector | SourcesCollector = SourcesCollector(
+                self._devices, self._client, self._base, rows, self._event, self._manifest
+            )
+        else:
+            self._collector = Collector(self._client, self._base, rows, self._event)
         if soak:
             crew = self._crew.distributed
             self._soak = SoakConduct(self.scenario, soak, self._endpoints, self._files, self._now, self.end_early, crew)

@@ -44,6 +44,7 @@ from tailrate.loadtest.engine.live import same_origin, web
 from tailrate.loadtest.engine.live.board import Board
 from tailrate.loadtest.engine.live.screen import Screen
 from tailrate.loadtest.engine.modes.soak import Soak
+from tailrate.loadtest.engine.record.devices.collector import sources
 from tailrate.loadtest.engine.record.provenance import command_line
 from tailrate.loadtest.engine.record.segments import pack, unpack
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
@@ -71,6 +72,7 @@ class Session:
     def __init__(self, environment: Any) -> None:
         self.environment = environment
         self.keys = credentials.read(environment.parsed_options)
+        self.devices = sources(environment.parsed_options)
         self.home = _host(environment)
         """The endpoint that was named when this process began: a token is for no other."""
         self.orders: Queue[WorkOrder] = Queue()
@@ -445,7 +447,7 @@ def _prepare(session: Session) -> None:
     run_dir, resumed = Path(options.run_dir), scenario.mode.resumes
     folder = Path(resumed) if resumed else run_folder(run_dir, options.run_id, scenario.name)
     command = command_line(["locust", *sys.argv[1:]])
-    conductor = Conductor(scenario, servers, folder, command, session, session.board)
+    conductor = Conductor(scenario, servers, folder, command, session, session.board, session.devices)
     conductor.prepare(
         targets, modes.protocol_settings(options), _scenario_class(environment).inputs(scenario.seed, scenario.rows)
     )

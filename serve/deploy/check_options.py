@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from importlib.util import find_spec
-from pathlib import Path
 
 from tailrate.serve import models, variants
-from tailrate.serve.edge import auth
+from tailrate.serve.edge import auth, listener
+from tailrate.serve.edge.listener import check_port, check_tls
 from tailrate.serve.models import _weights
 from tailrate.serve.options import DEVICES, WAYS, ServeOptions
 from tailrate.serve.spec import ServeError, install, unknown
@@ -61,49 +59,18 @@ def check(options: ServeOptions) -> None:
             raise ServeError(f"{name} must be at least 1")
     if missing := [package for package in ("ray", "psutil") if find_spec(package) is None]:
         raise ServeError(f"serving needs {', '.join(missing)}: {install('serve')}")
-    _check_tls(options.tls_cert, options.tls_key)
+    check_tls(options.tls_cert, options.tls_key)
     exposure(options)
-    _check_port(options.host, options.port)
-
-
-def _check_port(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as problem:
-            raise ServeError(f"cannot listen on {host}:{port} ({problem}); choose another --port or --host") from None
-
-
-def _check_tls(certificate: str, key: str) -> None:
-    if not certificate and not key:
-        return
-    if not certificate or not key:
-        raise ServeError("--tls-cert and --tls-key go together: name both, or neither")
-    for path in (certificate, key):
-        try:
-            Path(path).read_bytes()
-        except OSError as problem:
-            raise ServeError(f"{path} cannot be read for TLS: {problem.strerror}") from None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except ssl.SSLError as problem:
-        if "MISMATCH" in str(problem.reason):
-            raise ServeError(f"the key {key} does not fit the certificate {certificate}") from None
-        raise ServeError(f"{certificate} and {key} must be a certificate and its unencrypted key, as PEM") from None
+    check_port(options.host, options.port)
 
 
 def exposure(options: ServeOptions) -> str | None:
     """What to say of a server that more than this machine reaches; raises `ServeError` where that can't be meant."""
-    if auth.is_loopback(options.host):
-        return None
-    if auth.tokens():
-        clear = "tokens and tensors cross the network in the clear, unless something in front does TLS: give --tls-cert"
-        return None if options.tls_cert else clear
-    for name in ("allow_faults", "profile"):
-        if getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise ServeError(
-                f"{option} needs a token where others reach the server: set {auth.TOKEN}, or --host 127.0.0.1"
-            )
-    return f"whoever reaches port {options.port} can use this server: set {auth.TOKEN} to a secret, or --host 127.0.0.1"
+    if not auth.is_loopback(options.host) and not auth.tokens():
+        for name in ("allow_faults", "profile"):
+            if getattr(options, name):
+                option = f"--{name.replace('_', '-')}"
+                raise ServeError(
+                    f"{option} needs a token where others reach the server: set {auth.TOKEN}, or --host 127.0.0.1"
+                )
+    return listener.exposure(options.host, options.port, tls=bool(options.tls_cert), what="tensors")

@@ -12,17 +12,16 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qs
 
 from tailrate.serve import wire
 from tailrate.serve.asgi import HttpAnswer, Request, Room, as_json, only, reason
 from tailrate.serve.edge import auth
 from tailrate.serve.edge.fault_api import FaultApi
 from tailrate.serve.edge.replica_board import NOBODY, Name, ReplicaBoard
+from tailrate.serve.edge.telemetry_api import METRICS, TelemetryApi
 from tailrate.serve.faults import Kill
 from tailrate.serve.models._code_digest import installed
 from tailrate.serve.options import ServeOptions
-from tailrate.serve.telemetry import prometheus_text
 from tailrate.serve.telemetry.all_hosts import AllHosts, Others, alone
 from tailrate.serve.telemetry.sampler import Sampler, sources
 from tailrate.serve.wire import WireError
@@ -31,7 +30,6 @@ EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "model_con
 
 FRESH_S = 2.0
 """How long those who ask for statistics wait for replicas that have not reported since: they do each second."""
-METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
 Forward = Callable[[Name, Request, str], Awaitable[HttpAnswer]]
 """(endpoint, request, what follows the endpoint's path) → its answer."""
@@ -63,6 +61,7 @@ class Gateway:
         self.room = Room(options.max_body_bytes)
         self._fleet = AllHosts(Sampler(sources(options.device_trace, device), options.sample_ms, host=host), others)
         self._fleet.local.start()
+        self._telemetry = TelemetryApi(self._fleet)
         self._faults = FaultApi(options.allow_faults, self.board, kills or {})
         self._paths: dict[str, tuple[str, Callable[[Request], HttpAnswer | Awaitable[HttpAnswer]]]] = {
             wire.SERVER: ("GET", self._server),
@@ -70,8 +69,8 @@ class Gateway:
             wire.READY: ("GET", self._ready),
             wire.SERVING: ("GET", self._serving),
             wire.INDEX: ("POST", self._index),
-            wire.DEVICES: ("GET", self._devices),
-            wire.CLOCK: ("GET", self._clock),
+            wire.DEVICES: ("GET", self._telemetry.devices),
+            wire.CLOCK: ("GET", self._telemetry.clock),
             wire.METRICS: ("GET", self._metrics),
             wire.RAY_METRICS: ("GET", self._ray_metrics),
             wire.FAULTS: ("POST", self._faults.answer),
@@ -145,14 +144,8 @@ class Gateway:
     def _index(self, request: Request) -> HttpAnswer:
         return as_json(self.board.index(time.monotonic()))
 
-    async def _devices(self, request: Request) -> HttpAnswer:
-        return as_json(await self._fleet.read(_asked(request, "after")))
-
-    async def _clock(self, request: Request) -> HttpAnswer:
-        return as_json(await self._fleet.clock(_asked(request, "host"), request.received_wall_ns))
-
     async def _metrics(self, request: Request) -> HttpAnswer:
-        text = self.board.metrics(time.monotonic()) + prometheus_text.of_devices(await self._fleet.latest())
+        text = self.board.metrics(time.monotonic()) + await self._telemetry.text()
         return HttpAnswer(200, text.encode(), METRICS)
 
     async def _ray_metrics(self, request: Request) -> HttpAnswer:
@@ -165,7 +158,7 @@ class Gateway:
         if not auth.tokens():
             raise WireError(403, f"whoever shows a token may stop this server, and it has none: set {auth.TOKEN}")
         try:
-            within_s = float(_asked(request, "seconds") or self._options.drain_s)
+            within_s = float(request.asked("seconds") or self._options.drain_s)
         except ValueError:
             within_s = math.nan
         if not 0 <= within_s < math.inf:
@@ -212,7 +205,3 @@ class Gateway:
 def _parts(path: str) -> list[str]:
     """What follows /v2/models."""
     return path.rstrip("/").split("/")[3:]
-
-
-def _asked(request: Request, name: str) -> str:
-    return parse_qs(request.query, keep_blank_values=True).get(name, [""])[-1]

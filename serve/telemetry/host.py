@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ class HostSource:
 
     name = "host"
 
-    def __init__(self, powercap: Path = POWERCAP, device: str = "cpu") -> None:
+    def __init__(self, powercap: Path = POWERCAP, device: str = "cpu", *, own: bool = True) -> None:
         import psutil
 
         self._psutil = psutil
@@ -33,7 +34,7 @@ class HostSource:
         self._seen = [0] * len(self._zones)
         self._last: dict[str, tuple[float, float]] = {}
         self._own_bytes: int | None = None
-        self._own_at_s = -OWN_S
+        self._own_at_s = -OWN_S if own else math.inf
 
     def read(self) -> list[dict[str, Any]]:
         memory = self._psutil.virtual_memory()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,15 @@ class NvmlSource:
             except self._gone as problem:
                 gpu.lost, gpu.lost_until_s = True, now_s + RETRY_S
                 self.remarks.append(f"GPU {gpu.index} ({gpu.uuid}) is lost: {problem}")
+        return found
+
+    def holders(self) -> dict[str, list[int]]:
+        """By device, the processes that have memory on it, as far as the driver says."""
+        found: dict[str, list[int]] = {}
+        for gpu in self._gpus:
+            with suppress(self._nvml.NVMLError, AttributeError):
+                listed = self._nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)
+                found[gpu.uuid] = [int(process.pid) for process in listed]
         return found
 
     # ---- one GPU

@@ -43,13 +43,16 @@ class Source(Protocol):
         ...
 
 
-def sources(replay: str = "", device: str = "cpu") -> list[Source]:
-    """The host (under that name) always, and its GPUs where NVML finds any; or a recorded trace alone."""
+def sources(replay: str = "", device: str = "cpu", *, own: bool = True) -> list[Source]:
+    """The host (under that name) always, and its GPUs where NVML finds any; or a recorded trace alone.
+
+    `own`: with what the processes of this very server hold of memory, which of those of an agent nobody asks.
+    """
     if replay:
         return [ReplaySource(Path(replay))]
-    found: list[Source] = [HostSource(device=device)]
+    found: list[Source] = [HostSource(device=device, own=own)]
     try:
-        found.append(NvmlSource())
+        found.append(NvmlSource(None if own else lambda pid: False))
     except Exception as problem:  # no driver, no library, no GPU: each has its own error, none of them ours
         log.info("no NVML here: %s", problem)
     return found

@@ -35,6 +35,7 @@ def drive(
     from tailrate.loadtest.engine import modes
     from tailrate.loadtest.engine.endpoint import credentials, target
     from tailrate.loadtest.engine.modes.soak import Soak
+    from tailrate.loadtest.engine.record.devices.collector import sources
     from tailrate.loadtest.engine.scenario import answerable
     from tailrate.loadtest.engine.workers import cpu_priority
 
@@ -50,6 +51,7 @@ def drive(
     # what is wrong is said before any wait, and before anything is kept
     plan = modes.from_options(path.stem, str(defaults["model"]), Namespace(**resolved), usual)
     credentials.read(Namespace(**resolved))
+    sources(Namespace(**resolved))
     if host:
         credentials.address(host)
     if resolved["endpoints"]:

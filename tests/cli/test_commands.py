@@ -57,13 +57,16 @@ def sentence(done):
     [
         (
             ["srve"],
-            "unknown command 'srve'; known are cache, campaign, compare, demo, doctor, history, plan, profile, report, "
-            "rows, run, scenarios, serve, soak, tune; did you mean serve?",
+            "unknown command 'srve'; known are agent, cache, campaign, compare, demo, doctor, history, plan, profile, "
+            "report, rows, run, scenarios, serve, soak, tune; did you mean serve?",
         ),
         (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, mlp, null"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
         (["run", "bert", "--rates", "5:1:1"], "--rates '5:1:1' is not understood"),
         (["run", "bert", "--slo", "p99<50"], "wrong sign or unit"),
+        (["run", "bert", "--host", "http://x", "--devices", "gpu1:9410"], "--devices 'gpu1:9410' is not understood"),
+        (["agent", "--sample-ms", "1"], "sample_ms must be at least 10"),
+        (["agent", "--tls-cert", "x"], "--tls-cert and --tls-key go together"),
         (["serve"], "name at least one model"),
         (["serve", "brt"], "unknown model 'brt'"),
         (["serve", "bert", "--variants", "eagr"], "unknown variant 'eagr'"),

@@ -95,7 +95,7 @@ def test_what_is_copied_is_in_the_context_and_extras_exist(path: Path) -> None:
     for default in re.findall(r"^ARG EXTRAS=(\S+)$", path.read_text(), re.M):
         assert set(default.split(",")) <= extras
     for named in re.findall(r"^# More than serve: (.*)$", path.read_text(), re.M):
-        assert set(named.split(", ")) | {"serve", "dev", "bench"} == extras
+        assert set(named.split(", ")) | {"agent", "serve", "dev", "bench"} == extras
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
@@ -122,6 +122,7 @@ def test_a_change_of_code_fetches_nothing_again(path: Path) -> None:
     assert (
         copied
         == {
+            "agent": ["pyproject.toml docker/dependencies.py /src/"],
             "load": ["pyproject.toml docker/dependencies.py /src/"],
             "serve": [
                 "docker/constraints /opt/constraints",

@@ -70,7 +70,7 @@ def containers(resources: list[kustomize.Resource]) -> list[tuple[kustomize.Reso
 def test_every_folder_is_part_of_an_overlay_or_one() -> None:
     used = {path.parent.name for path in K8S.glob("*/kustomization.yaml")}
     text = "".join(path.read_text() for path in K8S.glob("*/kustomization.yaml"))
-    assert used == set(OVERLAYS) | set(re.findall(r"^ +- \.\./(\w+)$", text, re.M))
+    assert used == {*OVERLAYS, "agent"} | set(re.findall(r"^ +- \.\./(\w+)$", text, re.M))
 
 
 @pytest.mark.parametrize("version", KUBERNETES)

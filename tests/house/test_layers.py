@@ -79,7 +79,7 @@ FLOORS = (
     ("serve.runner",),
     ("serve.engine",),
     ("serve.edge", "serve.bare_loop"),
-    ("serve.deploy",),
+    ("serve.deploy", "serve.telemetry.agent"),
     # analysis
     ("analysis.stats", "analysis.steps.faults", "analysis.text", "analysis.pages.assets"),
     ("analysis.pages.html",),
@@ -112,6 +112,7 @@ FLOORS = (
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),
     ("loadtest.engine.record",),
+    ("loadtest.engine.record.devices",),
     (
         "loadtest.engine.workers",
         "loadtest.engine.injection",

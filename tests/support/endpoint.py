@@ -4,7 +4,8 @@ Runs as a program of its own; prints its port as the first line. Every answer ta
 `--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`. With
 `--token` it answers nobody else, and repeats what it was sent in each error; with `--cert` and `--key` it speaks TLS.
 Its `/metrics` counts as Triton's does, what it answered and what waits for a slot, by variant.
-`--brand headroom`: its headers are those of a server of before the project had its own name.
+`--plain 1`: none of our headers, as servers of others answer; `--brand headroom`: they are those of a server of before
+the project had its own name.
 """
 
 from __future__ import annotations
@@ -139,6 +140,8 @@ class Endpoint:
             f"x-{self.options.brand}-device": "cpu",
             "x-request-id": headers.get("x-request-id", ""),
         }
+        if self.options.plain:
+            more = {}
         return 200, {"outputs": []}, more
 
 
@@ -160,6 +163,7 @@ async def main() -> None:
     parser.add_argument("--fallback", default="")
     parser.add_argument("--telemetry", type=int, default=1)
     parser.add_argument("--brand", default="tailrate")
+    parser.add_argument("--plain", type=int, default=0)
     for name in ("--token", "--cert", "--key"):
         parser.add_argument(name, default="")
     endpoint = Endpoint(parser.parse_args())

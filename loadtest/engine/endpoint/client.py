@@ -15,7 +15,7 @@ import gevent
 
 from tailrate.loadtest.engine.endpoint.answer import OK, SHUT, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access, address
-from tailrate.loadtest.engine.endpoint.http import Pool
+from tailrate.loadtest.engine.endpoint.http import MOST_BODY, Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 UNTRUSTED = "its certificate proves nothing"
@@ -26,13 +26,13 @@ OTHER_NAME = (62, 64)
 class Client:
     """Any number of requests at once, each with one deadline for the whole exchange."""
 
-    def __init__(self, host: str, timeout_s: float, access: Access = ANYBODY) -> None:
+    def __init__(self, host: str, timeout_s: float, access: Access = ANYBODY, most_body: int = MOST_BODY) -> None:
         parts = address(host)
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.prefix = parts.path.rstrip("/")
         self.access = access
         self._timeout_s = timeout_s
-        self._pool = Pool(parts, timeout_s, access)
+        self._pool = Pool(parts, timeout_s, access, most_body)
 
     @property
     def fields(self) -> bytes:

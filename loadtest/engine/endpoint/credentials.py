@@ -54,6 +54,8 @@ class Access:
 
 
 ANYBODY = Access()
+DEVICES_TOKEN, DEVICES_FILE = "TAILRATE_DEVICES_TOKEN", "TAILRATE_DEVICES_TOKEN_FILE"
+"""What agents want; the endpoint's own is for no other host."""
 
 
 def address(host: str) -> SplitResult:
@@ -87,8 +89,14 @@ def read(options: Any) -> Keys:
     return Keys(found, {name: replace(found, token=token, source=source) for name, (token, source) in own.items()})
 
 
+def for_devices(options: Any) -> Access:
+    """For agents that device samples come from: by the environment, and the same CAs."""
+    token, source = _token(os.environ.get(DEVICES_FILE, ""), DEVICES_TOKEN)
+    return Access(token, source=source, ca_file=options.ca_file)
+
+
 def _token(file: str, variable: str) -> tuple[str, str]:
-    """The token of a file, or else of an environment variable, and where it is from."""
+    """The first token of a file, or else of an environment variable, and where it is from."""
     try:
         text = Path(file).expanduser().read_text() if file else os.environ.get(variable, "")
     except (OSError, UnicodeDecodeError) as problem:

@@ -38,11 +38,14 @@ class BadAnswerError(OSError):
 class Pool:
     """As many connections as there are exchanges at once; the one that was used last is used first."""
 
-    def __init__(self, url: SplitResult, timeout_s: float, access: Access = ANYBODY) -> None:
+    def __init__(
+        self, url: SplitResult, timeout_s: float, access: Access = ANYBODY, most_body: int = MOST_BODY
+    ) -> None:
         secure = url.scheme == "https"
         self._address = (url.hostname or "", url.port or (443 if secure else 80))
         self._tls = access.tls() if secure else None
         self._timeout_s = timeout_s
+        self._most_body = most_body
         self._idle: list[socket.socket] = []
         self.fields = f"Host: {url.netloc}\r\n{access.line}".encode("latin-1")
         """What each request's header begins with."""
@@ -58,7 +61,7 @@ class Pool:
             if len(body) <= TOGETHER:
                 head, body = head + body, b""
             unsent = _send(connection, head, body, self._tls is not None)
-            status, found, whole, keep = _answer(connection, unsent)
+            status, found, whole, keep = _answer(connection, unsent, self._most_body)
         except BaseException:  # also a deadline: what comes on this connection later is nobody's
             connection.close()
             raise
@@ -125,7 +128,7 @@ def _send(connection: socket.socket, head: bytes, body: bytes, secure: bool) -> 
     return None
 
 
-def _answer(connection: socket.socket, unsent: OSError | None) -> tuple[int, bytes, bytes, bool]:
+def _answer(connection: socket.socket, unsent: OSError | None, most: int) -> tuple[int, bytes, bytes, bool]:
     """(status, header fields, body, whether the connection can be used again)
 
     `unsent`: why not all of the request went out; without an answer it is why there is none.
@@ -151,28 +154,28 @@ def _answer(connection: socket.socket, unsent: OSError | None) -> tuple[int, byt
     said = _LENGTH.search(head)
     pieces: list[bytes] = []
     if _CHUNKED.search(head):  # wins over a length, beside which it is somebody's mischief
-        rest = _chunks(connection, data, pieces)
+        rest = _chunks(connection, data, pieces, most)
         keep = keep and said is None
     elif said:
-        length = int(said[1]) if len(said[1]) < 16 else MOST_BODY + 1
-        _bounded(length)
+        length = int(said[1]) if len(said[1]) < 16 else most + 1
+        _bounded(length, most)
         rest = _take(connection, data, length, pieces)
     else:
         pieces, total = [data], len(data)
         while piece := _read(connection):  # to its end
             pieces.append(piece)
             total += len(piece)
-            _bounded(total)
+            _bounded(total, most)
         return status, head, b"".join(pieces), False
     return status, head, b"".join(pieces), keep and not rest
 
 
-def _bounded(size: int) -> None:
-    if size > MOST_BODY:
-        raise BadAnswerError(f"the answer is larger than {MOST_BODY >> 20} MiB")
+def _bounded(size: int, most: int) -> None:
+    if size > most:
+        raise BadAnswerError(f"the answer is larger than {most >> 20} MiB")
 
 
-def _chunks(connection: socket.socket, data: bytes, pieces: list[bytes]) -> bytes:
+def _chunks(connection: socket.socket, data: bytes, pieces: list[bytes], most: int) -> bytes:
     """What comes behind them."""
     total = 0
     while True:
@@ -182,7 +185,7 @@ def _chunks(connection: socket.socket, data: bytes, pieces: list[bytes]) -> byte
             raise BadAnswerError("a chunk of the answer has no size")
         size = int(said, 16)
         total += size
-        _bounded(total)
+        _bounded(total, most)
         if not size:
             while line:  # trailers
                 line, data = _line(connection, data)

@@ -42,8 +42,9 @@ class Crew(Protocol):
 class Collector(Protocol):
     """What asks for device samples, as far as it can be interrupted."""
 
-    host: str
-    """Empty: the endpoint sends none."""
+    @property
+    def host(self) -> str:
+        """Empty: nobody sends any."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

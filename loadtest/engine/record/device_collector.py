@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import gevent
@@ -20,23 +20,38 @@ from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.serve import wire
 
 POLL_S = 1.0
 PROBE_S = 0.2
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What an answer raises that is JSON, if at all, and something else than samples."""
+
+
+class Rows(Protocol):
+    """Where samples go, each a tuple in the order of `DEVICE_COLUMNS`."""
+
+    def append(self, row: tuple[Any, ...]) -> None: ...
+    def flush(self) -> None: ...
 
 
 class Collector:
     """Polls until stopped; `host` is empty where the endpoint sends no samples."""
 
-    def __init__(self, client: Client, base: Base, sink: Callable[[Any], None], event: Callable[..., None]) -> None:
+    def __init__(
+        self, client: Client, base: Base, rows: Rows, event: Callable[..., None], who: str = "the endpoint"
+    ) -> None:
         self.host = ""
+        self.period_ms: float | None = None
+        """Of the samples, as the server says it."""
         self.offsets: dict[str, Offset] = {}
         """Of each host's clock, in the order in which they came to be known."""
+        self.devices: dict[str, tuple[str, int]] = {}
+        """Host and number of each device that there was a sample of when it started."""
         self._client = client
         self._base = base
-        self._batcher = Batcher(DEVICE_COLUMNS, sink)
+        self._rows = rows
+        self._who = who
         self._event = event
         self._cursor = ""
         self._said_ns = 0
@@ -46,20 +61,26 @@ class Collector:
 
     def start(self) -> None:
         """Begins polling if the server has device samples; asks once, so that others are not bothered."""
+        if self.ask_first():
+            self.resume()
+
+    def ask_first(self) -> bool:
+        """Whether there are device samples; those that there are already are not read."""
         first = self._get(wire.DEVICES)
         if first.status != OK:
-            self._event("warning", sentence=f"the endpoint sends no device samples ({wire.DEVICES}: {first.status})")
-            return
+            self._event("warning", sentence=f"{self._who} sends no device samples ({wire.DEVICES}: {first.status})")
+            return False
         found = json.loads(first.body)  # samples from before the run are not ours
         self._cursor, self.host = str(found["cursor"]), str(found.get("host", ""))
         self._said_ns = max((int(event["time_ns"]) for event in found.get("events") or ()), default=0)
+        self.devices = devices_in(found)
         self._meet(found)
-        self.resume()
+        return True
 
     def resume(self) -> None:
         self._greenlets = [
-            gevent.spawn(self._forever, self.poll, POLL_S),
-            gevent.spawn(self._forever, self._probe, PROBE_S),
+            gevent.spawn(forever, self.poll, POLL_S, self._event),
+            gevent.spawn(forever, self.probe, PROBE_S, self._event),
         ]
 
     def pause(self) -> None:
@@ -106,14 +127,15 @@ class Collector:
                 self._said_ns = int(event["time_ns"])
                 self._event("device", host=event.get("host") or self.host, sentence=str(event["event"]))
         for row in found["rows"]:
-            self._batcher.append(tuple(None if place is None else row[place] for place in places))
-        self._batcher.flush()
+            self._rows.append(tuple(None if place is None else row[place] for place in places))
+        self._rows.flush()
 
     def _meet(self, found: Any) -> None:
+        self.period_ms = found.get("period_ms")
         for host in found.get("hosts") or [self.host]:
             self.offsets.setdefault(str(host), Offset())
 
-    def _probe(self) -> None:
+    def probe(self) -> None:
         for host, offset in list(self.offsets.items()):
             answer = self._get(wire.CLOCK if host == self.host else f"{wire.CLOCK}?host={quote(host)}")
             if answer.status == OK:
@@ -130,11 +152,22 @@ class Collector:
         """The manifest's `clock`."""
         return [entry for host, offset in self.offsets.items() if (entry := offset.as_json(host))]
 
-    def _forever(self, work: Callable[[], None], period_s: float) -> None:
-        while True:
-            started = time.monotonic()
-            try:
-                work()
-            except (ValueError, KeyError, TypeError) as problem:
-                self._event("warning", sentence=f"device telemetry sent something unreadable: {problem!r}")
-            gevent.sleep(max(0.0, period_s - (time.monotonic() - started)))
+
+def forever(work: Callable[[], None], period_s: float, event: Callable[..., None]) -> None:
+    """Again and again; what a server sends that cannot be read is an event."""
+    while True:
+        started = time.monotonic()
+        try:
+            work()
+        except UNREADABLE as problem:
+            event("warning", sentence=f"device telemetry sent something unreadable: {problem!r}")
+        gevent.sleep(max(0.0, period_s - (time.monotonic() - started)))
+
+
+def devices_in(found: Any) -> dict[str, tuple[str, int]]:
+    """Host and number of each device of an answer."""
+    columns = list(found["columns"])
+    if not {"host", "device", "index"} <= set(columns):
+        return {}
+    host, device, index = (columns.index(name) for name in ("host", "device", "index"))
+    return {str(row[device]): (str(row[host]), int(row[index] or 0)) for row in found["rows"]}

@@ -83,6 +83,12 @@ COMMON = (
     Option("ca-file", "", "certificates (PEM) that vouch for an https endpoint, not the system's", at_start=True),
     Option("metrics", "", "where servers tell their own metrics (Prometheus), as [NAME=]URL; several with commas"),
     Option("metrics-match", "", "also keeps metrics whose name holds this regular expression"),
+    Option(
+        "devices",
+        "",
+        "where device samples are: [NAME=]URL[@DEVICE], of an agent, or dcgm+URL; empty: at the endpoint",
+        at_start=True,
+    ),
     Option("run-dir", "runs", "folder that holds run folders"),
     Option("run-id", "", "name of the run folder; empty: UTC time and scenario"),
 )

@@ -1,12 +1,14 @@
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from folders import GPU, START_NS, Load, Waveform, lognormal, make_run, rewrite
+from folders import GPU, START_NS, Load, Waveform, Written, lognormal, make_run, rewrite
 
 from tailrate import analysis
 from tailrate.analysis.records.folder import DEVICES
+from tailrate.analysis.run.device_tracks import STATE
 from tailrate.analysis.verdicts.run import Run
 
 LOADS = [Load("m/a", 97, lognormal(30), seconds=20)]
@@ -96,3 +98,61 @@ def test_a_sample_just_a_period_away_still_counts(tmp_path: Path) -> None:
     just = ((middle_s - 5.0).abs() < 1e-6) | ((middle_s - 8.0).abs() < 1e-6)
     assert joined.loc[just, "temp_c"].tolist() == pytest.approx([4.9, 8.1])
     assert run.tallies.joined == joined["temp_c"].notna().sum()
+
+
+def moved_to_the_manifest(written: Written, devices: dict[str, list[str]], keep: bool = False) -> Run:
+    """The run as a server would have left it that says no device, with what `--devices` found of each endpoint."""
+    manifest = json.loads((written.folder / "run.json").read_text())
+    for entry in manifest["endpoints"]:
+        entry["devices"] = devices[f"{entry['model']}/{entry['variant']}"]
+        entry["device"] = None
+    (written.folder / "run.json").write_text(json.dumps(manifest))
+    if not keep:
+        rewrite(written.folder, written.requests.assign(device=None))
+    return analysis.load(written.folder)
+
+
+def figures(run: Run) -> list[tuple[object, ...]]:
+    names = ("joules", "power_w", "util_pct", "mem_peak_bytes", "temp_c", "joules_per_request")
+    return [tuple(getattr(step.summary, name) for name in names) for step in run.measured]
+
+
+def test_rows_that_say_no_device_are_on_the_one_of_their_endpoint(tmp_path: Path) -> None:
+    """The same run twice: once each answer named its device, once the manifest alone does."""
+    waves = [Waveform("GPU-0", idle_s=3), Waveform("GPU-1", util_pct=20)]
+    loads = [Load("m/a", 50, device="GPU-0", failed=0.1, dropped=0.1), Load("m/b", 40, device="GPU-1")]
+    said = analysis.load(make_run(tmp_path / "said", loads, devices=waves).folder)
+    silent = make_run(tmp_path / "silent", loads, devices=waves)
+    bound = moved_to_the_manifest(silent, {"m/a": ["GPU-0"], "m/b": ["GPU-1"]})
+    assert figures(bound) == figures(said)
+    assert figures(bound)[0][0] is not None
+    for name in ("with_device", "joined", "near_boundary"):
+        assert getattr(bound.tallies, name) == getattr(said.tallies, name)
+    assert [step.tally.devices for step in bound.measured] == [{"GPU-0"}, {"GPU-1"}]
+    one, other = said.joined(), bound.joined()
+    pd.testing.assert_frame_equal(one[[*STATE, "sample_ns"]], other[[*STATE, "sample_ns"]])
+    assert other["util_pct"].notna().sum() == other["ok"].sum()
+    assert bound.joined(columns=["seq"])["util_pct"].tolist() == pytest.approx(one["util_pct"].tolist(), nan_ok=True)
+
+
+def test_of_several_devices_the_energy_is_the_sum_and_no_row_has_one(tmp_path: Path) -> None:
+    waves = [Waveform("GPU-0"), Waveform("GPU-1", util_pct=20)]
+    written = make_run(tmp_path / "run", [Load("m/a", 50, device="GPU-0")], devices=waves)
+    alone = figures(analysis.load(written.folder))[0]
+    both = moved_to_the_manifest(written, {"m/a": ["GPU-0", "GPU-1"]})
+    joules, _, util, *_ = figures(both)[0]
+    assert joules == pytest.approx(2 * alone[0])
+    assert util == pytest.approx((90 + 20) / 2)
+    assert both.tallies.joined == 0
+    assert both.measured[0].tally.devices == {"GPU-0", "GPU-1"}
+
+
+def test_what_several_hosts_call_cpu_is_the_one_of_the_endpoint(tmp_path: Path) -> None:
+    waves = [Waveform("cpu:one", host="one"), Waveform("cpu:two", host="two", util_pct=20)]
+    loads = [Load("m/a", 50, device="cpu"), Load("m/b", 50, device="cpu")]
+    written = make_run(tmp_path / "run", loads, devices=waves)
+    run = moved_to_the_manifest(written, {"m/a": ["cpu:one"], "m/b": ["cpu:two"]}, keep=True)
+    assert [step.summary.util_pct for step in run.measured] == [90, 20]
+    joined = run.joined()
+    assert joined.loc[joined["endpoint"] == "m/b", "util_pct"].eq(20).all()
+    assert run.tallies.joined == joined["ok"].sum()

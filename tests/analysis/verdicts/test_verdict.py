@@ -9,7 +9,7 @@ from tailrate import analysis
 from tailrate.analysis.judging.trust import late_limit_ms, lateness
 from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.stats.trend import percentile
-from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge
+from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge, warnings
 
 
 def _judge(folder: Path, loads: list[Load], **more: Any) -> Verdict:
@@ -214,3 +214,13 @@ def test_a_lost_load_process_costs_its_step_not_the_run(tmp_path: Path) -> None:
 def test_one_hiccup_is_not_a_late_generator(late: int, n: int, doubted: bool) -> None:
     late_ms = np.array([9.0] * late + [0.1] * (n - late))
     assert bool(lateness(percentile(late_ms, 99), late, 1.0)) == doubted
+
+
+def test_a_page_that_has_new_figures_seldom_is_said(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 50)], devices=[Waveform()])
+    source = {"kind": "dcgm", "url": "http://gpu1:9400/metrics", "devices": ["GPU-a"], "period_s": 1.0}
+    for changes_s, said in ((30.0, True), (1.02, False), (None, False)):
+        written.manifest.extra["device_sources"] = [source | {"changes_s": changes_s}]
+        written.manifest.write(written.folder)
+        found = [one for one in warnings(analysis.load(written.folder)) if "new figures every 30 s only" in one]
+        assert bool(found) is said
