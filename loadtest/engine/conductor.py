@@ -38,15 +38,15 @@ from tailrate.loadtest.engine.record.device_collector import Collector
 from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector
 from tailrate.loadtest.engine.record.run_folder import RunFolder
 from tailrate.loadtest.engine.record.segments import Batcher
+from tailrate.loadtest.engine.record.server_metrics.collector import MetricCollector
+from tailrate.loadtest.engine.record.server_metrics.sources import MetricSource
+from tailrate.loadtest.engine.record.server_metrics.sources import parse as metric_sources
 from tailrate.loadtest.engine.scenario import answerable
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_guide import ask_about
 from tailrate.loadtest.engine.scenario.knee_search import Knee, KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan, known
-from tailrate.loadtest.engine.server_metrics.collector import MetricCollector
-from tailrate.loadtest.engine.server_metrics.sources import MetricSource
-from tailrate.loadtest.engine.server_metrics.sources import parse as metric_sources
 from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch

@@ -104,7 +104,6 @@ FLOORS = (
         "loadtest.engine",
         "loadtest.engine.clock",
         "loadtest.engine.child_python",
-        "loadtest.engine.exposition",
         "loadtest.engine.faults",
     ),
     ("loadtest.engine.scenario", "loadtest._locust"),
@@ -112,11 +111,10 @@ FLOORS = (
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),
     ("loadtest.engine.record",),
-    ("loadtest.engine.record.devices",),
+    ("loadtest.engine.record.devices", "loadtest.engine.record.server_metrics"),
     (
         "loadtest.engine.workers",
         "loadtest.engine.injection",
-        "loadtest.engine.server_metrics",
         "loadtest.engine.soak",
     ),
     ("loadtest.engine.conductor",),
@@ -130,7 +128,7 @@ FLOORS = (
 )
 DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
-MOST_ENTRIES = {"analysis": 15, "loadtest.engine": 14}
+MOST_ENTRIES = {"analysis": 15}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
 EXTENSIONS = {
     "serve.models",
@@ -139,7 +137,7 @@ EXTENSIONS = {
     "loadtest.engine.modes",
     "loadtest.engine.endpoint.protocols",
     "loadtest.engine.faults",
-    "loadtest.engine.server_metrics.presets",
+    "loadtest.engine.record.server_metrics.presets",
     "analysis.steps.faults",
     "analysis.exports.forms",
     "analysis.pages.report.sections",

@@ -14,7 +14,7 @@ from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.records.folder import sealed_path, segments
 from tailrate.analysis.run.recorded_run import seal
-from tailrate.loadtest.engine.server_metrics.choice import MOST_SERIES
+from tailrate.loadtest.engine.record.server_metrics.choice import MOST_SERIES
 
 pytestmark = pytest.mark.live
 assert nothing_left_running  # a fixture of all tests here, too

@@ -17,7 +17,7 @@ import pandas as pd
 from folders import START_NS, Written, rewrite
 
 from tailrate.analysis.records.folder import METRICS
-from tailrate.loadtest.engine.server_metrics.presets import every
+from tailrate.loadtest.engine.record.server_metrics.presets import every
 
 TRITON, VLLM = every()["triton"], every()["vllm"]
 

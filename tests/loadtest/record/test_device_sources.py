@@ -10,7 +10,6 @@ from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint import credentials
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
-from tailrate.loadtest.engine.exposition import parse as figures
 from tailrate.loadtest.engine.record.device_collector import Collector, forever
 from tailrate.loadtest.engine.record.devices.binding import bind
 from tailrate.loadtest.engine.record.devices.collector import sources
@@ -18,6 +17,7 @@ from tailrate.loadtest.engine.record.devices.exporters import amd, dcgm, host
 from tailrate.loadtest.engine.record.devices.names import Names, SourceRows
 from tailrate.loadtest.engine.record.devices.scraper import Scraper
 from tailrate.loadtest.engine.record.devices.source import Claim, DeviceSource, parse
+from tailrate.loadtest.engine.record.exposition import parse as figures
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 # ---- the option

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tailrate.loadtest.engine.exposition import Figure
+from tailrate.loadtest.engine.record.exposition import Figure
 
 MIB = float(1 << 20)
 Labels = Mapping[str, str]

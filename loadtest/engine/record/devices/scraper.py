@@ -16,10 +16,10 @@ from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.exposition import BROKEN, parse
 from tailrate.loadtest.engine.record.devices.exporters import READERS, Reading, meant
 from tailrate.loadtest.engine.record.devices.names import SourceRows
 from tailrate.loadtest.engine.record.devices.source import DeviceSource
+from tailrate.loadtest.engine.record.exposition import BROKEN, parse
 
 SCRAPE_S = 1.0
 

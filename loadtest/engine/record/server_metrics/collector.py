@@ -20,7 +20,7 @@ from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.record.segments import unpack
-from tailrate.loadtest.engine.server_metrics.sources import MetricSource, fields_for
+from tailrate.loadtest.engine.record.server_metrics.sources import MetricSource, fields_for
 
 FIRST_S = 5.0
 """How long the load waits for the first word of each page: the start of a process, and a page that hangs."""
@@ -58,7 +58,7 @@ class MetricCollector:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            child_python.command("tailrate.loadtest.engine.server_metrics.reader"),
+            child_python.command("tailrate.loadtest.engine.record.server_metrics.reader"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """NVIDIA Triton, by itself and with TensorRT-LLM behind it; its metrics have a port of their own, 8002."""
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, Preset, ServerMetric
 
 PRESET = Preset(
     "Triton",

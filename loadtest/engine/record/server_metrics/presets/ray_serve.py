@@ -5,7 +5,7 @@ role: whatever reaches a replica is in it, questions for metadata too, and a req
 deployments is in each one's.
 """
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
 
 PRESET = Preset(
     "Ray Serve",

@@ -1,6 +1,6 @@
 """KServe's Python model server."""
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, HISTOGRAM, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, HISTOGRAM, Preset, ServerMetric
 
 PRESET = Preset(
     "KServe",

@@ -7,8 +7,8 @@ import time
 import pytest
 from odd_pages import HEAD, drips, drips_body, hangs, large, never_ends, says, serving, whole
 
-from tailrate.loadtest.engine.server_metrics.choice import MOST_SERIES, Choice
-from tailrate.loadtest.engine.server_metrics.page import PageError, fetch
+from tailrate.loadtest.engine.record.server_metrics.choice import MOST_SERIES, Choice
+from tailrate.loadtest.engine.record.server_metrics.page import PageError, fetch
 
 TEXT = 'nv_inference_count{model="a"} 3\n'
 

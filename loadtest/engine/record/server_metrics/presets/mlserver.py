@@ -3,7 +3,7 @@
 It notes the length of a queue whenever a request joins it, so that a queue is a histogram and not a gauge.
 """
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
 
 PRESET = Preset(
     "MLServer",

@@ -1,6 +1,6 @@
 """vLLM's OpenAI server."""
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
 
 PRESET = Preset(
     "vLLM",

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrate.loadtest.engine.endpoint.credentials import Access
+from tailrate.loadtest.engine.record.server_metrics.choice import MOST_SERIES, Choice
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, ROLES, every
+from tailrate.loadtest.engine.record.server_metrics.sources import fields_for, parse
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
-from tailrate.loadtest.engine.server_metrics.choice import MOST_SERIES, Choice
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, ROLES, every
-from tailrate.loadtest.engine.server_metrics.sources import fields_for, parse
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "pages").glob("*.txt"))}
 """Of servers that ran here: MLServer 1.7.1, KServe, Triton 2.51, Ray 2.60, tailrate."""
 

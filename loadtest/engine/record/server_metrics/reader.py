@@ -1,6 +1,6 @@
 """Reads the servers' metrics each second, in a process of its own so that no page, however long, holds an arrival up.
 
-    python -m tailrate.loadtest.engine.server_metrics.reader
+    python -m tailrate.loadtest.engine.record.server_metrics.reader
 
 The first line of its input says what to read, as JSON; it ends when its input does, after one more look. To its output
 go lines of JSON: `{"said": …}` what is kept of a source, `{"event": …}` that a page is lost or back, `{"batch": bytes}`
@@ -19,10 +19,10 @@ import time
 from typing import Any
 
 from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
-from tailrate.loadtest.engine.exposition import parse
+from tailrate.loadtest.engine.record.exposition import parse
 from tailrate.loadtest.engine.record.segments import Batcher, pack
-from tailrate.loadtest.engine.server_metrics.choice import MOST_SERIES, Choice
-from tailrate.loadtest.engine.server_metrics.page import PageError, fetch
+from tailrate.loadtest.engine.record.server_metrics.choice import MOST_SERIES, Choice
+from tailrate.loadtest.engine.record.server_metrics.page import PageError, fetch
 
 PERIOD_S = 1.0
 TIMEOUT_S = 5.0

@@ -11,8 +11,8 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrate.loadtest.engine import exposition
-from tailrate.loadtest.engine.exposition import BROKEN, CUT, parse
+from tailrate.loadtest.engine.record import exposition
+from tailrate.loadtest.engine.record.exposition import BROKEN, CUT, parse
 
 PAGE = r"""# HELP http_requests_total The total number of HTTP requests.
 # TYPE http_requests_total counter

@@ -1,6 +1,6 @@
 """`tailrate serve`: its own `/metrics`."""
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, Preset, ServerMetric
 
 PRESET = Preset(
     "tailrate",

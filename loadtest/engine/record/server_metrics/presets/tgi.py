@@ -1,6 +1,6 @@
 """Hugging Face's Text Generation Inference."""
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
 
 PRESET = Preset(
     "TGI",

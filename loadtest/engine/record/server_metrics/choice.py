@@ -10,8 +10,15 @@ import re
 from collections import Counter, defaultdict
 from typing import Any
 
-from tailrate.loadtest.engine.exposition import parse
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric, every
+from tailrate.loadtest.engine.record.exposition import parse
+from tailrate.loadtest.engine.record.server_metrics.presets import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Preset,
+    ServerMetric,
+    every,
+)
 
 MOST_SERIES = 500
 """Kept of one page at a time: with names and labels 100 KB a second."""

@@ -1,6 +1,6 @@
 """SGLang, started with `--enable-metrics`."""
 
-from tailrate.loadtest.engine.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
+from tailrate.loadtest.engine.record.server_metrics.presets import COUNTER, GAUGE, HISTOGRAM, Preset, ServerMetric
 
 PRESET = Preset(
     "SGLang",
