@@ -3,11 +3,14 @@
     tailrate serve bert
     locust -f loadtest/bert.py --headless --host http://127.0.0.1:8000 --rates 1:6:1
 
+    locust -f loadtest/bert.py --headless --host http://127.0.0.1:8000 --data sentences.txt
+
 Ids cost the endpoint no tokenizer; text costs it one, as a user would.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,6 +46,12 @@ class Bert(EndpointUser):
     model = "bert"
     outputs = ("pooler_output",)
     rates = "1:6:1"
+
+    def from_row(self, row: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """A column `text`, or else one of lists of `input_ids`."""
+        if "text" in row:
+            return {"text": np.array([[row["text"]]], dtype=object)}
+        return {"input_ids": np.asarray(row["input_ids"], dtype=np.int64)[np.newaxis]}
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
         tokens = self.environment.parsed_options.tokens

@@ -19,6 +19,7 @@ import gevent
 import numpy as np
 
 from tailrate.analysis.records.folder import taken
+from tailrate.analysis.records.objective import overall
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import OK, Client, discover, error_sentence
@@ -41,6 +42,8 @@ from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
 from tailrate.loadtest.engine.workers.driver import Payloads, WorkOrder
+from tailrate.loadtest.engine.workers.input import foretold
+from tailrate.loadtest.engine.workers.input.deal import Handout
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
 from tailrate.serve import wire
 
@@ -83,12 +86,19 @@ class Conductor:
         self._cpu_pct = 0.0
         self._checked: list[dict[str, float]] = []
         self._payloads: Payloads | None = None
+        self._handout: Handout | None = None
+        """Of the rows of a file, where there is one."""
+        self._foretold: list[str] = []
 
     # ---- before
 
     def prepare(self, payloads: Payloads) -> None:
         """Finds the endpoints and tries one request at each."""
         found = discover(self._client, self.scenario.model, self.scenario.variants)
+        if payloads.data is not None:
+            self._handout = Handout(payloads.data.deal)
+            foretold.check(self.scenario, payloads.data)
+            self._foretold = [*foretold.sentences(self.scenario, [info.name for info in found], payloads.data)]
         if not self.scenario.mode.resumes and (why := taken(self.folder)):
             raise ScenarioError(why)
         for info in found:
@@ -123,7 +133,7 @@ class Conductor:
             if not mode.endless:
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
-        for sentence in answerable.sentences(self.scenario, len(names)):
+        for sentence in (*answerable.sentences(self.scenario, len(names)), *self._foretold):
             say.info("%s", sentence)
         for sentence in cpu_priority.lacks():
             say.warning("this machine has %s", sentence)
@@ -207,6 +217,8 @@ class Conductor:
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[ProbeOutcome]:
         """Until every arrival is answered; what a search wants to know of it."""
         paths = {info.name: self._path(info) for info in self._endpoints}
+        if not (steps := self._with_rows(steps)):
+            return []
         self._dispatch.prepare(steps, [paths[step.endpoint] for step in steps], self.scenario.pattern)
         due_s = [np.empty(0) if step.concurrency else step.offsets(self.scenario.pattern) / 1e9 for step in steps]
         if self._is_ending():
@@ -235,6 +247,21 @@ class Conductor:
             self._soak.over()
             self._crew.forget()
         return outcomes
+
+    def _with_rows(self, steps: list[LoadStep]) -> list[LoadStep]:
+        """The same, each with the rows of the file that its requests carry; none where these are used up."""
+        if self._handout is None:
+            return steps
+        found = []
+        for step in steps:
+            arrivals = step.arrivals(self.scenario.pattern)
+            first = self._handout.first(step.seed, step.rate, step.seconds, arrivals)
+            if first is None:
+                left, where = self._handout.left, f"step {step.index + 1} has {arrivals or 'more'} arrivals"
+                self.end_early(f"the rows of the file are used up: there are {left} left, and {where}")
+                return []
+            found.append(replace(step, data_from=first))
+        return found
 
     @property
     def _sought(self) -> KneeObjective | None:
@@ -365,6 +392,8 @@ class Conductor:
             if content["bad"]:
                 self._event("bad_fields", worker=index, fields=content["bad"], sentence=bad_fields(content["bad"]))
             self._scheduled += content["due"]
+            if self._handout is not None:
+                self._handout.used(content.get("reached", 0))
             self._dispatch.done(member)
 
     def on_process(self, index: int, found: dict[str, Any]) -> None:
@@ -408,9 +437,9 @@ class Conductor:
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
         facts |= {"name": self.scenario.name, "mode": self.scenario.mode.name}
         facts |= {"total_s": soak.total_seconds} if soak else {}
-        facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
+        facts |= {"slo_ms": [slo.latency_ms for slo in overall(self.scenario.slos) if slo.latency_ms]}
         names = [info.name for info in self._endpoints]
-        self.board.open(facts, names, self.scenario.slos, self._now())
+        self.board.open(facts, names, overall(self.scenario.slos), self._now())
         say.info("run folder: %s", self.folder)
 
     def _end_chapter(self) -> None:

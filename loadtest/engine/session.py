@@ -43,7 +43,7 @@ from tailrate.loadtest.engine.live.screen import Screen
 from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.provenance import command_line
 from tailrate.loadtest.engine.record.segments import pack, unpack
-from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
+from tailrate.loadtest.engine.scenario.scenario import DataPlan, Scenario, ScenarioError
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
@@ -201,7 +201,7 @@ class ScenarioUser(Protocol):
     @property
     def checker(self) -> Callable[[EndpointAnswer], str | None] | None: ...
 
-    def payloads(self, seed: int, rows: Sequence[int]) -> Payloads: ...
+    def payloads(self, seed: int, rows: Sequence[int], data: DataPlan | None = None) -> Payloads: ...
 
 
 _session: Session | None = None
@@ -239,7 +239,7 @@ def work(user: ScenarioUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
     client = Client(user.host or "", scenario.timeout_s, session.access)
-    payloads = user.payloads(scenario.seed, scenario.rows)
+    payloads = user.payloads(scenario.seed, scenario.rows, scenario.data)
     driver = Driver(
         client,
         payloads,
@@ -448,7 +448,7 @@ def _prepare(session: Session) -> None:
     command = command_line(["locust", *sys.argv[1:]])
     conductor = Conductor(scenario, client, folder, command, session, session.board)
     _scenario_class.host = host
-    conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows))
+    conductor.prepare(_scenario_class(environment).payloads(scenario.seed, scenario.rows, scenario.data))
     session.conductor = conductor
 
 

@@ -6,7 +6,8 @@ There is one such user per load process. It is no browser that clicks and waits:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from locust import User, task
 
 from tailrate.loadtest.engine import session
 from tailrate.loadtest.engine.endpoint.client import EndpointAnswer
+from tailrate.loadtest.engine.scenario.scenario import DataPlan, ScenarioError
 from tailrate.loadtest.engine.workers.driver import Payloads
 from tailrate.serve.body.request import encode_infer
 from tailrate.serve.wire import Array
@@ -32,6 +34,8 @@ class EndpointUser(User):
     """Outputs to ask for; empty: all that the model has."""
     pool_size: ClassVar[int] = 32
     """Distinct request bodies, made before the start."""
+    inputs: ClassVar[Mapping[str, str]] = {}
+    """The model's inputs and their types, such as {"x": "float32"}, for rows of a file; empty: its columns."""
 
     # any option of scenario.OPTIONS may stand here as an attribute: rates = "50:400:50", slo = "p99<50ms"
 
@@ -42,6 +46,13 @@ class EndpointUser(User):
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
         """Named input tensors of one request, drawn from `rng` alone."""
+        raise NotImplementedError
+
+    def from_row(self, row: Mapping[str, Any]) -> dict[str, Array]:
+        """Named input tensors, their first dimension 1, of a row of `--data`: its texts, bytes, numbers and arrays.
+
+        Who does not define it has each column as the input of its name.
+        """
         raise NotImplementedError
 
     def check(self, answer: EndpointAnswer) -> str | None:
@@ -55,8 +66,10 @@ class EndpointUser(User):
     def checker(self) -> Callable[[EndpointAnswer], str | None] | None:
         return None if type(self).check is EndpointUser.check else self.check
 
-    def payloads(self, seed: int, rows: Sequence[int]) -> Payloads:
+    def payloads(self, seed: int, rows: Sequence[int], data: DataPlan | None = None) -> Payloads:
         """Ready bodies: the same for the same seed, on every worker and for every endpoint; each draws its rows."""
+        if data is not None:
+            return self._of_file(seed, rows, data)
         bodies: list[bytes] = []
         headers: list[dict[str, str]] = []
         sizes: list[int] = []
@@ -68,6 +81,23 @@ class EndpointUser(User):
             bodies.append(body)
             headers.append(described)
         return Payloads(tuple(bodies), tuple(headers), tuple(sizes))
+
+    def _of_file(self, seed: int, rows: Sequence[int], plan: DataPlan) -> Payloads:
+        """The first few requests of the file's rows, and what makes the others when their arrivals are known."""
+        from tailrate.loadtest.engine.workers.input import foretold, inputs  # which take pyarrow
+        from tailrate.loadtest.engine.workers.input.deal import Deal
+        from tailrate.loadtest.engine.workers.input.requests import DataRequests
+
+        own = type(self).from_row is not EndpointUser.from_row
+        found = inputs.open_data(plan, self.inputs, self.from_row if own else None)
+        deal = Deal(found.rows.count, plan.drawn, plan.unique, seed, tuple(rows))
+        requests = DataRequests(found, deal, partial(encode_infer, outputs=self.outputs))
+        if not (many := min(foretold.SAMPLE, deal.rows if deal.most is None else deal.most)):
+            few = f"it has {deal.rows} rows, too few for one request of {max(rows)}"
+            raise ScenarioError(f"--data {plan.path}: {few}")
+        sample = [requests.request(number) for number in range(many)]
+        bodies, headers, counts = zip(*(one[:3] for one in sample), strict=True)
+        return Payloads(bodies, headers, counts, requests)
 
     @task
     def drive(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrate.analysis.judging.share import terms
+from tailrate.analysis.records.objective import overall
 from tailrate.analysis.text.words import duration, significant
 from tailrate.loadtest.engine.scenario.scenario import Scenario
 
@@ -19,7 +20,7 @@ def sentences(scenario: Scenario, endpoints: int) -> Iterator[str]:
         return
     usable_s = mode.measured_s(scenario) - settle_s
     share = (endpoints if mode.at_once else 1) / mode.repeats
-    for term in dict.fromkeys(term for slo in scenario.slos for term in terms(slo)):
+    for term in dict.fromkeys(term for slo in overall(scenario.slos) for term in terms(slo)):
         least_s = {rate: term.least * share / rate for rate in scenario.rates}
         short = {rate: seconds + settle_s for rate, seconds in least_s.items() if seconds > usable_s}
         said = f"{term.text} can be answered from {significant(term.least * share / usable_s, 2)}/s upward"

@@ -27,6 +27,7 @@ from tailrate.loadtest.engine.endpoint.client import Client, EndpointAnswer, err
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.input.requests import DataRequests, ReadyRequest
 from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
@@ -79,6 +80,14 @@ class Payloads:
     """One for each body: how long its JSON header is depends on the shapes in it."""
     rows: tuple[int, ...]
     """In each body."""
+    data: DataRequests | None = None
+    """Where requests carry rows of a file: what makes them; the bodies are then a few of them."""
+
+    def of(self, step: int, seq: int) -> ReadyRequest:
+        if self.data is not None:
+            return self.data.of(step, seq)
+        place = seq % len(self.bodies)
+        return ReadyRequest(self.bodies[place], self.headers[place], self.rows[place])
 
 
 class Driver:
@@ -103,6 +112,8 @@ class Driver:
         self._batcher = Batcher(REQUEST_COLUMNS, lambda batch: report("rows", {"batch": batch}))
         self._in_flight = Pool()
         self._due = 0
+        self._reached = 0
+        """The highest number of a request of the file that a closed loop came to, and 1."""
         self._alarm = Alarm()
         self._stopping = False
         self._walk: Iterator[Arrival] | None = None
@@ -114,6 +125,10 @@ class Driver:
     def prepare(self, order: WorkOrder) -> None:
         """All that takes time before its start: makes the schedule, and has the first arrival of our share at hand."""
         self._stopping = False
+        self._reached = 0
+        if self._payloads.data is not None:
+            ours = {step.index: range(order.index, step.arrivals(order.pattern), order.count) for step in order.steps}
+            self._payloads.data.prepare({step.index: (step.data_from, ours[step.index]) for step in order.steps})
         shares = [
             share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
             for step in order.steps
@@ -148,6 +163,7 @@ class Driver:
             }
             bad, self._batcher.bad = self._batcher.bad, Counter()
             what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad), "lead_ms": lead_ms}
+            what |= {"reached": self._reached} if self._reached else {}
             self._report("done", {"order": order.number, **what})
             self._idle.set()
 
@@ -187,7 +203,9 @@ class Driver:
         start = order.base.monotonic_ns(order.start_ns)
         for step, path in zip(order.steps, order.paths, strict=True):
             began = start + int(step.start_s * 1e9)
-            numbers = iter(range(order.index, step.requests or 1 << 62, order.count))
+            left = self._payloads.data.left(step.index) if self._payloads.data is not None else None
+            most = min(step.requests or 1 << 62, 1 << 62 if left is None else left)
+            numbers = iter(range(order.index, most, order.count))
             for _ in range(len(range(order.index, step.concurrency, order.count))):
                 self._in_flight.spawn(self._turns, order, step, path, began, numbers)
 
@@ -196,6 +214,7 @@ class Driver:
         end = began + int(step.seconds * 1e9)
         while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
             self._due += 1
+            self._reached = max(self._reached, step.data_from + seq + 1)
             status = self._send(
                 order.index, Arrival(seq, step.index, now - began), step.endpoint, path, now, order.base
             )
@@ -203,10 +222,9 @@ class Driver:
                 gevent.sleep(GONE_S)
 
     def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> str:
-        pool = self._payloads
-        place = arrival.seq % len(pool.bodies)
-        body = pool.bodies[place]
-        headers = {**pool.headers[place], wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
+        request = self._payloads.of(arrival.step, arrival.seq)
+        body = request.body
+        headers = {**request.headers, wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
         sent = time.monotonic_ns()
         try:
             answer = self._client.send("POST", path, body, headers)
@@ -239,13 +257,15 @@ class Driver:
                 error=answer.error,
                 bytes_in=len(body),
                 bytes_out=len(answer.body),
-                rows=pool.rows[place],
+                rows=request.rows,
                 **{column: stages.get(name) for name, column in STAGE_COLUMNS.items()},
                 server_ms=stages.get("total"),
                 batch_rows=self._read(fields, wire.BATCH, wire.parse_count),
                 replica=self._read(fields, wire.REPLICA, wire.parse_label),
                 device=self._read(fields, wire.DEVICE, wire.parse_label),
                 handled_ms=None if clock is None else (clock[1] - clock[0]) / 1e6,
+                data_row=request.data_row,
+                label=request.label,
             )
         )
         # Locust's own statistics: latency from the scheduled instant, as everywhere in tailrate
@@ -293,9 +313,12 @@ class Driver:
 
     def _drop(self, order: WorkOrder, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
-        rows = self._payloads.rows[arrival.seq % len(self._payloads.rows)]
-        known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns)
-        self._batcher.append(RequestRecord(*known, status="dropped", error=reason, rows=rows))
+        request = self._payloads.of(arrival.step, arrival.seq)
+        record = RequestRecord(
+            order.index, arrival.seq, arrival.step, endpoint, intended_ns, status="dropped", error=reason,
+            rows=request.rows, data_row=request.data_row, label=request.label,
+        )  # fmt: skip
+        self._batcher.append(record)
         self._fire(
             request_type="POST",
             name=endpoint,

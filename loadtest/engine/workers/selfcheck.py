@@ -73,7 +73,7 @@ def measure(order: WorkOrder, payloads: Payloads, timeout_s: float, max_in_fligh
         try:
             warm = replace(order.steps[0], seconds=0.3, requests=20 * max(1, order.steps[0].concurrency))
             first = replace(order, steps=(warm,), start_ns=order.base.wall_ns(time.monotonic_ns()))
-            driver = Driver(client, payloads, max_in_flight, report, lambda **_: None)
+            driver = Driver(client, replace(payloads, data=None), max_in_flight, report, lambda **_: None)
             driver.execute(first)
             batches.clear()
             driver.execute(replace(order, start_ns=order.base.wall_ns(time.monotonic_ns() + 50_000_000)))
