@@ -286,7 +286,8 @@ class Conductor:
         """Writes down how the step ended, which for a closed loop or one that was cut is not when it was to end."""
         live, entry = self._live.pop(step.index), self._manifest.scenario["steps"][step.index]
         stopped_ns = self._dispatch.stopped_ns
-        if stopped_ns or step.requests:
+        ran_out = bool(step.concurrency) and self._handout is not None and self._handout.left == 0
+        if stopped_ns or step.requests or ran_out:
             entry["end_ns"] = min(entry["end_ns"], stopped_ns or self._now())
             entry["seconds"] = (entry["end_ns"] - entry["start_ns"]) / 1e9
             entry["cut"] = bool(stopped_ns)
@@ -416,6 +417,8 @@ class Conductor:
         if self.scenario.mode.resumes:
             paths = {path for _, path in served}
             self.scenario, self._manifest = manifest.resumed(self.folder, self.scenario, paths, self._now())
+            if self._handout is not None:
+                self._handout.used(foretold.carried(self.scenario, self._manifest.scenario["steps"]))
         else:
             name, url, priority = self.folder.name, self._client.url, self._crew.priority()
             self._manifest = manifest.fresh(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,11 @@ class LoadStep:
     """By which part of a gap even arrivals come later, so that those of steps at once fall between each other."""
     data_from: int = 0
     """Where requests carry rows of a file: the number of its first arrival's request among those of the run."""
+
+    @classmethod
+    def of_manifest(cls, entry: Mapping[str, Any]) -> LoadStep:
+        """As a run's manifest has it, among other things of it."""
+        return cls(**{key: entry[key] for key in cls.__dataclass_fields__ if key in entry})
 
     def offsets(self, pattern: Pattern) -> Offsets:
         pattern = replace(pattern, shape=self.shape) if self.shape else pattern

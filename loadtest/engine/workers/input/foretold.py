@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
+from typing import Any
 
 from tailrate.analysis.text.words import count, significant, size
 from tailrate.loadtest.engine.modes.knee import KneeSearch
@@ -13,6 +15,8 @@ from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan
 from tailrate.loadtest.engine.workers.input.requests import AHEAD_BYTES, DataRequests
 
+MOST_AT_ONCE = 64
+"""Steps of a soak's last chapter, which has one for each endpoint."""
 SAMPLE = 32
 """Requests from which the size of all is taken."""
 
@@ -73,3 +77,12 @@ def _held(requests: DataRequests, steps: Sequence[tuple[LoadStep, int]]) -> Iter
                 f"makes {size(AHEAD_BYTES)} ready before: it makes the rest as it sends them, which may be late"
             )
             return
+
+
+def carried(scenario: Scenario, steps: Sequence[Mapping[str, Any]]) -> int:
+    """Up to which request a soak that goes on can have come; a chapter that was cut counts as a whole one."""
+    assert isinstance(scenario.mode, Soak)
+    seconds = scenario.mode.chapter_seconds
+    found = [LoadStep.of_manifest(step) for step in steps[-MOST_AT_ONCE:]]
+    whole = [replace(step, seconds=max(step.seconds, seconds)) for step in found]
+    return max((step.data_from + step.arrivals(scenario.pattern) for step in whole), default=0)
