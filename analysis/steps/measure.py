@@ -8,13 +8,11 @@ columns of its row are `step_summary`, and the rules (trusted? objective met?) a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.counting.counts import Tally
 from tailrate.analysis.counting.order_statistics import OrderStatistics
-from tailrate.analysis.counting.slices import SliceFigures
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.trend import Growth
@@ -49,8 +47,6 @@ class MeasuredStep:
     """What its devices draw without load, whoever else they served, …"""
     added_w: float | None = None
     """… and what serving it added to that."""
-    slices: Mapping[str, SliceFigures] = field(default_factory=dict)
-    """By label, where arrivals have any."""
 
     @property
     def start_ns(self) -> int:
@@ -103,5 +99,4 @@ def _measured(step: StepEvidence) -> MeasuredStep:
         step.windows,
         step.energy.idle_w,
         step.added_w,
-        step.slices,
     )

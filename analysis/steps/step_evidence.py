@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting.order_statistics import OrderStatistics
-from tailrate.analysis.counting.slices import SliceFigures, counted, slices
+from tailrate.analysis.counting.slices import SliceFigures, counted
 from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Judgement, Window
@@ -146,12 +146,9 @@ class StepEvidence(StepDevices):
         )
         return tuple(replace(self.showed, counts=one) for one in found)
 
-    @cached_property
+    @property
     def slices(self) -> Mapping[str, SliceFigures]:
-        """By label, where arrivals have any."""
-        if not (self.n and self.run.manifest.labelled):
-            return {}
-        return slices(self._rows(), self.tally.grid, self.seconds, self.run.manifest.slos)
+        return self.run.slices_of(self.plan, self.endpoint, self.tally.grid)
 
     def _rows(self) -> Excerpt:
         """Of its window."""

@@ -27,8 +27,8 @@ class Slice:
     n: int
     ok: int
     errors: int
-    p50_ms: float
-    p99_ms: float
+    p50_ms: float | None
+    p99_ms: float | None
     p99_low_ms: float | None
     p99_high_ms: float | None
     goodput_rps: float | None
@@ -58,7 +58,8 @@ def frame(run: Run) -> pd.DataFrame:
 
 def _rows(run: Run, step: MeasuredStep) -> Iterator[Slice]:
     slos, seconds = run.manifest.slos, step.tally.grid.seconds
-    for label, found in step.slices.items():
+    plan = next(plan for plan in run.manifest.scenario["steps"] if plan["index"] == step.summary.index)
+    for label, found in run.slices_of(plan, step.summary.endpoint, step.tally.grid).items() if step.summary.n else ():
         low, high = (None, None) if step.overloaded else found.p99_interval_ms or (None, None)
         judged = [
             answer

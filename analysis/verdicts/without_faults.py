@@ -72,7 +72,7 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     sketch = Sketch.of(slices, latency_ms, [slo.latency_ms for slo in slos if slo.latency_ms])
     late = _late(step, rows)
     showed = Window((), overload, late, why)
-    parts = by_label(rows, step.tally.grid, seconds, slos) if step.slices else {}
+    parts = by_label(rows, step.tally.grid, seconds, slos) if run.manifest.labelled else {}
     windows = tuple(
         replace(showed, counts=counted(parts, slo) if slo.slice else counts(slo, sketch, seconds, rows.burst))
         for slo in slos
@@ -96,8 +96,7 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
         steady=None,
         reasons=tuple(f"{sentence}{said}" for sentence in dict.fromkeys([*filter(None, [late]), *why, *against])),
     )
-    judged_by = replace(step, showed=showed, windows=windows, slices=parts)
-    return replace(judged_by, summary=summary, growth=growth, overloaded=overloaded)
+    return replace(step, summary=summary, growth=growth, overloaded=overloaded, showed=showed, windows=windows)
 
 
 def _late(step: MeasuredStep, rows: Excerpt) -> str:

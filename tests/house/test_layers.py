@@ -62,6 +62,11 @@ TABLE = {
     # the run folder's segments are Arrow
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.modes._trace": (("loadtest.engine",), ("numpy", "pyarrow")),
+    # rows of a user's file
+    "loadtest.engine.workers.input": (
+        ("loadtest.engine", "serve.wire", "analysis.text.words"),
+        ("gevent", "numpy", "pyarrow"),
+    ),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "analysis.text.console": (("analysis",), ("rich",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
@@ -102,7 +107,7 @@ FLOORS = (
     ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
     ("loadtest.engine.scenario", "loadtest._locust"),
     ("loadtest.engine.endpoint", "loadtest.engine.live", "loadtest.engine.modes"),
-    ("loadtest.engine.record",),
+    ("loadtest.engine.record", "loadtest.engine.workers.input"),
     ("loadtest.engine.workers", "loadtest.engine.injection", "loadtest.engine.soak"),
     ("loadtest.engine.conductor",),
     ("loadtest.engine.session",),

@@ -83,12 +83,6 @@ class Payloads:
     data: DataRequests | None = None
     """Where requests carry rows of a file: what makes them; the bodies are then a few of them."""
 
-    def of(self, step: int, seq: int) -> ReadyRequest:
-        if self.data is not None:
-            return self.data.of(step, seq)
-        place = seq % len(self.bodies)
-        return ReadyRequest(self.bodies[place], self.headers[place], self.rows[place])
-
 
 class Driver:
     """`report(kind, content)` carries `rows` (record batches) and `done` to whoever keeps the run folder."""
@@ -103,7 +97,8 @@ class Driver:
         check: Callable[[EndpointAnswer], str | None] | None = None,
     ) -> None:
         self._client = client
-        self._payloads = payloads
+        self._data = payloads.data
+        self._drawn = [*map(ReadyRequest, payloads.bodies, payloads.headers, payloads.rows)]
         self._max_in_flight = max_in_flight
         self._report = report
         self._fire = fire
@@ -126,9 +121,9 @@ class Driver:
         """All that takes time before its start: makes the schedule, and has the first arrival of our share at hand."""
         self._stopping = False
         self._reached = 0
-        if self._payloads.data is not None:
+        if self._data is not None:
             ours = {step.index: range(order.index, step.arrivals(order.pattern), order.count) for step in order.steps}
-            self._payloads.data.prepare({step.index: (step.data_from, ours[step.index]) for step in order.steps})
+            self._data.prepare({step.index: (step.data_from, ours[step.index]) for step in order.steps})
         shares = [
             share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
             for step in order.steps
@@ -203,7 +198,7 @@ class Driver:
         start = order.base.monotonic_ns(order.start_ns)
         for step, path in zip(order.steps, order.paths, strict=True):
             began = start + int(step.start_s * 1e9)
-            left = self._payloads.data.left(step.index) if self._payloads.data is not None else None
+            left = None if self._data is None else self._data.left(step.index)
             most = min(step.requests or 1 << 62, 1 << 62 if left is None else left)
             numbers = iter(range(order.index, most, order.count))
             for _ in range(len(range(order.index, step.concurrency, order.count))):
@@ -221,8 +216,13 @@ class Driver:
             if status == "connect":  # without a schedule, only this keeps an endpoint that is gone from a million rows
                 gevent.sleep(GONE_S)
 
+    def _request(self, arrival: Arrival) -> ReadyRequest:
+        if self._data is not None:
+            return self._data.of(arrival.step, arrival.seq)
+        return self._drawn[arrival.seq % len(self._drawn)]
+
     def _send(self, worker: int, arrival: Arrival, endpoint: str, path: str, due: int, base: Base) -> str:
-        request = self._payloads.of(arrival.step, arrival.seq)
+        request = self._request(arrival)
         body = request.body
         headers = {**request.headers, wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
         sent = time.monotonic_ns()
@@ -313,7 +313,7 @@ class Driver:
 
     def _drop(self, order: WorkOrder, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
-        request = self._payloads.of(arrival.step, arrival.seq)
+        request = self._request(arrival)
         record = RequestRecord(
             order.index, arrival.seq, arrival.step, endpoint, intended_ns, status="dropped", error=reason,
             rows=request.rows, data_row=request.data_row, label=request.label,

@@ -140,7 +140,7 @@ def test_the_time_of_a_planned_fault_is_left_out_of_slices_too(tmp_path: Path) -
     known = {"fault": "replica_killed", "target": "", "id": 0, "start_ns": start, "sentence": "done"}
     append_event(path, "fault", time_ns=start, **known, end_ns=None, phase="begin")
     append_event(path, "fault", time_ns=end, **known, end_ns=end, phase="end")
-    assert 360 - 100 < analysis.load(path).calm[0].slices["long"].n < 360 - 70
+    assert 360 - 100 < analysis.load(path).calm[0].windows[0].counts[0].n < 360 - 70
     assert judge(analysis.load(path)).verdict == "pass"
 
 

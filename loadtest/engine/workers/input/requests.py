@@ -6,6 +6,7 @@ held, and beyond `AHEAD_BYTES` a request is made in the moment in which it is se
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -55,10 +56,13 @@ class DataRequests:
             self._made = {rows: found for rows, found in self._made.items() if rows in needed}
             self._bytes = sum(len(found.body) for found in self._made.values())
         for step, (first, ours) in steps.items():
-            for seq in ours:
-                if self._bytes > AHEAD_BYTES:
-                    return
+            for seq in ours if self._bytes <= AHEAD_BYTES else ():
                 self._ready[step, seq] = self.request(first + seq)
+                if self._bytes > AHEAD_BYTES:
+                    break
+        # a full collection over them would stall the schedule by milliseconds
+        gc.collect()
+        gc.freeze()
 
     def of(self, step: int, seq: int) -> ReadyRequest:
         return self._ready.get((step, seq)) or self._make(self.deal.of(self._first.get(step, 0) + seq))
