@@ -113,6 +113,12 @@ class Conductor:
                 raise ScenarioError(f"{info.name} answers {OK}, but with no result: {problem.sentence}") from None
         self._endpoints, self._payloads = found, payloads
 
+    @property
+    def file(self) -> str:
+        """What was read as `--data`, which has to be what load processes read."""
+        data = self._payloads.data if self._payloads else None
+        return data.file if data else ""
+
     def _path(self, info: wire.EndpointInfo) -> str:
         return self._client.prefix + wire.infer_path(self.scenario.model, info.variant)
 

@@ -80,6 +80,8 @@ class Session:
         self.ready: dict[str, int] = {}
         """Members of the crew that hold their payloads, and their index."""
         self.priorities: dict[str, str] = {}
+        self.files: dict[str, str] = {}
+        """What each of them read as `--data`."""
         self.offsets: dict[str, Offset] = {}
         """Of each worker's monotonic clock, from pings."""
         self.over = False
@@ -163,6 +165,7 @@ class Session:
         if kind == "ready":
             self.ready[member] = len(self.ready)
             self.priorities[member] = content["priority"]
+            self.files[member] = content.get("file", "")
         elif self.conductor is None:
             return
         elif kind == "rows":
@@ -239,7 +242,12 @@ def work(user: ScenarioUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
     client = Client(user.host or "", scenario.timeout_s, session.access)
-    payloads = user.payloads(scenario.seed, scenario.rows, scenario.data)
+    try:
+        payloads = user.payloads(scenario.seed, scenario.rows, scenario.data)
+    except ScenarioError as problem:  # of a worker whose file is not the master's, who refuses it
+        session.report("ready", {"priority": "", "file": str(problem)})
+        gevent.sleep(READY_S)
+        return
     driver = Driver(
         client,
         payloads,
@@ -255,7 +263,7 @@ def work(user: ScenarioUser) -> None:
     gc.freeze()
     try:
         with precedence() as granted:
-            session.report("ready", {"priority": granted})
+            session.report("ready", {"priority": granted, "file": payloads.data.file if payloads.data else ""})
             if isinstance(scenario.mode, Soak):
                 teller = gevent.spawn(_tell_footprint, session)
             while True:
@@ -410,6 +418,7 @@ def _on_test_start(environment: Any, **_: Any) -> None:
     session = _here()
     session.ready.clear()
     session.priorities.clear()
+    session.files.clear()
     session.orders, session.starts = Queue(), Queue()
     if isinstance(environment.runner, WorkerRunner):
         return
@@ -478,6 +487,10 @@ def _conduct(session: Session) -> None:
     if not session.members():
         session.environment.process_exit_code = UNTRUSTED
         _fail(session, f"no load process became ready within {READY_S:g} s")
+        return
+    if len(found := {conductor.file, *session.files.values()}) > 1:
+        session.environment.process_exit_code = 2
+        _fail(session, f"load processes read different files as --data: {' and '.join(sorted(found))}")
         return
 
     def on_end(problem: str | None) -> None:

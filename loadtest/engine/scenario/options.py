@@ -52,7 +52,12 @@ COMMON = (
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
-    Option("data", "", "rows to send: a CSV, Parquet, JSONL or text file, or a folder of images; empty: drawn inputs"),
+    Option(  # no field of the start form: whoever reaches that could have any file sent anywhere
+        "data",
+        "",
+        "rows to send: a CSV, Parquet, JSONL or text file, or a folder of images; empty: drawn inputs",
+        at_start=True,
+    ),
     Option("data-order", "in-order", "how rows of --data follow each other: as in the file, or drawn", DATA_ORDERS),
     Option("data-reuse", "reused", "whether rows of --data come again when all were sent", DATA_REUSES),
     Option("data-columns", "", "which columns are which inputs, such as x=pixels or x=x0..x63:uint8; empty: by name"),

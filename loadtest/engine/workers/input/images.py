@@ -28,17 +28,22 @@ NEAR = 64 << 10
 IMAGE, NAME, FOLDER = "image", "name", "folder"
 
 
-def image_columns(folder: Path) -> tuple[int, dict[str, Callable[[int], Any]]]:
-    """How many images lie in it and the folders below, in the order of their names, and what gives their columns."""
+def image_columns(folder: Path) -> tuple[int, int, dict[str, Callable[[int], Any]]]:
+    """How many images lie in it and the folders below, in the order of their names; their bytes; what gives columns."""
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in BEGINS and path.is_file())
     for path in paths:
         _check(path)
     names = [path.relative_to(folder).as_posix() for path in paths]
-    return len(paths), {
-        IMAGE: lambda row: _read(paths[row]),
-        NAME: lambda row: names[row],
-        FOLDER: lambda row: names[row].rpartition("/")[0],
-    }
+    nbytes = sum(path.stat().st_size for path in paths)
+    return (
+        len(paths),
+        nbytes,
+        {
+            IMAGE: lambda row: _read(paths[row]),
+            NAME: lambda row: names[row],
+            FOLDER: lambda row: names[row].rpartition("/")[0],
+        },
+    )
 
 
 def _read(path: Path) -> bytes:

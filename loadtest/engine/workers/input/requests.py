@@ -67,6 +67,11 @@ class DataRequests:
     def of(self, step: int, seq: int) -> ReadyRequest:
         return self._ready.get((step, seq)) or self._make(self.deal.of(self._first.get(step, 0) + seq))
 
+    @property
+    def file(self) -> str:
+        """What load processes that read the same have in common."""
+        return f"{self.data.rows.count} rows, {self.data.rows.nbytes} bytes"
+
     def mean_bytes(self) -> float:
         """Of a request, as far as any were made."""
         return self._bytes / max(1, len(self._made))

@@ -45,6 +45,8 @@ class Rows:
     count: int
     columns: Mapping[str, Any]
     """Arrow's, or for images what gives each row's."""
+    nbytes: int
+    """Of the file, or of all images."""
 
     def value(self, name: str) -> Value:
         """What gives a column's values; `ScenarioError` for what no input can be, or where a row has none."""
@@ -100,12 +102,13 @@ def read(path: Path, texts: tuple[str, ...] = ()) -> Rows:
 def _read(path: Path, texts: tuple[str, ...], changed_ns: int) -> Rows:
     try:
         if path.is_dir():
-            number, columns = image_columns(path)
+            number, nbytes, columns = image_columns(path)
         elif path.suffix not in KINDS:
             known = f"{', '.join(KINDS[:-1])}, {KINDS[-1]} or a folder of images"
             raise wrong(path, f"it is none of {known}" if path.exists() else "there is no such file or folder")
         else:
-            _bounded(path, path.stat().st_size)
+            nbytes = path.stat().st_size
+            _bounded(path, nbytes)
             table = {".csv": _csv, ".parquet": _parquet, ".jsonl": _jsonl, ".txt": _texts}[path.suffix](path, texts)
             _bounded(path, table.nbytes)
             number = table.num_rows
@@ -118,7 +121,7 @@ def _read(path: Path, texts: tuple[str, ...], changed_ns: int) -> Rows:
         raise wrong(path, str(problem).strip().splitlines()[0]) from None
     if not number:
         raise wrong(path, "it has no rows" if path.is_file() else "there is no image in it")
-    return Rows(path, number, columns)
+    return Rows(path, number, columns, nbytes)
 
 
 def _whole(column: Any) -> Any:

@@ -81,6 +81,7 @@ def test_images_lie_in_the_order_of_their_names_with_the_folders_that_they_are_i
     found = read(tmp_path)
     assert [found.value("image")(row) for row in range(found.count)] == [JPEG, PNG, JPEG + b"note"]
     assert found.words("folder") == [None, "a", "b"]
+    assert found.nbytes == 2 * len(JPEG) + 4 + len(PNG)
     assert found.words("name") == ["0.jpeg", "a/1.png", "b/2.jpg"]
 
 
