@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
 
 from tailrate.loadtest.engine.workers.input.deal import Deal
-from tailrate.loadtest.engine.workers.input.inputs import Data
 from tailrate.serve.wire import Array
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.workers.input.inputs import Data  # takes pyarrow, which not every run needs
 
 KEPT_BYTES = 64 << 20
 AHEAD_BYTES = 1 << 30
