@@ -138,7 +138,7 @@ def test_texts_and_images_become_what_the_scenarios_send(tmp_path):
     (tmp_path / "a" / "1.jpg").write_bytes(b"\xff\xd8\xff it \xff\xd9")
     jpeg = ["image object [[b'\\xff\\xd8\\xff it \\xff\\xd9']]"]
     assert sent("resnet50", str(tmp_path / "a"), "--input=jpeg")[0] == jpeg
-    assert "say --input jpeg, and serve with --set input=jpeg" in sent("resnet50", str(tmp_path / "a"))[1]
+    assert "so serve with --set input=jpeg and say --input jpeg" in sent("resnet50", str(tmp_path / "a"))[1]
 
 
 @pytest.mark.long
