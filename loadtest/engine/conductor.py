@@ -431,6 +431,8 @@ class Conductor:
                 name, self.scenario, served, server, url, cpu_priority.promptness(priority), self._now(), self._command
             )
             self._manifest.scenario |= {"planned_steps": of} if of else {}
+        if self._payloads and self._payloads.data:
+            self._manifest.scenario["data"] |= self._payloads.data.as_json()
         soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
         every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)

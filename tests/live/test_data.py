@@ -27,6 +27,10 @@ def write(tmp_path, rows):
     return path
 
 
+def rows_of(path):
+    return len(path.read_text().splitlines()) - 1
+
+
 def drive(tmp_path, url, *words):
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py"), "--headless", "--only-summary"]
     command += ["--host", url, "--run-dir", str(tmp_path), "--run-id", "it", "--idle-seconds=0", "--settle-seconds=0"]
@@ -74,7 +78,8 @@ def test_each_row_reaches_the_endpoint_as_often_as_the_rule_says(tmp_path, reuse
     counted = rows.groupby(["step", "label"], observed=True).size()
     found = run.slices.set_index(["index", "label"])["n"]
     assert found.to_dict() == counted.to_dict()
-    assert run.manifest.scenario["data"]["reuse"] == reuse
+    found = run.manifest.scenario["data"]
+    assert (found["reuse"], found["rows"], found["bytes"]) == (reuse, rows_of(path), path.stat().st_size)
 
 
 def test_a_closed_loop_ends_when_each_row_was_sent_once(tmp_path):

@@ -160,6 +160,7 @@ def test_the_report_shows_slices_as_page_and_markdown(tmp_path: Path) -> None:
     view = View.of(run, report)
     page, text = html(view), markdown(view)
     assert 'id="slices"' in page
+    assert "rows of rows.csv, in order, which come again; slices by kind" in page
     assert "## By slice" in text
     row = next(line for line in text.splitlines() if line.startswith("| long | m/a"))
     assert [cell.strip() for cell in row.split("|")][7:8] == ["∞"]  # P99, as three of ten failed

@@ -72,7 +72,11 @@ class DataRequests:
     @property
     def file(self) -> str:
         """What load processes that read the same have in common."""
-        return f"{self.data.rows.count} rows, {self.data.rows.nbytes} bytes"
+        return ", ".join(f"{value} {name}" for name, value in self.as_json().items())
+
+    def as_json(self) -> dict[str, int]:
+        """What the manifest says of it beside what was asked for."""
+        return {"rows": self.data.rows.count, "bytes": self.data.rows.nbytes}
 
     def mean_bytes(self) -> float:
         """Of a request, as far as any were made."""
