@@ -139,7 +139,8 @@ class Conductor:
             if not mode.endless:
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
-        for sentence in (*answerable.sentences(self.scenario, len(names)), *self._foretold):
+        shares = self._payloads.data.data.shares() if self._payloads and self._payloads.data else {}
+        for sentence in (*answerable.sentences(self.scenario, len(names), shares), *self._foretold):
             say.info("%s", sentence)
         for sentence in cpu_priority.lacks():
             say.warning("this machine has %s", sentence)

@@ -7,6 +7,7 @@ says it otherwise, and a scenario may make of a row what it wants (`from_row`).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,10 @@ class Data:
 
     def label(self, row: int) -> str | None:
         return self.labels[row] if self.labels else None
+
+    def shares(self) -> dict[str, float]:
+        """Of all rows, by label."""
+        return {label: many / len(self.labels) for label, many in Counter(self.labels).items() if label}
 
     def inputs(self, rows: Sequence[int]) -> dict[str, Array]:
         """Of a request that carries these rows; `ScenarioError` where they cannot be in one."""
