@@ -567,8 +567,7 @@ LOADTEST = (
     ),
     Mutant(
         "each load process counts its own requests", "pair", "loadtest/engine/workers/input/requests.py",
-        "self._ready[step, seq] = self.request(first + seq)",
-        "self._ready[step, seq] = self.request(first + len(self._ready))",
+        "found = self.request(first + seq)", "found = self.request(first + len(self._ready))",
         ("loadtest/workers/input/test_data_requests.py::test_a_request_says_what_it_carries",),
     ),
     Mutant(

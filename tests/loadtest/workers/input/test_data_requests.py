@@ -77,6 +77,17 @@ def test_beyond_what_may_be_held_a_request_is_made_as_it_is_sent(tmp_path, monke
     assert one._bytes <= 11_000
 
 
+def test_a_step_of_hours_takes_no_more_memory_than_its_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(requests, "MOST_AT_HAND", 150)
+    one, asked = made(tmp_path), range(0, 10**9, 2)
+    one.prepare({0: (3, asked[:400]), 1: (0, range(10**9))})
+    assert len(one._ready) == 150
+    assert len(one._made) == 100
+    for step, first, seq in ((0, 3, 700), (0, 3, 20), (1, 0, 123_456_789)):
+        assert one.of(step, seq).data_row == (first + seq) % 100
+    assert len(one._encode.made) == 100
+
+
 HOLD = Scenario("it", "m", (), Hold(), rates=(10.0,), step_seconds=10.0, pattern=Pattern("constant"))
 
 
