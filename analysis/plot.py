@@ -30,7 +30,7 @@ from tailrate.analysis.pages.report.charts.percentiles import percentile_charts
 from tailrate.analysis.pages.report.charts.time_chart import time_line as drawn_line
 from tailrate.analysis.pages.report.charts.time_slices import device_slices, from_rows
 from tailrate.analysis.records.folder import write_atomically
-from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.records.objective import Slo, overall
 from tailrate.analysis.run.device_tracks import STATE
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.curves import percentiles as carried
@@ -198,7 +198,7 @@ def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def _slos(given: str | Sequence[str], steps: Any) -> list[Slo]:
     if not given and isinstance(steps, Run):
-        return list(steps.manifest.slos)
+        return overall(steps.manifest.slos)
     return [Slo.parse(text) for text in ([given] if isinstance(given, str) else given) if text]
 
 

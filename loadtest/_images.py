@@ -38,6 +38,22 @@ def images(parsed: Any, rng: np.random.Generator, rows: int) -> dict[str, Array]
     return {"image": rng.standard_normal((rows, *SHAPE), dtype=np.float32)}
 
 
+def image_of(parsed: Any, value: Any) -> dict[str, Array]:
+    """The `image` tensor of a row of `--data`: an image file's bytes as they are, or a list of numbers."""
+    if isinstance(value, bytes):
+        if parsed.input != "jpeg":
+            raise ScenarioError(
+                "--data: image files go as they are, so serve with --set input=jpeg and say --input jpeg"
+            )
+        if not value.startswith(b"\xff\xd8"):
+            raise ScenarioError("--data: --input jpeg takes JPEG files, and there is an image of another kind")
+        image = np.empty((1, 1), dtype=object)
+        image[0, 0] = value
+        return {"image": image}
+    kind = np.uint8 if parsed.input == "uint8" else np.float32
+    return {"image": np.asarray(value, dtype=kind).reshape(1, *SHAPE)}
+
+
 @lru_cache
 def jpegs(folder: str) -> list[Path]:
     found = (

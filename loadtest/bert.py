@@ -20,9 +20,7 @@ WORDS = "the a load test sends many requests while one server answers each of th
 
 def options(parser: Any, **_: Any) -> None:
     parser.add_argument("--tokens", env_var="LOCUST_TOKENS", type=int, default=128, help="token ids per row")
-    parser.add_argument(
-        "--lengths", env_var="LOCUST_LENGTHS", default="", help="mix of lengths, such as 32:5,128:4,512:1"
-    )
+    parser.add_argument("--lengths", env_var="LOCUST_LENGTHS", default="", help="a mix, such as 32:5,128:4,512:1")
     parser.add_argument("--text", env_var="LOCUST_TEXT", action="store_true", default=False, help="send text, not ids")
 
 
@@ -43,6 +41,11 @@ class Bert(EndpointUser):
     model = "bert"
     outputs = ("pooler_output",)
     rates = "1:6:1"
+
+    def from_row(self, row: Any) -> dict[str, np.ndarray]:
+        if "text" in row:
+            return {"text": np.array([[row["text"]]], dtype=object)}
+        return {"input_ids": np.array([row["input_ids"]], dtype=np.int64)}
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
         tokens = self.environment.parsed_options.tokens

@@ -16,6 +16,7 @@ class Mlp(EndpointUser):
     outputs = ("y",)
     rates = "200:1000:200"
     step_seconds = 15.0
+    inputs = {"x": "float32"}  # noqa: RUF012
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((rows, 64), dtype=np.float32)}

@@ -27,6 +27,7 @@ class Null(EndpointUser):
     model = "null"
     rates = "50:200:50"
     step_seconds = 15.0
+    inputs = {"x": "uint8"}  # noqa: RUF012
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
         size = self.environment.parsed_options.body_bytes

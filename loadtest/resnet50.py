@@ -8,9 +8,12 @@ Where it is served with `--set input=uint8` or `input=jpeg`, say `--input` likew
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from tailrate.loadtest._images import images
+from tailrate.loadtest._images import image_of, images
 from tailrate.loadtest.engine.user import EndpointUser
 
 
@@ -18,6 +21,9 @@ class ResNet50(EndpointUser):
     model = "resnet50"
     outputs = ("logits",)
     rates = "2:12:2"
+
+    def from_row(self, row: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return image_of(self.environment.parsed_options, row["image"])
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
         return images(self.environment.parsed_options, rng, rows)

@@ -561,6 +561,21 @@ SERVE = (
 
 LOADTEST = (
     Mutant(
+        "a step's requests begin with the file's first row again", "row", "loadtest/engine/workers/input/deal.py",
+        "self._next, self._next + arrivals", "0, self._next + arrivals",
+        ("loadtest/workers/input/test_deal.py",),
+    ),
+    Mutant(
+        "each load process counts its own requests", "pair", "loadtest/engine/workers/input/requests.py",
+        "found = self.request(first + seq)", "found = self.request(first + len(self._ready))",
+        ("loadtest/workers/input/test_data_requests.py::test_a_request_says_what_it_carries",),
+    ),
+    Mutant(
+        "rows suffice for one request more than there are", "bound", "loadtest/engine/workers/input/deal.py",
+        "bisect_right(self._ends, left)", "bisect_right(self._ends, left) + 1",
+        ("loadtest/workers/input/test_deal.py::test_unique_rows_are_as_many_requests_as_fit",),
+    ),
+    Mutant(
         "a ring from before wakes an arrival early where no timerfd does", "wake", "loadtest/engine/workers/timer.py",
         "            self._rung.clear()\n", "",
         ("loadtest/test_systems.py::test_without_a_timerfd_an_alarm_is_never_early",),
@@ -602,7 +617,7 @@ LOADTEST = (
     ),
     Mutant(
         "every process sends all of a closed loop", "row", "loadtest/engine/workers/driver.py",
-        "iter(range(order.index, step.requests or 1 << 62, order.count))", "iter(range(0, step.requests or 1 << 62))",
+        "iter(range(order.index, most, order.count))", "iter(range(0, most))",
         ("live/test_load_modes.py::test_two_workers_share_a_closed_loop",),
     ),
     Mutant(
@@ -824,6 +839,16 @@ LOADTEST = (
 )
 
 ANALYSIS = (
+    Mutant(
+        "an objective of a slice is held against all arrivals", "pair", "analysis/steps/step_evidence.py",
+        "counted(self.slices, slo) if slo.slice else", "counted(self.slices, slo) if not slo else",
+        ("analysis/verdicts/test_slices.py::test_an_objective_of_a_slice_is_judged_by_that_slice_alone",),
+    ),
+    Mutant(
+        "failures of a slice count as fast", "row", "analysis/counting/slices.py",
+        "np.where(rows.ok, rows.latency_ms, np.inf)", "np.where(rows.ok, rows.latency_ms, 0.0)",
+        ("analysis/verdicts/test_slices.py::test_a_slice_is_what_a_groupby_finds",),
+    ),
     Mutant(
         "failures count as achieved", "row", "analysis/steps/step_summary.py",
         "lambda step: step.done / step.seconds", "lambda step: step.n / step.seconds",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.recorded_run import RecordedRun
+from tailrate.analysis.run.window import read
 
 if TYPE_CHECKING:
-    from tailrate.analysis.counting.counts import Key, Tallies
+    from tailrate.analysis.counting.counts import Grid, Key, Tallies
     from tailrate.analysis.counting.order_statistics import OrderStatistics
+    from tailrate.analysis.counting.slices import SliceFigures
 
 
 class CountedRun(RecordedRun):
@@ -26,6 +29,22 @@ class CountedRun(RecordedRun):
     def tallies(self) -> Tallies:
         """Everything that is known of the requests without holding them."""
         return self._gathered[0]
+
+    @cached_property
+    def _slices(self) -> dict[Key, Mapping[str, SliceFigures]]:
+        return {}
+
+    def slices_of(self, plan: Mapping[str, Any], endpoint: str, grid: Grid) -> Mapping[str, SliceFigures]:
+        """A step's window by label, where arrivals have any; its rows are read once more for that."""
+        from tailrate.analysis.counting.slices import slices
+
+        if not self.manifest.labelled:
+            return {}
+        key = int(plan["index"]), endpoint
+        if key not in self._slices:
+            asked = partial(read, endpoint=endpoint, steps=[plan], span=(grid.start_ns, grid.end_ns))
+            self._slices[key] = slices(self.reading(REQUESTS, asked), grid, grid.seconds, self.manifest.slos)
+        return self._slices[key]
 
     @property
     def orders(self) -> dict[Key, OrderStatistics]:

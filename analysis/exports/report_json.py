@@ -31,6 +31,7 @@ from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.conclusion import conclusion
 from tailrate.analysis.verdicts.ledger import ledger
 from tailrate.analysis.verdicts.risks import risks
+from tailrate.analysis.verdicts.slices import slices
 from tailrate.analysis.verdicts.verdict import judge
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def report_of(run: Run) -> dict[str, Any]:
         "batches": [asdict(row) for row in batches(run.measured)],
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "risks": [asdict(risk) for risk in risks(run, compared, limits)],
+        "slices": [asdict(row) for row in slices(run)],
         "faults": [asdict(effect) for effect in faults(run)],
         "metrics": [asdict(row) for row in run.measured_metrics],
         "soak": soaked.as_json() if soaked else None,

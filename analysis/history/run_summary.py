@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from tailrate.analysis.records.folder import MANIFEST, RunError
 from tailrate.analysis.records.manifest import SCHEMA, Manifest, endpoint_name
+from tailrate.analysis.records.objective import overall
 from tailrate.analysis.run.environment import Origin, origin
 from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
@@ -183,7 +184,7 @@ def _read(folder: Path) -> Entry:
         scenario=str(scenario.get("name") or manifest.id),
         mode=str(scenario.get("mode") or ""),
         objective=words.sentence_list(manifest.slos),
-        limits_ms=[limit for slo in manifest.slos if (limit := words.finite(slo.latency_ms))],
+        limits_ms=[limit for slo in overall(manifest.slos) if (limit := words.finite(slo.latency_ms))],
         endpoints=list(dict.fromkeys([*named, *(level.endpoint for level in levels)])),
         origin=origin(manifest),
         levels=levels,

@@ -53,11 +53,11 @@ def terms(slo: Slo) -> tuple[Term, ...]:
     found = []
     limit_ms = math.inf if slo.latency_ms is None else slo.latency_ms
     if slo.percentile is not None:
-        found.append(Term(f"p{slo.percentile:g}<{limit_ms:g}ms", _rest(slo.percentile / 100), limit_ms))
+        found.append(Term(f"{slo.prefix}p{slo.percentile:g}<{limit_ms:g}ms", _rest(slo.percentile / 100), limit_ms))
     if slo.min_goodput is not None:
-        found.append(Term(f"goodput>{100 * slo.min_goodput:g}%", _rest(slo.min_goodput), limit_ms))
+        found.append(Term(f"{slo.prefix}goodput>{100 * slo.min_goodput:g}%", _rest(slo.min_goodput), limit_ms))
     if slo.max_error_rate is not None:
-        found.append(Term(f"errors<{100 * slo.max_error_rate:g}%", slo.max_error_rate, math.inf))
+        found.append(Term(f"{slo.prefix}errors<{100 * slo.max_error_rate:g}%", slo.max_error_rate, math.inf))
     return tuple(found)
 
 

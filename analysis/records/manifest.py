@@ -68,6 +68,12 @@ class Manifest:
         return [Slo.from_json(found) for found in self.scenario.get("slo") or []]
 
     @property
+    def labelled(self) -> bool:
+        """Whether arrivals have labels, which make slices of the report."""
+        said = self.scenario.get("data")
+        return isinstance(said, dict) and bool(said.get("label"))
+
+    @property
     def max_recovery_s(self) -> float:
         """How long after a planned fault users may be served worse than before."""
         found = self.scenario.get("max_recovery_s")

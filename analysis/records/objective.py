@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -18,6 +18,7 @@ MAX_RECOVERY_S = 60.0
 LEAST_FOR_P999 = 4603
 """Arrivals that P99.9 takes at least, by MLPerf's rule; of fewer there is none, so that its absence says nothing."""
 
+_SLICE = re.compile(r"\s*\[([^\[\]]+)\](.*)", re.DOTALL)
 _THRESHOLD = re.compile(r"([a-z]\w*(?:\.\d+)?)\s*(<=?|>=?)\s*([+-]?\d+(?:\.\d+)?)\s*(%\s*/\s*h|%|ms|s|)")
 
 
@@ -47,7 +48,9 @@ class Slo:
     """A service level objective: a latency at a percentile and/or bounds on errors, goodput and rate.
 
     >>> Slo.parse("p99<50ms, errors<0.1%")
-    Slo(percentile=99.0, latency_ms=50.0, max_error_rate=0.001, min_goodput=None, min_rate_rps=None)
+    Slo(percentile=99.0, latency_ms=50.0, max_error_rate=0.001, min_goodput=None, min_rate_rps=None, slice=None)
+    >>> Slo.parse("[long] p99<200ms").slice
+    'long'
     """
 
     percentile: float | None = None
@@ -56,10 +59,14 @@ class Slo:
     min_goodput: float | None = None
     """Least share of offered arrivals that must succeed within `latency_ms`."""
     min_rate_rps: float | None = None
+    slice: str | None = None
+    """The label of the arrivals that it is asked of, where these are not all."""
 
     @classmethod
     def parse(cls, text: str) -> Slo:
-        found: dict[str, float] = {}
+        found: dict[str, Any] = {}
+        if named := _SLICE.fullmatch(text):
+            found["slice"], text = named[1].strip(), named[2]
         for term in text.split(","):
             known = Threshold.parse(term)
             word, value = (known.figure, known.value) if known else ("", 0.0)
@@ -85,13 +92,15 @@ class Slo:
                 raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
         if "min_goodput" in found and "latency_ms" not in found:
             raise ValueError(f"SLO '{text}' bounds goodput, which needs a latency beside it, such as p99<50ms")
+        if "slice" in found and "min_rate_rps" in found:
+            raise ValueError(f"SLO '{text.strip()}' asks a slice for a rate, and a rate is that of all arrivals")
         return cls(**found)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Slo:
         return cls(**{f.name: found.get(f.name) for f in fields(cls)})
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, float | str]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
@@ -104,4 +113,14 @@ class Slo:
             terms.append(f"goodput>{self.min_goodput * 100:g}%")
         if self.min_rate_rps is not None:
             terms.append(f"rate>={self.min_rate_rps:g}")
-        return ", ".join(terms)
+        return f"{self.prefix}{', '.join(terms)}"
+
+    @property
+    def prefix(self) -> str:
+        """What its terms begin with: the slice."""
+        return f"[{self.slice}] " if self.slice else ""
+
+
+def overall(slos: Iterable[Slo]) -> list[Slo]:
+    """Those of all arrivals, not of a slice."""
+    return [slo for slo in slos if not slo.slice]

@@ -48,6 +48,10 @@ class RequestRecord(NamedTuple):
     device: Text | None = None
     handled_ms: Number | None = None
     """From the server's receiving to its sending: what is left of the service time is the way there and back."""
+    data_row: Int64 | None = None
+    """Number of the file's row that the request carried, the first one of several; None where inputs were drawn."""
+    label: Text | None = None
+    """What that row says of itself: the slice of the report that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)

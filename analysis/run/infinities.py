@@ -20,7 +20,7 @@ def restored(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["n"] < LEAST_FOR_P999 and "p999_ms" in infinite:
         infinite.remove("p999_ms")
     # where no time of sending is known, service is unknown and not infinite
-    if row["service_p99_ms"] is None and row["errors"] and row["late_p99_ms"] is not None:
+    if row.get("service_p99_ms") is None and row["errors"] and row.get("late_p99_ms") is not None:
         infinite.append("service_p99_ms")
     if row["p99_low_ms"] is not None and row["p99_high_ms"] is None:
         infinite.append("p99_high_ms")

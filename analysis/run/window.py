@@ -24,7 +24,7 @@ from tailrate.analysis.stats.trend import percentile
 if TYPE_CHECKING:
     from tailrate.analysis.run.tables import Stored
 
-_COLUMNS = ("step", "endpoint", "seq", "intended_ns", "sent_ns", "done_ns", "status", "error", "replica")
+_COLUMNS = ("step", "endpoint", "seq", "intended_ns", "sent_ns", "done_ns", "status", "error", "replica", "label")
 
 Texts = npt.NDArray[np.object_]
 
@@ -38,6 +38,7 @@ class Excerpt:
     done_ns: Ints
     status: Texts
     replica: Texts
+    label: Texts
     ok: Bools
     latency_ms: Floats
 
@@ -131,9 +132,10 @@ def read(stored: Stored, endpoint: str, steps: Sequence[Mapping[str, Any]], span
     step_of, intended, done = (rows.whole(name) for name in ("step", "intended_ns", "done_ns"))
     good = texts("status", lambda word: word is not None and is_success(word), bool)
     good &= texts("error", lambda word: not word, bool) & (done != NEVER)
+    replica, label = (texts(name, lambda word: word, object) for name in ("replica", "label"))
     whole = Excerpt(
         step_of, rows.whole("seq"), intended, rows.whole("sent_ns"), done,
-        texts("status", str, object), texts("replica", lambda name: name, object), good, (done - intended) / 1e6,
+        texts("status", str, object), replica, label, good, (done - intended) / 1e6,
     )  # fmt: skip
     # a foreign source may name no endpoint
     mine = texts("endpoint", lambda name: name in (None, endpoint), bool)

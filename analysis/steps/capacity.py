@@ -70,7 +70,8 @@ def _found(run: MeasuredRun, knee: Mapping[str, Any]) -> list[Capacity]:
     low, high, reason = knee.get("low_rps"), knee.get("high_rps"), knee.get("reason")
     beyond = max((step for step in steps if low and step.rate >= low), key=lambda step: step.rate, default=None)
     limit = _limit(run, min(steps, key=lambda step: step.rate), beyond) if beyond and len(steps) > 1 else None
-    rows = [(number, slo) for number, slo in enumerate(run.manifest.slos) if slo.latency_ms is not None][:1]
+    slos = enumerate(run.manifest.slos)
+    rows = [(number, slo) for number, slo in slos if slo.latency_ms is not None and not slo.slice][:1]
     found = []
     for number, slo in rows:
         kept = sustained(at_rates(mine, number, slo)).low

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting.order_statistics import OrderStatistics
+from tailrate.analysis.counting.slices import SliceFigures, counted
 from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Judgement, Window
@@ -23,8 +24,9 @@ from tailrate.analysis.judging.share import Count, terms
 from tailrate.analysis.judging.trust import SPARE, lateness, queue_filled
 from tailrate.analysis.judging.trust import doubts as doubts_of
 from tailrate.analysis.records.folder import REQUESTS
+from tailrate.analysis.records.objective import overall
 from tailrate.analysis.records.rows import LOST
-from tailrate.analysis.run.window import read
+from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.interval import least_for_upper
 from tailrate.analysis.stats.trend import Growth
@@ -138,12 +140,19 @@ class StepEvidence(StepDevices):
         if not self.n:
             return tuple(Window(counts=tuple(Count(0, 0) for _ in terms(slo))) for slo in slos)
         sketch = self.order.sketch
-        return tuple(replace(self.showed, counts=counts(slo, sketch, self.seconds, self._burst)) for slo in slos)
+        found = (
+            counted(self.slices, slo) if slo.slice else counts(slo, sketch, self.seconds, lambda: self._rows().burst())
+            for slo in slos
+        )
+        return tuple(replace(self.showed, counts=one) for one in found)
 
-    def _burst(self) -> float:
-        """How many failures came in a row, in the mean."""
-        asked = partial(read, endpoint=self.endpoint, steps=[self.plan], span=self.span)
-        return self.run.reading(REQUESTS, asked).burst()
+    @property
+    def slices(self) -> Mapping[str, SliceFigures]:
+        return self.run.slices_of(self.plan, self.endpoint, self.tally.grid)
+
+    def _rows(self) -> Excerpt:
+        """Of its window."""
+        return self.run.reading(REQUESTS, partial(read, endpoint=self.endpoint, steps=[self.plan], span=self.span))
 
     @cached_property
     def answers(self) -> list[Judgement]:
@@ -153,7 +162,7 @@ class StepEvidence(StepDevices):
     @cached_property
     def _beyond(self) -> dict[tuple[float, float], int]:
         """Arrivals over the latency of each objective, by its percentile and latency."""
-        limits = [(slo.percentile, slo.latency_ms) for slo in self.run.manifest.slos if slo.percentile]
+        limits = [(slo.percentile, slo.latency_ms) for slo in overall(self.run.manifest.slos) if slo.percentile]
         return {(at, ms): int(self.order.sketch.beyond(ms).sum()) for at, ms in limits if ms}
 
     @cached_property

@@ -179,7 +179,7 @@ def _objective(slo: Slo) -> str:
         terms.append(f"errors ≤ {slo.max_error_rate * 100:g} %")
     if slo.min_goodput is not None:
         terms.append(f"goodput ≥ {slo.min_goodput * 100:g} %")
-    return _and(terms)
+    return _and(terms) + (f" in slice {slo.slice}" if slo.slice and terms else "")
 
 
 def rates_ratio(one: Capacity | None, other: Capacity, searched: bool) -> str:

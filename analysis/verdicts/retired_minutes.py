@@ -37,11 +37,16 @@ def minutes(run: Run, endpoint: str) -> list[Minute]:
     ]
 
 
+UNSLICED = "its first minutes are counted as a whole, and their rows, which said their slices, were deleted"
+
 Bounds = tuple[tuple[Window, ...], tuple[Window, ...]]
 
 
 def windows(found: Sequence[Minute], slo: Slo) -> Bounds:
     """Each minute as a window, with the fewest beyond the limits that there can have been, and with the most."""
+    if slo.slice and found:
+        unknown = (Window(tuple(Count(1, 0) for _ in terms(slo)), doubts=(UNSLICED,)),)
+        return unknown, unknown
     least, most = (
         tuple(Window(tuple(_count(one, term, end) for term in terms(slo))) for one in found) for end in (False, True)
     )

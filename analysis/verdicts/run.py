@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tailrate.analysis.steps.measured_run import MeasuredRun
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tailrate.analysis.steps.measure import MeasuredStep
 
 
@@ -15,7 +17,7 @@ class Run(MeasuredRun):
     """One run. What it holds is read, and what follows from it worked out, when it is first asked for.
 
     `steps` has one row per step and endpoint, in the columns of `steps.csv`; `devices` the samples as recorded;
-    `requests()` has a row per arrival.
+    `requests()` has a row per arrival, `slices` one per step, endpoint and label, where arrivals have labels.
     """
 
     @cached_property
@@ -24,3 +26,9 @@ class Run(MeasuredRun):
         from tailrate.analysis.verdicts.without_faults import calm
 
         return calm(self)
+
+    @cached_property
+    def slices(self) -> pd.DataFrame:
+        from tailrate.analysis.verdicts.slices import frame
+
+        return frame(self)

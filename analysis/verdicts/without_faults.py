@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tailrate.analysis.counting.slices import counted
+from tailrate.analysis.counting.slices import slices as by_label
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.judge import answers as judged
@@ -70,7 +72,11 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     sketch = Sketch.of(slices, latency_ms, [slo.latency_ms for slo in slos if slo.latency_ms])
     late = _late(step, rows)
     showed = Window((), overload, late, why)
-    windows = tuple(replace(showed, counts=counts(slo, sketch, seconds, rows.burst)) for slo in slos)
+    parts = by_label(rows, step.tally.grid, seconds, slos) if run.manifest.labelled else {}
+    windows = tuple(
+        replace(showed, counts=counted(parts, slo) if slo.slice else counts(slo, sketch, seconds, rows.burst))
+        for slo in slos
+    )
     answers = [answer for slo, one in zip(slos, windows, strict=True) for answer in judged(slo, [one])]
     against = dict.fromkeys(answer.sentence for answer in answers if answer.kept is not True)
     said = f" ({words.significant(gone_s)} s of planned faults left out)"

@@ -19,6 +19,7 @@ import gevent
 import numpy as np
 
 from tailrate.analysis.records.folder import taken
+from tailrate.analysis.records.objective import overall
 from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
@@ -51,6 +52,9 @@ from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
 from tailrate.loadtest.engine.workers.driver import WorkOrder
+from tailrate.loadtest.engine.workers.input import foretold
+from tailrate.loadtest.engine.workers.input.deal import Handout
+from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
 
 ANNOUNCE_S = 10.0
@@ -102,6 +106,11 @@ class Conductor:
         self._first: Tried | None = None
         """What one request at the first endpoint brought, for the self-check."""
         self._metric_sources: tuple[MetricSource, ...] = ()
+        self._data: DataRequests | None = None
+        """What the first endpoint gets, where requests carry rows of a file."""
+        self._handout: Handout | None = None
+        """Of these rows."""
+        self._foretold: list[str] = []
 
     # ---- before
 
@@ -114,11 +123,21 @@ class Conductor:
         self._metric_sources = metric_sources(self.scenario.metrics, self.scenario.metrics_match, names)
         tried = [try_out(self._servers, endpoint, inputs) for endpoint in found]
         self._endpoints, self._first = [each.to for each in tried], tried[0]
+        if isinstance(inputs, FileInputs):
+            self._handout = Handout(inputs.deal)
+            self._data = inputs.requests(self._endpoints[0])
+            foretold.check(self.scenario, self._data)
+            self._foretold = [*foretold.sentences(self.scenario, names, self._data)]
 
     @property
     def _client(self) -> Client:
         """Of the first endpoint's server, which is the one that faults are asked of."""
         return self._endpoints[0].client
+
+    @property
+    def file(self) -> str:
+        """What was read as `--data`, which has to be what load processes read."""
+        return self._data.data.file if self._data else ""
 
     # ---- the run
 
@@ -137,7 +156,8 @@ class Conductor:
             if not mode.endless:
                 block_s = [LEAD_S + max(step.start_s + step.seconds for step in block) for block in planned]
         self._open(of)
-        for sentence in answerable.sentences(self.scenario, len(names)):
+        shares = self._data.data.shares() if self._data else {}
+        for sentence in (*answerable.sentences(self.scenario, len(names), shares), *self._foretold):
             say.info("%s", sentence)
         for sentence in cpu_priority.lacks():
             say.warning("this machine has %s", sentence)
@@ -220,6 +240,8 @@ class Conductor:
 
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[ProbeOutcome]:
         """Until every arrival is answered; what a search wants to know of it."""
+        if not (steps := self._with_rows(steps)):
+            return []
         endpoints = {opened.name: opened.endpoint for opened in self._endpoints}
         self._dispatch.prepare(steps, [endpoints[step.endpoint] for step in steps], self.scenario.pattern)
         due_s = [np.empty(0) if step.concurrency else step.offsets(self.scenario.pattern) / 1e9 for step in steps]
@@ -250,6 +272,21 @@ class Conductor:
             self._crew.forget()
         return outcomes
 
+    def _with_rows(self, steps: list[LoadStep]) -> list[LoadStep]:
+        """The same, each with the rows of the file that its requests carry; none where these are used up."""
+        if self._handout is None:
+            return steps
+        found = []
+        for step in steps:
+            arrivals = step.arrivals(self.scenario.pattern)
+            first = self._handout.first(step.seed, step.rate, step.seconds, arrivals)
+            if first is None:
+                left, where = self._handout.left, f"step {step.index + 1} has {arrivals or 'more'} arrivals"
+                self.end_early(f"the rows of the file are used up: there are {left} left, and {where}")
+                return []
+            found.append(replace(step, data_from=first))
+        return found
+
     @property
     def _sought(self) -> KneeObjective | None:
         """Of a search."""
@@ -273,7 +310,8 @@ class Conductor:
         """Writes down how the step ended, which for a closed loop or one that was cut is not when it was to end."""
         live, entry = self._live.pop(step.index), self._manifest.scenario["steps"][step.index]
         stopped_ns = self._dispatch.stopped_ns
-        if stopped_ns or step.requests:
+        ran_out = bool(step.concurrency) and self._handout is not None and self._handout.left == 0
+        if stopped_ns or step.requests or ran_out:
             entry["end_ns"] = min(entry["end_ns"], stopped_ns or self._now())
             entry["seconds"] = (entry["end_ns"] - entry["start_ns"]) / 1e9
             entry["cut"] = bool(stopped_ns)
@@ -381,6 +419,8 @@ class Conductor:
             if content["bad"]:
                 self._event("bad_fields", worker=index, fields=content["bad"], sentence=bad_fields(content["bad"]))
             self._scheduled += content["due"]
+            if self._handout is not None:
+                self._handout.used(content.get("reached", 0))
             self._dispatch.done(member)
 
     def on_process(self, index: int, found: dict[str, Any]) -> None:
@@ -405,6 +445,8 @@ class Conductor:
                 servers[opened.client.url] = opened.server()
         if self.scenario.mode.resumes:
             self.scenario, self._manifest = manifest.resumed(self.folder, self.scenario, endpoints, self._now())
+            if self._handout is not None:
+                self._handout.used(foretold.carried(self.scenario, self._manifest.scenario["steps"]))
         else:
             promptness = cpu_priority.promptness(self._crew.priority())
             self._manifest = manifest.fresh(
@@ -413,6 +455,8 @@ class Conductor:
             self._manifest.scenario |= {"planned_steps": of} if of else {}
         if self._metric_sources:
             self._manifest.extra["metrics"] = [source.as_json() for source in self._metric_sources]
+        if self._data is not None:
+            self._manifest.scenario["data"] |= self._data.data.as_json()
         soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
         every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
@@ -440,9 +484,9 @@ class Conductor:
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
         facts |= {"name": self.scenario.name, "mode": self.scenario.mode.name}
         facts |= {"total_s": soak.total_seconds} if soak else {}
-        facts |= {"slo_ms": [slo.latency_ms for slo in self.scenario.slos if slo.latency_ms]}
+        facts |= {"slo_ms": [slo.latency_ms for slo in overall(self.scenario.slos) if slo.latency_ms]}
         names = [endpoint.name for endpoint in self._endpoints]
-        self.board.open(facts, names, self.scenario.slos, self._now())
+        self.board.open(facts, names, overall(self.scenario.slos), self._now())
         say.info("run folder: %s", self.folder)
 
     def _end_chapter(self) -> None:

@@ -47,7 +47,7 @@ from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.devices.collector import sources
 from tailrate.loadtest.engine.record.provenance import command_line
 from tailrate.loadtest.engine.record.segments import pack, unpack
-from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
+from tailrate.loadtest.engine.scenario.scenario import DataPlan, Scenario, ScenarioError
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
@@ -85,6 +85,8 @@ class Session:
         self.ready: dict[str, int] = {}
         """Members of the crew that hold their payloads, and their index."""
         self.priorities: dict[str, str] = {}
+        self.files: dict[str, str] = {}
+        """What each of them read as `--data`."""
         self.offsets: dict[str, Offset] = {}
         """Of each worker's monotonic clock, from pings."""
         self.over = False
@@ -168,6 +170,7 @@ class Session:
         if kind == "ready":
             self.ready[member] = len(self.ready)
             self.priorities[member] = content["priority"]
+            self.files[member] = content.get("file", "")
         elif self.conductor is None:
             return
         elif kind == "rows":
@@ -206,7 +209,7 @@ class ScenarioUser(Protocol):
     @property
     def checker(self) -> Callable[[EndpointAnswer], str | None] | None: ...
 
-    def inputs(self, seed: int, rows: Sequence[int]) -> Inputs: ...
+    def draw(self, seed: int, rows: Sequence[int], data: DataPlan | None = None) -> Inputs: ...
 
 
 _session: Session | None = None
@@ -244,7 +247,12 @@ def work(user: ScenarioUser) -> None:
     """The user's one task: make payloads, then follow orders until killed."""
     session, scenario = _here(), _scenario(user.environment)
     servers = Servers(scenario.timeout_s, session.keys)
-    inputs = user.inputs(scenario.seed, scenario.rows)
+    try:
+        inputs = user.draw(scenario.seed, scenario.rows, scenario.data)
+    except ScenarioError as problem:  # of a worker whose file is not the master's, who refuses it
+        session.report("ready", {"priority": "", "file": str(problem)})
+        gevent.sleep(READY_S)
+        return
     driver = Driver(
         servers,
         inputs,
@@ -260,7 +268,7 @@ def work(user: ScenarioUser) -> None:
     gc.freeze()
     try:
         with precedence() as granted:
-            session.report("ready", {"priority": granted})
+            session.report("ready", {"priority": granted, "file": inputs.file})
             if isinstance(scenario.mode, Soak):
                 teller = gevent.spawn(_tell_footprint, session)
             while True:
@@ -415,6 +423,7 @@ def _on_test_start(environment: Any, **_: Any) -> None:
     session = _here()
     session.ready.clear()
     session.priorities.clear()
+    session.files.clear()
     session.orders, session.starts = Queue(), Queue()
     if isinstance(environment.runner, WorkerRunner):
         return
@@ -448,9 +457,8 @@ def _prepare(session: Session) -> None:
     folder = Path(resumed) if resumed else run_folder(run_dir, options.run_id, scenario.name)
     command = command_line(["locust", *sys.argv[1:]])
     conductor = Conductor(scenario, servers, folder, command, session, session.board, session.devices)
-    conductor.prepare(
-        targets, modes.protocol_settings(options), _scenario_class(environment).inputs(scenario.seed, scenario.rows)
-    )
+    inputs = _scenario_class(environment).draw(scenario.seed, scenario.rows, scenario.data)
+    conductor.prepare(targets, modes.protocol_settings(options), inputs)
     session.conductor = conductor
 
 
@@ -496,6 +504,10 @@ def _conduct(session: Session) -> None:
     if not session.members():
         session.environment.process_exit_code = UNTRUSTED
         _fail(session, f"no load process became ready within {READY_S:g} s")
+        return
+    if len(found := {conductor.file, *session.files.values()}) > 1:
+        session.environment.process_exit_code = 2
+        _fail(session, f"load processes read different files as --data: {' and '.join(sorted(found))}")
         return
 
     def on_end(problem: str | None) -> None:

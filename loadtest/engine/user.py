@@ -15,6 +15,7 @@ from locust import User, task
 from tailrate.loadtest.engine import session
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
+from tailrate.loadtest.engine.scenario.scenario import DataPlan, ScenarioError
 from tailrate.serve.wire import Array
 
 POOL_BYTES = 64 << 20
@@ -31,6 +32,8 @@ class EndpointUser(User):
     """Outputs to ask for; empty: all that the model has."""
     pool_size: ClassVar[int] = 32
     """Distinct request bodies, made before the start."""
+    inputs: ClassVar[Mapping[str, str]] = {}
+    """The model's inputs and their types, such as {"x": "float32"}, for rows of a file; empty: its columns."""
 
     # any option of scenario.OPTIONS may stand here as an attribute: rates = "50:400:50", slo = "p99<50ms"
 
@@ -41,6 +44,13 @@ class EndpointUser(User):
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
         """Named input tensors of one request, drawn from `rng` alone."""
+        raise NotImplementedError
+
+    def from_row(self, row: Mapping[str, Any]) -> dict[str, Array]:
+        """Named input tensors, their first dimension 1, of a row of `--data`: its texts, bytes, numbers and arrays.
+
+        Who does not define it has each column as the input of its name.
+        """
         raise NotImplementedError
 
     def check(self, answer: EndpointAnswer) -> str | None:
@@ -54,8 +64,10 @@ class EndpointUser(User):
     def checker(self) -> Callable[[EndpointAnswer], str | None] | None:
         return None if type(self).check is EndpointUser.check else self.check
 
-    def inputs(self, seed: int, rows: Sequence[int]) -> Inputs:
+    def draw(self, seed: int, rows: Sequence[int], data: DataPlan | None = None) -> Inputs:
         """Of the requests: the same for the same seed, on every worker and for every endpoint; each draws its rows."""
+        if data is not None:
+            return self._of_file(seed, rows, data)
         tensors: list[Mapping[str, Array]] = []
         sizes: list[int] = []
         size, draw = 0, np.random.default_rng([seed])
@@ -64,6 +76,22 @@ class EndpointUser(User):
             tensors.append(self.payload(np.random.default_rng([seed, len(tensors)]), sizes[-1]))
             size += sum(map(_bytes, tensors[-1].values()))
         return Inputs(tuple(tensors), tuple(sizes), tuple(self.outputs))
+
+    def _of_file(self, seed: int, rows: Sequence[int], plan: DataPlan) -> Inputs:
+        """The first few requests of the file's rows, and what makes the others when their arrivals are known."""
+        from tailrate.loadtest.engine.workers.input import foretold, inputs  # which take pyarrow
+        from tailrate.loadtest.engine.workers.input.deal import Deal
+        from tailrate.loadtest.engine.workers.input.requests import FileInputs
+
+        own = type(self).from_row is not EndpointUser.from_row
+        found = inputs.open_data(plan, self.inputs, self.from_row if own else None)
+        deal = Deal(found.rows.count, plan.drawn, plan.unique, seed, tuple(rows))
+        if not (many := min(foretold.SAMPLE, deal.rows if deal.most is None else deal.most)):
+            few = f"it has {deal.rows} rows, too few for one request of {max(rows)}"
+            raise ScenarioError(f"--data {plan.path}: {few}")
+        sample = [deal.of(number) for number in range(many)]
+        tensors, counts = tuple(map(found.inputs, sample)), tuple(map(len, sample))
+        return FileInputs(tensors, counts, tuple(self.outputs), found.file, data=found, deal=deal)
 
     @task
     def drive(self) -> None:

@@ -27,6 +27,8 @@ def sizing(given: dict[str, Any], tell: Callable[[str], None]) -> Any:
         slo = Slo.parse(given["slo"])
     except ValueError as problem:
         refuse(f"--slo: {problem}")
+    if slo.slice:
+        refuse(f"--slo: a plan is of all arrivals, and '{slo}' of a slice")
     return Sizing(Objective(slo), Traffic.parse(given["burst"], _drawn), tell=tell)
 
 

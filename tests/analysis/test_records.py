@@ -19,6 +19,8 @@ from tailrate.analysis.records.objective import Slo
         ("p99.9<=0.2s, errors<0.1%", Slo(percentile=99.9, latency_ms=200, max_error_rate=0.001)),
         ("p95<20ms,goodput>95%", Slo(percentile=95, latency_ms=20, min_goodput=0.95)),
         ("rate>=200", Slo(min_rate_rps=200)),
+        ("[long] p99<200ms, errors<1%", Slo(percentile=99, latency_ms=200, max_error_rate=0.01, slice="long")),
+        (" [two words, and more]errors<5%", Slo(max_error_rate=0.05, slice="two words, and more")),
     ],
 )
 def test_an_objective_is_read_and_written_back(text: str, slo: Slo) -> None:
@@ -28,7 +30,22 @@ def test_an_objective_is_read_and_written_back(text: str, slo: Slo) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "p99", "p99>50ms", "p99<50", "errors>1%", "p0<5ms", "p99<0ms", "p99<5ms,p50<1ms", "goodput>90%"]
+    "text",
+    [
+        "",
+        "p99",
+        "p99>50ms",
+        "p99<50",
+        "errors>1%",
+        "p0<5ms",
+        "p99<0ms",
+        "p99<5ms,p50<1ms",
+        "goodput>90%",
+        "[long]",
+        "[] p99<5ms",
+        "[long p99<5ms",
+        "[long] rate>=5",
+    ],
 )
 def test_a_wrong_objective_is_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="SLO") as caught:

@@ -119,7 +119,7 @@ def payloads_of(scenario):
     from tailrate.loadtest.engine.endpoint.protocols.oip import Oip
 
     def payloads(seed):
-        inputs = user(environment).inputs(seed=seed, rows=(2,))
+        inputs = user(environment).draw(seed=seed, rows=(2,))
         return Oip().payloads(Endpoint("m", "", "oip", "m", "", ""), inputs)
 
     first, again = payloads(1), payloads(1)

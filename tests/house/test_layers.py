@@ -62,6 +62,11 @@ TABLE = {
     # the run folder's segments are Arrow
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.modes._trace": (("loadtest.engine",), ("numpy", "pyarrow")),
+    # rows of a user's file
+    "loadtest.engine.workers.input": (
+        ("loadtest.engine", "serve.wire", "analysis.text.words"),
+        ("gevent", "numpy", "pyarrow"),
+    ),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "analysis.text.console": (("analysis",), ("rich",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
@@ -110,7 +115,7 @@ FLOORS = (
     ("loadtest.engine.endpoint", "loadtest.engine.live"),
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),
-    ("loadtest.engine.record",),
+    ("loadtest.engine.record", "loadtest.engine.workers.input"),
     ("loadtest.engine.record.devices", "loadtest.engine.record.server_metrics"),
     (
         "loadtest.engine.workers",

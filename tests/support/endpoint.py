@@ -4,6 +4,7 @@ Runs as a program of its own; prints its port as the first line. Every answer ta
 `--slots` of them at once (0: no limit), so its capacity is known. Faults: `--fail-every`, `--hang-every`. With
 `--token` it answers nobody else, and repeats what it was sent in each error; with `--cert` and `--key` it speaks TLS.
 Its `/metrics` counts as Triton's does, what it answered and what waits for a slot, by variant.
+`--keep FILE` gets a line for each request that was inferred: its id, and its body in hexadecimal.
 `--plain 1`: none of our headers, as servers of others answer; `--brand headroom`: they are those of a server of before
 the project had its own name.
 """
@@ -115,6 +116,9 @@ class Endpoint:
         received = self.clock_ns()
         self.infers += 1
         mine = self.infers
+        if self.options.keep:
+            with Path(self.options.keep).open("a") as kept:
+                kept.write(f"{headers.get('x-request-id')} {body.hex()}\n")
         if self.options.hang_every and mine % self.options.hang_every == 0:
             await asyncio.sleep(3600)
         if self.options.fail_every and mine % self.options.fail_every == 0:
@@ -164,7 +168,7 @@ async def main() -> None:
     parser.add_argument("--telemetry", type=int, default=1)
     parser.add_argument("--brand", default="tailrate")
     parser.add_argument("--plain", type=int, default=0)
-    for name in ("--token", "--cert", "--key"):
+    for name in ("--token", "--cert", "--key", "--keep"):
         parser.add_argument(name, default="")
     endpoint = Endpoint(parser.parse_args())
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if endpoint.options.cert else None

@@ -138,11 +138,13 @@ def make_run(
     status: str = "complete",
     stopped_s: float | None = None,
     foreign: bool = False,
+    labels: Sequence[str | None] = (),
 ) -> Written:
     """Writes a run folder.
 
     `offset_ns` and `drift_ppm` shift the device host's clock against the load generator's, and the manifest
-    says so. `stopped_s` leaves out what was due later. `foreign` leaves out what only our server sends.
+    says so. `stopped_s` leaves out what was due later. `foreign` leaves out what only our server sends. Arrivals get
+    `labels` in turn.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(seed)
@@ -157,6 +159,9 @@ def make_run(
         steps.append({**plan, "settle_s": load.settle_s, "block": load.block, **times})
         tables.append(_arrivals(rng, index, load, begin_s, poisson))
     requests = pd.concat(tables, ignore_index=True)
+    if labels:
+        requests["data_row"] = requests["seq"]
+        requests["label"] = [labels[seq % len(labels)] for seq in requests["seq"]]
     if stopped_s is not None:
         requests = requests[requests["intended_ns"] < START_NS + round(stopped_s * 1e9)].reset_index(drop=True)
     end_s = clock_s if stopped_s is None else stopped_s
@@ -192,6 +197,8 @@ def make_run(
         clock=[{"host": host, **clock} for host in hosts],
         totals={} if status == "running" else {"scheduled": len(requests), **tally, "failed": failed},
     )
+    if labels:
+        manifest.scenario["data"] = {"path": "rows.csv", "order": "in-order", "reuse": "reused", "label": "kind"}
     for waveform in devices[:1]:
         idle_ns = round(waveform.idle_s * 1e9)
         append_event(folder, "idle", time_ns=START_NS, start_ns=START_NS - idle_ns, end_ns=START_NS)

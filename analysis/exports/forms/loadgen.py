@@ -6,6 +6,7 @@ import math
 
 from tailrate.analysis.exports.forms._form import Report, TextForm, one_line, steps_of
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.objective import overall
 
 _SCENARIOS = {"single": "SingleStream", "offline": "Offline"}
 _LATENCIES = {"Min": "min_ms", "Max": "max_ms", "Mean (of successes)": "mean_ms"}
@@ -23,7 +24,9 @@ def loadgen(report: Report, manifest: Manifest) -> str:
     out += ["A sample is a request; latency counts from when it was scheduled; a failed one is infinitely late.", ""]
     scenario, sure = manifest.scenario, report["verdict"] != "inconclusive"
     beside = report["verdict"] == "fail" and not any(row["slo"] is False for row in report["steps"])
-    limits = ", ".join(f"{slo.latency_ms * 1e6:.0f} (P{slo.percentile:g})" for slo in manifest.slos if slo.latency_ms)
+    limits = ", ".join(
+        f"{slo.latency_ms * 1e6:.0f} (P{slo.percentile:g})" for slo in overall(manifest.slos) if slo.latency_ms
+    )
     for step in steps_of(report, manifest):
         row, needed, rule = step.row, step.row["early_stop_n"], "=" * 48
         met, enough = row["slo"] if manifest.slos else True, needed is not None and row["n"] >= needed

@@ -18,6 +18,8 @@ class Inputs:
     """In each request."""
     outputs: tuple[str, ...] = ()
     """To ask for; empty: all that the model has."""
+    file: str = ""
+    """What was read as `--data`, where these are a few of its requests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,6 @@ def close(
 
 def unseen(step: Mapping[str, Any], pattern: Pattern, until_ns: int, seen: Sequence[int]) -> list[tuple[int, int]]:
     """(number, instant) of each arrival of a step that was due by then and has no row."""
-    known = {key: step[key] for key in LoadStep.__dataclass_fields__ if key in step}
-    due_ns = step["start_ns"] + LoadStep(**known).offsets(pattern)
+    due_ns = step["start_ns"] + LoadStep.of_manifest(step).offsets(pattern)
     numbers = np.setdiff1d(np.flatnonzero(due_ns < until_ns), np.asarray(seen, dtype=np.int64))
     return [(int(number), int(due_ns[number])) for number in numbers]

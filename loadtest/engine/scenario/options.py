@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
 from tailrate.loadtest.engine.scenario import fault_plan, in_flight
 from tailrate.loadtest.engine.scenario.arrivals import SHAPES, SPACINGS, Pattern, parse_shape
 from tailrate.loadtest.engine.scenario.mode import Mode
-from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
+from tailrate.loadtest.engine.scenario.scenario import DataPlan, Scenario, ScenarioError
 
 MOST_STEPS = 10_000
+DATA_ORDERS, DATA_REUSES = ("in-order", "drawn"), ("reused", "unique")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,16 @@ COMMON = (
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
     Option("seed", 1, "same seed, same arrivals and payloads"),
     Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one"),
+    Option(  # no field of the start form: whoever reaches that could have any file sent anywhere
+        "data",
+        "",
+        "rows to send: a CSV, Parquet, JSONL or text file, or a folder of images; empty: drawn inputs",
+        at_start=True,
+    ),
+    Option("data-order", "in-order", "how rows of --data follow each other: as in the file, or drawn", DATA_ORDERS),
+    Option("data-reuse", "reused", "whether rows of --data come again when all were sent", DATA_REUSES),
+    Option("data-columns", "", "which columns are which inputs, such as x=pixels or x=x0..x63:uint8; empty: by name"),
+    Option("data-label", "", "the column of --data that makes slices of the report"),
     Option("max-in-flight", "1000", "arrivals beyond so many unanswered requests are dropped, and counted; or auto"),
     Option("timeout", 10.0, "seconds after which a request is given up", least=0.001),
     Option("faults", "", "what is broken on purpose, and when: a CSV file, or names such as replica,telemetry"),
@@ -159,7 +171,9 @@ def resolve(name: str, model: str, mode: Mode, options: argparse.Namespace) -> S
         max_failed=options.max_failed / 100,
         metrics=options.metrics,
         metrics_match=options.metrics_match,
+        data=_data(options),
     )
+    _check_slices(found)
     mode.check(found)
     # how many may be under way follows from the rest
     known = None if mode.endless or mode.closed else found.peak_rps
@@ -168,6 +182,30 @@ def resolve(name: str, model: str, mode: Mode, options: argparse.Namespace) -> S
     except ValueError as problem:
         raise ScenarioError(str(problem)) from None
     return replace(found, max_in_flight=most, in_flight_by=by)
+
+
+def _data(options: argparse.Namespace) -> DataPlan | None:
+    if not options.data:
+        for option in ("data-columns", "data-label"):
+            if getattr(options, option.replace("-", "_")):
+                raise ScenarioError(f"--{option} goes with --data, which says where the rows are")
+        return None
+    columns = []
+    for word in filter(None, map(str.strip, options.data_columns.split(","))):
+        name, equals, column = (part.strip() for part in word.partition("="))
+        if not (name and equals and column):
+            raise ScenarioError(f"--data-columns '{word}' is not understood; write for instance x=pixels,mask=m0..m63")
+        columns.append((name, column))
+    drawn, unique = options.data_order == DATA_ORDERS[1], options.data_reuse == DATA_REUSES[1]
+    return DataPlan(Path(options.data), drawn, unique, tuple(columns), options.data_label)
+
+
+def _check_slices(scenario: Scenario) -> None:
+    label = scenario.data.label if scenario.data else ""
+    if label and max(scenario.rows) > 1:
+        raise ScenarioError("--data-label goes with --rows 1: rows of one request may have different labels")
+    if not label and (slices := [slo for slo in scenario.slos if slo.slice]):
+        raise ScenarioError(f"--slo '{slices[0]}' is of a slice, which takes --data and --data-label")
 
 
 def _check_lengths(mode: Mode, options: argparse.Namespace) -> None:

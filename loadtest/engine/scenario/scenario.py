@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.share import Term, terms
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 
 class ScenarioError(Exception):
     """Options that make no run: one sentence that says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlan:
+    """That requests carry rows of a file, and how."""
+
+    path: Path
+    drawn: bool = False
+    unique: bool = False
+    columns: tuple[tuple[str, str], ...] = ()
+    """Inputs with the columns that they are made of; none: as the file names them."""
+    label: str = ""
+    """The column that says which slice of the report a row belongs to."""
+
+    def as_json(self) -> dict[str, Any]:
+        order = "drawn" if self.drawn else "in-order"
+        found: dict[str, Any] = {"path": str(self.path), "order": order, "reuse": "unique" if self.unique else "reused"}
+        found |= {"columns": dict(self.columns)} if self.columns else {}
+        return found | ({"label": self.label} if self.label else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,7 @@ class Scenario:
     metrics: str = ""
     """Where the servers' own metrics are read, as `--metrics` has it."""
     metrics_match: str = ""
+    data: DataPlan | None = None
 
     @property
     def objective(self) -> KneeObjective | None:
@@ -65,14 +86,17 @@ class Scenario:
 
     @property
     def vetoes(self) -> tuple[Term, ...]:
-        """What else a rate must not miss: errors, and the terms of other objectives."""
+        """What else a rate must not miss: errors, and the terms of other objectives, those of slices aside."""
         return tuple(
-            term for slo in self.slos for term in terms(slo) if slo is not self._searched or math.isinf(term.limit_ms)
+            term
+            for slo in self.slos
+            for term in terms(slo)
+            if not slo.slice and (slo is not self._searched or math.isinf(term.limit_ms))
         )
 
     @property
     def _searched(self) -> Slo | None:
-        return next((slo for slo in self.slos if slo.latency_ms is not None), None)
+        return next((slo for slo in self.slos if slo.latency_ms is not None and not slo.slice), None)
 
     @property
     def peak_rps(self) -> float:
@@ -98,6 +122,7 @@ class Scenario:
             "slo": [slo.as_json() for slo in self.slos],
         }
         found |= {"in_flight_by": self.in_flight_by} if self.in_flight_by else {}
+        found |= {"data": self.data.as_json()} if self.data else {}
         if self.faults:
             found |= {"faults": [fault.as_json() for fault in self.faults]}
             found |= {"max_recovery_s": self.max_recovery_s, "max_failed": self.max_failed}

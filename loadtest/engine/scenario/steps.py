@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,10 +35,21 @@ class LoadStep:
     """How its rate changes, where that is not the run's: a chapter's piece of a curve over the whole soak."""
     phase: float = 0.0
     """By which part of a gap even arrivals come later, so that those of steps at once fall between each other."""
+    data_from: int = 0
+    """Where requests carry rows of a file: the number of its first arrival's request among those of the run."""
+
+    @classmethod
+    def of_manifest(cls, entry: Mapping[str, Any]) -> LoadStep:
+        """As a run's manifest has it, among other things of it."""
+        return cls(**{key: entry[key] for key in cls.__dataclass_fields__ if key in entry})
 
     def offsets(self, pattern: Pattern) -> Offsets:
         pattern = replace(pattern, shape=self.shape) if self.shape else pattern
         return pattern.offsets(self.rate, self.seconds, self.seed, self.phase)
+
+    def arrivals(self, pattern: Pattern) -> int:
+        """How many there will be; 0 of a closed loop of which nobody knows."""
+        return self.requests if self.concurrency else len(self.offsets(pattern))
 
 
 Blocks = Generator[list[LoadStep], list[ProbeOutcome], None]

@@ -14,6 +14,7 @@ from typing import Any
 
 import gevent
 
+from tailrate.analysis.records.objective import overall
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint
 from tailrate.loadtest.engine.live.step_stats import Live
 from tailrate.loadtest.engine.modes.soak import Soak
@@ -50,7 +51,7 @@ class SoakConduct:
         self._conductor_too = conductor_too
         """It is a process of its own, beside the load processes."""
         self._stop = soak.stop
-        self._minutes = Minutes(scenario.timeout_s, scenario.slos)
+        self._minutes = Minutes(scenario.timeout_s, overall(scenario.slos))
         self._steps: list[dict[str, Any]] = folder.manifest.scenario["steps"]
         self._entries = folder.manifest.endpoints
         self._names = [endpoint.name for endpoint in endpoints]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any
@@ -23,7 +23,7 @@ from gevent.pool import Pool
 from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, error_sentence
-from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
+from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers
@@ -31,6 +31,7 @@ from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs, ReadyRequest
 from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
@@ -39,8 +40,6 @@ GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
 MOST_ERROR = 500
-Ready = tuple[OpenEndpoint, Payloads]
-"""An endpoint that this process can send to at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,19 @@ class WorkOrder:
         return cls(**{**message, **whole})
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An endpoint that this process can send to at once, with the requests that were made for it."""
+
+    to: OpenEndpoint
+    drawn: Sequence[ReadyRequest]
+    data: DataRequests | None
+    """Where requests carry rows of a file: what makes them."""
+
+    def request(self, step: int, seq: int) -> ReadyRequest:
+        return self.drawn[seq % len(self.drawn)] if self.data is None else self.data.of(step, seq)
+
+
 class Driver:
     """`report(kind, content)` carries `rows` (record batches) and `done` to whoever keeps the run folder."""
 
@@ -97,6 +109,8 @@ class Driver:
         self._batcher = Batcher(REQUEST_COLUMNS, lambda batch: report("rows", {"batch": batch}))
         self._in_flight = Pool()
         self._due = 0
+        self._reached = 0
+        """The highest number of a request of the file that a closed loop came to, and 1."""
         self._alarm = Alarm()
         self._stopping = False
         self._walk: Iterator[Arrival] | None = None
@@ -108,10 +122,15 @@ class Driver:
     def prepare(self, order: WorkOrder) -> None:
         """All that takes time before its start: bodies, the schedule, and the first arrival of our share at hand."""
         self._stopping = False
+        self._reached = 0
         for endpoint in order.endpoints:
             if endpoint.name not in self._ready:
-                opened = self._servers.open(endpoint)
-                self._ready[endpoint.name] = opened, opened.protocol.payloads(endpoint, self._inputs)
+                self._ready[endpoint.name] = self._open(endpoint)
+        for name, ready in self._ready.items():
+            if ready.data is not None:
+                mine = [step for step in order.steps if step.endpoint == name]
+                ours = {each.index: range(order.index, each.arrivals(order.pattern), order.count) for each in mine}
+                ready.data.prepare({each.index: (each.data_from, ours[each.index]) for each in mine})
         shares = [
             share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
             for step in order.steps
@@ -119,6 +138,12 @@ class Driver:
         ]
         walk = heapq.merge(*shares, key=lambda arrival: arrival.offset_ns)
         self._walk = chain(list(islice(walk, 1)), walk)
+
+    def _open(self, endpoint: Endpoint) -> Ready:
+        to = self._servers.open(endpoint)
+        made = to.protocol.payloads(endpoint, self._inputs)
+        data = self._inputs.requests(to) if isinstance(self._inputs, FileInputs) else None
+        return Ready(to, [*map(ReadyRequest, made.bodies, made.headers, made.rows)], data)
 
     def execute(self, order: WorkOrder) -> None:
         """Runs the order to its end: every arrival of the share has become a row when this returns."""
@@ -146,6 +171,7 @@ class Driver:
             }
             bad, self._batcher.bad = self._batcher.bad, Counter()
             what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad), "lead_ms": lead_ms}
+            what |= {"reached": self._reached} if self._reached else {}
             self._report("done", {"order": order.number, **what})
             self._idle.set()
 
@@ -177,7 +203,7 @@ class Driver:
                 return
             self._due += 1
             if len(self._in_flight) >= most:
-                self._drop(order, arrival, ready[arrival.step][0].name, base.wall_ns(due))
+                self._drop(order, arrival, ready[arrival.step], base.wall_ns(due))
             else:
                 self._in_flight.spawn(self._send, order.index, arrival, ready[arrival.step], due, base)
 
@@ -186,25 +212,27 @@ class Driver:
         start = order.base.monotonic_ns(order.start_ns)
         for step, endpoint in zip(order.steps, order.endpoints, strict=True):
             began = start + int(step.start_s * 1e9)
-            numbers = iter(range(order.index, step.requests or 1 << 62, order.count))
+            ready = self._ready[endpoint.name]
+            left = None if ready.data is None else ready.data.left(step.index)
+            most = min(step.requests or 1 << 62, 1 << 62 if left is None else left)
+            numbers = iter(range(order.index, most, order.count))
             for _ in range(len(range(order.index, step.concurrency, order.count))):
-                self._in_flight.spawn(self._turns, order, step, self._ready[endpoint.name], began, numbers)
+                self._in_flight.spawn(self._turns, order, step, ready, began, numbers)
 
     def _turns(self, order: WorkOrder, step: LoadStep, to: Ready, began: int, numbers: Iterator[int]) -> None:
         gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
         end = began + int(step.seconds * 1e9)
         while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
             self._due += 1
+            self._reached = max(self._reached, step.data_from + seq + 1)
             status = self._send(order.index, Arrival(seq, step.index, now - began), to, now, order.base)
             if status == "connect":  # without a schedule, only this keeps an endpoint that is gone from a million rows
                 gevent.sleep(GONE_S)
 
-    def _send(self, worker: int, arrival: Arrival, to: Ready, due: int, base: Base) -> str:
-        opened, pool = to
-        protocol = opened.protocol
-        place = arrival.seq % len(pool.bodies)
-        body = pool.bodies[place]
-        headers = {**pool.headers[place], wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
+    def _send(self, worker: int, arrival: Arrival, ready: Ready, due: int, base: Base) -> str:
+        opened, request = ready.to, ready.request(arrival.step, arrival.seq)
+        protocol, body = opened.protocol, request.body
+        headers = {**request.headers, wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
         sent = time.monotonic_ns()
         try:
             answer = opened.client.send(protocol.method, opened.endpoint.path, body, headers)
@@ -235,8 +263,10 @@ class Driver:
                 error=answer.error,
                 bytes_in=len(body),
                 bytes_out=len(answer.body),
-                rows=pool.rows[place],
+                rows=request.rows,
                 handled_ms=None if clock is None else (clock[1] - clock[0]) / 1e6,
+                data_row=request.data_row,
+                label=request.label,
                 **self._columns(answer, fields, protocol),
             )
         )
@@ -276,14 +306,17 @@ class Driver:
             if wrong:
                 answer.status, answer.error = CHECK, f"{answer.status}: {wrong}"[:MOST_ERROR]
 
-    def _drop(self, order: WorkOrder, arrival: Arrival, endpoint: str, intended_ns: int) -> None:
+    def _drop(self, order: WorkOrder, arrival: Arrival, ready: Ready, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
-        rows = self._inputs.rows[arrival.seq % len(self._inputs.rows)]
-        known = (order.index, arrival.seq, arrival.step, endpoint, intended_ns)
-        self._batcher.append(RequestRecord(*known, status="dropped", error=reason, rows=rows))
+        request = ready.request(arrival.step, arrival.seq)
+        record = RequestRecord(
+            order.index, arrival.seq, arrival.step, ready.to.name, intended_ns, status="dropped", error=reason,
+            rows=request.rows, data_row=request.data_row, label=request.label,
+        )  # fmt: skip
+        self._batcher.append(record)
         self._fire(
-            request_type="POST",
-            name=endpoint,
+            request_type=ready.to.protocol.method,
+            name=ready.to.name,
             response_time=None,
             response_length=0,
             exception=RuntimeError(f"dropped: {reason}"),

@@ -25,6 +25,7 @@ from tailrate.analysis.steps.variant_pairs import Pair
 from tailrate.analysis.text.words import VERDICTS
 from tailrate.analysis.verdicts.ledger import LedgerRow
 from tailrate.analysis.verdicts.risks import Risk
+from tailrate.analysis.verdicts.slices import Slice
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
 SCHEMA: dict[str, Any] = json.loads(
@@ -34,6 +35,7 @@ ROWS = {
     "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow,
     "curve": Curve, "batches": Batches, "risk": Risk, "fault": FaultEffect,
     "metric": StepMetric,
+    "slice": Slice,
     "finding": Finding, "limits": Limits, "visible": Visible, "gap": Gap, "process": Process,
 }  # fmt: skip
 SLO = ["p99<50ms, errors<1%"]
@@ -50,6 +52,7 @@ RUNS: dict[str, tuple[list[Load], dict[str, Any]]] = {
     "nothing at all": (TWO, {"status": "aborted", "stopped_s": -1}),
     "empty window": ([Load("m/a", 100), Load("m/a", 100, settle_s=10)], {"slo": SLO, "mode": "hold"}),
     "few": ([Load("m/a", 3, constant(5))], {"slo": SLO, "mode": "hold"}),
+    "slices": (TWO, {"slo": [*SLO, "[long] p99<20ms"], "labels": ("short", "long", None)}),
     "side by side": ([Load("m/a", 100, at_s=0), Load("m/b", 100, at_s=0)], {"mode": "mixed", "devices": [Waveform()]}),
 }  # fmt: skip
 

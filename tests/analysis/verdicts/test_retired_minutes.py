@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrate import analysis
+from tailrate.analysis.judging.judge import Window, answers
+from tailrate.analysis.judging.share import Count
 from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.verdicts.retired_minutes import windows
@@ -103,3 +105,14 @@ def test_an_older_run_is_answered_only_where_bounds_decide(tmp_path):
     found = soaked(tmp_path / "told", some, gone=1)
     assert found.verdict == "pass", found.reasons  # 0.2 % of all
     assert soaked(tmp_path / "old", some, told=False, gone=1).verdict == "inconclusive"
+
+
+def test_slices_of_deleted_rows_are_not_known():
+    """Whatever the rest shows, it is no pass; a miss of the rest is one of all."""
+    slo = Slo.parse("[long] p99<50ms")
+    least, most = windows([minute(np.full(1000, 10.0))], slo)
+    assert least == most
+    good, bad = (Window((Count(2000, beyond),)) for beyond in (0, 200))
+    (kept,), (missed,) = (answers(slo, [*least, rest], rounds=False) for rest in (good, bad))
+    assert (kept.kept, missed.kept) == (None, False)
+    assert "slices, were deleted" in kept.sentence

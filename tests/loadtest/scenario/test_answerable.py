@@ -37,6 +37,14 @@ def test_each_term_has_the_rate_from_which_on_and_the_steps_that_others_take():
     assert said(slos=()) == []
 
 
+def test_an_objective_of_a_slice_takes_as_many_more_as_it_is_a_part():
+    slos = (Slo.parse("p99<50ms"), Slo.parse("[long] p99<50ms"))
+    found = list(sentences(replace(PLAN, slos=slos), 2, {"long": 0.25, "short": 0.75}))
+    assert found[0] == "p99<50ms can be answered from 38/s upward; 6/s needs steps of 78 s"
+    both = "6/s needs steps of 5 min 7 s; 40/s needs steps of 47 s"
+    assert found[1] == f"[long] p99<50ms can be answered from 153/s upward; {both}"
+
+
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [

@@ -174,6 +174,15 @@ def test_the_peak_of_a_scenario():
         ({"resume": "x"}, "--resume is for mode soak, not for ramp"),
         ({"mode": "replay", "trace": "/nowhere.csv"}, "--trace /nowhere.csv cannot be read: No such file"),
         ({"rounds": 0}, "--rounds must be at least 1"),
+        ({"data_label": "kind"}, "--data-label goes with --data"),
+        ({"data_columns": "x=y"}, "--data-columns goes with --data"),
+        ({"data": "x.csv", "data_columns": "x"}, "--data-columns 'x' is not understood"),
+        ({"data": "x.csv", "data_label": "kind", "rows": "1,4"}, "--data-label goes with --rows 1"),
+        (
+            {"data": "x.csv", "slo": "[long] p99<5ms"},
+            r"'\[long\] p99<5ms' is of a slice, which takes",
+        ),
+        ({"mode": "knee", "data": "x.csv", "data_label": "k", "slo": "[long] p99<5ms"}, "--slo 'p99<50ms'"),
         ({"burstiness": 0.0}, "--burstiness must be at least"),
         ({"run_id": "../elsewhere"}, "plain folder name"),
     ],
@@ -191,6 +200,24 @@ def test_several_objectives():
     resolved = scenario(slo="p99<50ms,errors<0.1%;p50<10ms")
     assert resolved.slos == (Slo(99, 50, 0.001), Slo(50, 10))
     assert resolved.as_json()["slo"][0] == {"percentile": 99, "latency_ms": 50, "max_error_rate": 0.001}
+
+
+def test_rows_of_a_file_and_an_objective_of_a_slice():
+    found = scenario(
+        data="a/rows.csv", data_order="drawn", data_reuse="unique", data_columns="x=pixels, y = m0..m3:uint8",
+        data_label="kind", slo="[long] p99<200ms,errors<1%;p99<50ms,errors<2%", mode="knee",
+    )  # fmt: skip
+    said = {"path": "a/rows.csv", "order": "drawn", "reuse": "unique", "label": "kind"}
+    assert found.as_json()["data"] == said | {"columns": {"x": "pixels", "y": "m0..m3:uint8"}}
+    assert found.as_json()["slo"][0]["slice"] == "long"
+    # a search is for all arrivals, and what slices want is no veto to it
+    assert (found.objective.latency_ms, found.searched_slo) == (50, "p99<50ms")
+    assert [term.text for term in found.vetoes] == ["errors<2%"]
+    assert "data" not in scenario().as_json()
+
+
+def test_no_file_can_be_named_in_the_start_form():
+    assert next(option for option in OPTIONS if option.name == "data").at_start
 
 
 def test_option_help_shows_as_written():

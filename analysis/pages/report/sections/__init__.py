@@ -18,6 +18,7 @@ from tailrate.analysis.pages.report.sections.risks import RISKS
 from tailrate.analysis.pages.report.sections.same_model import SAME_MODEL
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.server_metrics import SERVER_METRICS
+from tailrate.analysis.pages.report.sections.slices import SLICES
 from tailrate.analysis.pages.report.sections.soak import SOAK
 from tailrate.analysis.pages.report.sections.stages import STAGES_SECTION
 from tailrate.analysis.pages.report.sections.trust import TRUST
@@ -26,6 +27,7 @@ SECTIONS: tuple[Section, ...] = (
     RATES,
     CAPACITY,
     PERCENTILES,
+    SLICES,
     OVER_TIME,
     SOAK,
     FAULTS,

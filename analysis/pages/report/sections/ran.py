@@ -33,6 +33,7 @@ def _environment(view: View) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {value}" for name, value in words.flat(manifest.versions).items() if value)),
         ("mode", scenario.get("mode")),
         ("arrivals", "closed loop: no schedule" if scenario.get("closed") else _arrivals(scenario)),
+        ("input", _data(scenario.get("data"))),
         ("asked for", ", ".join(dict.fromkeys(words.load(s["rate"], s.get("concurrency") or 0) for s in steps))),
         ("step length", _step_lengths(steps)),
         ("objective", words.sentence_list(manifest.slos)),
@@ -61,6 +62,16 @@ def _arrivals(scenario: Mapping[str, Any]) -> str:
     if scenario.get("shape") not in (None, "flat"):
         said.append(str(scenario["shape"]))
     return ", ".join(said)
+
+
+def _data(said: Any) -> str:
+    """`500 rows of rows.csv, drawn, each at most once; slices by kind`; nothing where inputs were drawn."""
+    if not isinstance(said, Mapping):
+        return ""
+    rows = f"{words.count(said['rows'])} rows" if said.get("rows") else "rows"
+    often = "each at most once" if said.get("reuse") == "unique" else "which come again"
+    slices = f"; slices by {said['label']}" if said.get("label") else ""
+    return f"{rows} of {said.get('path')}, {str(said.get('order')).replace('-', ' ')}, {often}{slices}"
 
 
 def _way(ingress: Any) -> str:

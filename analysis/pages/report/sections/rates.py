@@ -7,13 +7,14 @@ from tailrate.analysis.pages.report.charts import by_rate
 from tailrate.analysis.pages.report.sections import columns
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.records.objective import overall
 from tailrate.analysis.text import markdown, words
 
 
 def _html(view: View) -> Html | None:
     if not view.drawn:
         return tag("p", "No step of this run has an arrival, so there is nothing to draw.")
-    drawn: list[Html] = [by_rate.hockey_stick(view.drawn, view.series, view.run.manifest.slos)]
+    drawn: list[Html] = [by_rate.hockey_stick(view.drawn, view.series, overall(view.run.manifest.slos))]
     hollow = [
         tag("li", f"{row['endpoint']} at {row['asked']}: {words.sentence_list(why)}")
         for row in view.drawn

@@ -1,0 +1,75 @@
+"""The arrivals of a window by their label: figures of each slice, and what it says to the objectives.
+
+Labels come with a run whose requests carried rows of a file. They are no part of the one pass: a run without them pays
+nothing for them, and one that has them reads its rows once more, window by window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrate.analysis.counting.counts import Grid
+from tailrate.analysis.judging.evidence import counts
+from tailrate.analysis.judging.share import Count, terms
+from tailrate.analysis.records.objective import Slo, overall
+from tailrate.analysis.run.window import Excerpt
+from tailrate.analysis.stats.dependence import effective_size
+from tailrate.analysis.stats.interval import ranks
+from tailrate.analysis.stats.sketch import Sketch
+from tailrate.analysis.stats.trend import percentile
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFigures:
+    """Of one label in a window; a failure is infinite."""
+
+    n: int
+    ok: int
+    p50_ms: float
+    p99_ms: float
+    p99_interval_ms: tuple[float, float] | None
+    within: Mapping[float, int]
+    """Successes no slower than each latency of an objective."""
+    counts: Mapping[Slo, tuple[Count, ...]]
+    """Of each objective of this slice, one for each term."""
+
+
+def slices(rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> dict[str, SliceFigures]:
+    """By label, in the order of labels; arrivals without one are in none."""
+    labels = sorted({label for label in rows.label if label is not None})
+    return {label: _figures(rows.where(rows.label == label), label, grid, seconds, slos) for label in labels}
+
+
+def _figures(rows: Excerpt, label: str, grid: Grid, seconds: float, slos: Sequence[Slo]) -> SliceFigures:
+    latency_ms = np.where(rows.ok, rows.latency_ms, np.inf)
+    limits = sorted({slo.latency_ms for slo in slos if slo.latency_ms})
+    sketch = Sketch.of((rows.intended_ns - grid.start_ns) // grid.slice_ns, latency_ms, limits)
+    ends = ranks(len(rows), 99, effective_size(sketch, 99))
+    ordered = np.sort(latency_ms)
+    return SliceFigures(
+        len(rows),
+        int(rows.ok.sum()),
+        percentile(latency_ms, 50),
+        percentile(latency_ms, 99),
+        ends and (float(ordered[ends[0]]), math.inf if ends[1] is None else float(ordered[ends[1]])),
+        {limit: len(rows) - int(sketch.beyond(limit).sum()) for limit in limits},
+        {slo: counts(slo, sketch, seconds, rows.burst) for slo in slos if slo.slice == label},
+    )
+
+
+def counted(found: Mapping[str, SliceFigures], slo: Slo) -> tuple[Count, ...]:
+    """What a slice says to an objective of its own; nothing where no arrival was in it."""
+    mine = found.get(slo.slice or "")
+    return mine.counts[slo] if mine else tuple(Count(0, 0) for _ in terms(slo))
+
+
+def nearest(label: str, slos: Sequence[Slo]) -> Slo | None:
+    """The objective whose latency a slice is held against: its own, else that of all, at the highest percentile."""
+    for among in ([slo for slo in slos if slo.slice == label], overall(slos)):
+        if found := [slo for slo in among if slo.latency_ms and slo.percentile]:
+            return max(found, key=lambda slo: slo.percentile or 0.0)
+    return None
