@@ -829,12 +829,12 @@ LOADTEST = (
     Mutant(
         "a page that drips is waited for", "wake", "loadtest/engine/record/server_metrics/page.py",
         "    for each in sockets:\n", "    for each in ():\n",
-        ("loadtest/server_metrics/test_metric_page.py::test_who_hangs_is_left_in_time",),
+        ("loadtest/record/server_metrics/test_metric_page.py::test_who_hangs_is_left_in_time",),
     ),
     Mutant(
         "a token goes to every page of metrics", "leak", "loadtest/engine/record/server_metrics/sources.py",
         'return access.line if (asked.scheme, asked.netloc) == (own.scheme, own.netloc) else ""', "return access.line",
-        ("loadtest/server_metrics/test_metric_choice.py::test_a_token_goes_to_the_endpoints_own_host_and_port_alone",),
+        ("loadtest/record/server_metrics/test_metric_choice.py::test_a_token_goes_to_the_endpoints_own_host_and_port_alone",),
     ),
 )
 

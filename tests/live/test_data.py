@@ -112,6 +112,8 @@ import sys
 from locust.argument_parser import parse_options
 from locust.util.load_locustfile import load_locustfile
 from locust.env import Environment
+from tailrate.loadtest.engine.endpoint.protocols.oip import Oip
+from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.scenario.scenario import DataPlan
 from tailrate.serve.body.request import decode_infer
 from tailrate.serve import wire
@@ -120,7 +122,8 @@ scenario, data, *words = sys.argv[1:]
 users, _ = load_locustfile(f"loadtest/{scenario}.py")
 (user,) = users.values()
 options = parse_options(["--host", "http://127.0.0.1:9", "--data", data, *words])
-found = user(Environment(user_classes=[user], parsed_options=options)).payloads(1, (1,), DataPlan(Path(data)))
+inputs = user(Environment(user_classes=[user], parsed_options=options)).draw(1, (1,), DataPlan(Path(data)))
+found = Oip().payloads(Endpoint("m", "", "oip", "m", "", ""), inputs)
 for body, headers in zip(found.bodies, found.headers):
     (tensor,) = decode_infer(body, int(headers[wire.HEADER_LENGTH])).inputs.items()
     print(tensor[0], tensor[1].dtype, tensor[1].tolist())
