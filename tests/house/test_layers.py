@@ -48,6 +48,7 @@ TABLE = {
         ),
         ("locust", "gevent", "numpy"),
     ),
+    "loadtest.engine.endpoint.http2": (("loadtest.engine.endpoint.http2",), ("gevent",)),
     "loadtest.engine.child_python": (("__init__",), ()),
     "loadtest._locust": (("analysis", "loadtest", "serve"), ("locust",)),
     "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
@@ -100,7 +101,7 @@ FLOORS = (
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
     ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
-    ("loadtest.engine.scenario", "loadtest._locust"),
+    ("loadtest.engine.scenario", "loadtest._locust", "loadtest.engine.endpoint.http2"),
     ("loadtest.engine.endpoint", "loadtest.engine.live"),
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),
