@@ -7,18 +7,15 @@ may be; a peer that sends faster than is read is held back by TCP, as over HTTP/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import gevent
 from gevent import socket
 from gevent.event import Event
-from gevent.hub import Waiter
 
 from tailrate.loadtest.engine.endpoint.http2 import frames
 from tailrate.loadtest.engine.endpoint.http2.frames import CANCEL, END_HEADERS, END_STREAM, frame, number
 from tailrate.loadtest.engine.endpoint.http2.hpack import Decoder
 from tailrate.loadtest.engine.endpoint.http2.outbox import Outbox
+from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
 
 BLOCK = 1 << 18
 OUR_WINDOW = 1 << 30
@@ -32,29 +29,6 @@ HELLO = (
     + frames.settings({frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW: OUR_WINDOW})
     + frame(frames.WINDOW_UPDATE, 0, 0, number(OUR_WINDOW - frames.WINDOW))
 )
-
-
-class BrokenError(OSError):
-    """The exchange, or the whole connection, ended before the answer was whole."""
-
-
-class UnprocessedError(BrokenError):
-    """The peer has said that it did nothing of this request, so it may be sent again."""
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """An exchange under way, and at last what came of it."""
-
-    window: int
-    left: memoryview
-    """Of the body, what the windows have not admitted yet."""
-    waiter: Any = field(default_factory=Waiter)
-    head: bytes = b""
-    """Lines of the answer's header, `:status` first."""
-    trailers: bytes = b""
-    pieces: list[bytes] = field(default_factory=list)
-    size: int = 0
 
 
 class Connection:

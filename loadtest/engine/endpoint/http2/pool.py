@@ -8,7 +8,8 @@ from socket import IPPROTO_TCP, TCP_NODELAY
 from gevent import socket
 from gevent.lock import Semaphore
 
-from tailrate.loadtest.engine.endpoint.http2.connection import BrokenError, Connection, Stream, UnprocessedError
+from tailrate.loadtest.engine.endpoint.http2.connection import Connection
+from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
 
 TRIES = 3
 """To send what a server said it did not look at, mostly as it was about to close the connection."""

@@ -17,8 +17,10 @@ def as_frames(fields: bytes, body: bytes) -> bytes:
         b"".join(literal(name, value) for name, _, value in some)
         for some in ([line for line in lines if line not in trailers], trailers)
     )
-    pieces = [frames.frame(frames.HEADERS, frames.END_HEADERS, STREAM, head)]
-    for at in range(0, len(body), frames.LONGEST):
-        pieces.append(frames.frame(frames.DATA, 0, STREAM, body[at : at + frames.LONGEST]))
-    pieces.append(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, STREAM, tail))
-    return b"".join(pieces)
+    data = [
+        frames.frame(frames.DATA, 0, STREAM, body[at : at + frames.LONGEST])
+        for at in range(0, len(body), frames.LONGEST)
+    ]
+    begin = frames.frame(frames.HEADERS, frames.END_HEADERS, STREAM, head)
+    end = frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, STREAM, tail)
+    return b"".join([begin, *data, end])
