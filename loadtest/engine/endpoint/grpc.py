@@ -1,6 +1,7 @@
 """gRPC's unary calls over HTTP/2, with a client's ways: failures of `send` are results, never exceptions.
 
-grpcio beside gevent delays arrivals (docs/log.md has the figures), so this is written on the same sockets as `http`.
+grpcio beside gevent takes several times the processor time (docs/log.md has the figures), so this is written on the
+same sockets as `http`.
 A body is a message with gRPC's five bytes before it, both ways.
 """
 
