@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC: `inference.GRPCInferenceService`, as Triton, KServe, MLServer and we speak it.
+"""The Open Inference Protocol over gRPC: `inference.GRPCInferenceService`, as Triton, KServe and MLServer speak it.
 
 Tensors go as bytes behind the message, or as values in it where a server refuses those. Not all have an index of
 models, and a version is optional in all of them.
@@ -31,7 +31,7 @@ REMEMBERED = 256
 @dataclass(frozen=True)
 class OipGrpc(Protocol):
     name = "oip-grpc"
-    what = "Open Inference Protocol over gRPC (Triton, KServe, MLServer, tailrate serve --grpc-port)"
+    what = "Open Inference Protocol over gRPC (Triton, KServe, MLServer)"
     raw: bool = True
     """Tensors go as bytes, not as values."""
     method: ClassVar[str] = "POST"
