@@ -297,6 +297,22 @@ SERVE = (
         ("serve/telemetry/test_nvml.py::test_an_error_that_nobody_knows_empties_one_field_while_it_lasts",),
     ),
     Mutant(
+        "a deadline leaves its stream at the server", "leak", "loadtest/engine/endpoint/http2/connection.py",
+        "            self._leave(mine, CANCEL)\n            raise\n", "            raise\n",
+        ("loadtest/endpoint/test_grpc.py::test_a_deadline_frees_its_stream_and_delays_no_other",),
+    ),
+    Mutant(
+        "a body does not wait for the stream's window", "bound", "loadtest/engine/endpoint/http2/connection.py",
+        "min(len(stream.left), stream.window, self._window, self._longest)",
+        "min(len(stream.left), self._window, self._longest)",
+        ("loadtest/endpoint/test_grpc.py::test_a_body_waits_for_windows_that_the_server_opens",),
+    ),
+    Mutant(
+        "a header block is remembered after the table has changed", "pair", "loadtest/engine/endpoint/http2/hpack.py",
+        "if changed or len(self._known) >= REMEMBERED:", "if len(self._known) >= REMEMBERED:",
+        ("loadtest/endpoint/test_hpack.py::test_a_block_is_remembered_only_as_long_as_the_table_is_the_same",),
+    ),
+    Mutant(
         "one place of pinned memory is warm", "row", "serve/runner/runner.py",
         "for _ in range(self.depth)]", "for _ in range(1)]",
         ("serve/runner/test_cuda_pipeline.py::test_what_is_rehearsed_has_been_in_every_place",),

@@ -24,7 +24,7 @@ from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.endpoint.discovery import Tried, discover, replayed, try_out
+from tailrate.loadtest.engine.endpoint.discovery import Tried, discover, try_out
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers
 from tailrate.loadtest.engine.endpoint.target import Settings, Target
@@ -346,7 +346,7 @@ class Conductor:
         """What this machine's load processes can do by themselves, before they are asked to do it to an endpoint."""
         scenario, first = self.scenario, self._first
         assert first is not None
-        endpoint, answer = first.to.endpoint, replayed(first.answer)
+        endpoint, answer = first.to.endpoint, first.to.protocol.replayed(first.answer)
         closed = scenario.mode.closed
         wanted = scenario.peak_rps
         if self._sought and len(scenario.rates) == 1:

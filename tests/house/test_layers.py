@@ -48,6 +48,7 @@ TABLE = {
         ),
         ("locust", "gevent", "numpy"),
     ),
+    "loadtest.engine.endpoint.http2": (("loadtest.engine.endpoint.http2",), ("gevent",)),
     "loadtest.engine.child_python": (("__init__",), ()),
     "loadtest._locust": (("analysis", "loadtest", "serve"), ("locust",)),
     "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
@@ -104,14 +105,8 @@ FLOORS = (
     ("analysis.planning.plan",),
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
-    (
-        "loadtest",
-        "loadtest.engine",
-        "loadtest.engine.clock",
-        "loadtest.engine.child_python",
-        "loadtest.engine.faults",
-    ),
-    ("loadtest.engine.scenario", "loadtest._locust"),
+    ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
+    ("loadtest.engine.scenario", "loadtest._locust", "loadtest.engine.endpoint.http2"),
     ("loadtest.engine.endpoint", "loadtest.engine.live"),
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),
@@ -133,7 +128,7 @@ FLOORS = (
 )
 DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
-MOST_ENTRIES = {"analysis": 15}
+MOST_ENTRIES = {"analysis": 15, "loadtest.engine.endpoint": 14}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
 EXTENSIONS = {
     "serve.models",

@@ -49,14 +49,15 @@ JSON = {
 class Peer:
     name: str
     http: int
+    grpc: int
     count_at: str
     count_of: str
     """A pattern whose group is its own count of answered requests."""
 
     def count(self) -> int:
         with urllib.request.urlopen(self.count_at, timeout=PATIENCE_S) as page:
-            found = re.search(self.count_of, page.read().decode())
-        return int(float(found[1])) if found else 0
+            found = re.findall(self.count_of, page.read().decode())
+        return sum(int(float(count)) for count in found)  # MLServer counts HTTP and gRPC apart
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
     python = ROOT / ".peers" / name / "bin" / "python"
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder)
-    peer = Peer(name, ports[0], count_at, count_of)
+    peer = Peer(name, ports[0], ports[1], count_at, count_of)
 
     def answers() -> bool:
         assert process.poll() is None, (folder / "log").read_text()
@@ -103,16 +104,25 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield found
 
 
-def asked(peer: Peer) -> tuple[str, dict[str, dict[str, str]], list[str]]:
+@pytest.fixture(params=["http", "grpc"])
+def scheme(request: pytest.FixtureRequest, peer: Peer) -> str:
+    if request.param == "grpc" and peer.name == "fastapi":
+        pytest.skip("FastAPI speaks no gRPC")
+    return request.param
+
+
+def asked(peer: Peer, scheme: str) -> tuple[str, dict[str, dict[str, str]], list[str]]:
     """The endpoint, its protocol's settings, and both as options."""
+    if scheme == "grpc":
+        return f"it=http://127.0.0.1:{peer.grpc}", {}, []  # found to be gRPC by itself
     if peer.name == "fastapi":
         url = f"it=json+http://127.0.0.1:{peer.http}"
         return url, {"json": JSON}, [f"--json-{name}={value}" for name, value in JSON.items()]
     return f"it=http://127.0.0.1:{peer.http}", {}, []
 
 
-def test_its_outputs_are_those_of_a_direct_call(peer: Peer) -> None:
-    text, settings, _ = asked(peer)
+def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None:
+    text, settings, _ = asked(peer, scheme)
     servers = Servers(PATIENCE_S, Keys())
     (endpoint,) = discovery.discover(servers, parse(text, "mlp"), settings)
     found = discovery.try_out(servers, endpoint, Inputs(({"x": X},), (len(X),)))
@@ -120,12 +130,13 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer) -> None:
     outputs = found.to.protocol.outputs(found.answer)
     got = outputs["scores"] if peer.name == "fastapi" else outputs["y"]
     assert np.allclose(got, answer(X), rtol=1e-5, atol=1e-6)
-    assert found.to.endpoint.protocol == ("json" if peer.name == "fastapi" else "oip")
+    protocol = "oip-grpc" if scheme == "grpc" else "json" if peer.name == "fastapi" else "oip"
+    assert found.to.endpoint.protocol == protocol
     assert found.to.endpoint.settings.get("binary") in (None, peer.name == "kserve")
 
 
-def test_three_rates_are_driven_and_its_own_count_is_ours(peer: Peer, tmp_path: Path) -> None:
-    text, _, options = asked(peer)
+def test_three_rates_are_driven_and_its_own_count_is_ours(peer: Peer, scheme: str, tmp_path: Path) -> None:
+    text, _, options = asked(peer, scheme)
     before = peer.count()
     done = subprocess.run(
         [

@@ -50,7 +50,7 @@ class Client:
         except TimeoutError as problem:
             return EndpointAnswer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
         except ssl.SSLError as problem:
-            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=_insecure(problem))
+            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=insecure(problem))
         except OSError as problem:
             reason = str(problem) or type(problem).__name__
             return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=reason)
@@ -85,7 +85,8 @@ class Client:
         self._pool.close()
 
 
-def _insecure(problem: ssl.SSLError) -> str:
+def insecure(problem: ssl.SSLError) -> str:
+    """What is wrong, in a sentence."""
     if not isinstance(problem, ssl.SSLCertVerificationError):
         return f"TLS failed ({(problem.reason or str(problem)).lower().replace('_', ' ')})"
     advice = "use the name in it" if problem.verify_code in OTHER_NAME else "name its CA with --ca-file"

@@ -82,12 +82,3 @@ def try_out(servers: Servers, endpoint: Endpoint, inputs: Inputs) -> Tried:
         refused = f"{endpoint.name} does not take this scenario's request ({answer.status}): {why}"
         raise ScenarioError(client.shut(answer) or refused)
     raise ScenarioError(f"{endpoint.name} answers {answer.status}, but with no result: {flaw}")
-
-
-def replayed(answer: EndpointAnswer) -> bytes:
-    """The answer as a whole HTTP response of a known length, for a server that plays it back."""
-    status, *lines = answer.fields.decode("latin-1").strip().split("\r\n")
-    own = ("content-length", "transfer-encoding", "connection", "date")
-    kept = [line for line in lines if line.partition(":")[0].lower() not in own]
-    head = "\r\n".join([status, *kept, f"content-length: {len(answer.body)}", "", ""])
-    return head.encode("latin-1") + answer.body

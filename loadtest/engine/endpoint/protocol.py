@@ -85,6 +85,14 @@ class Protocol:
         """Named tensors of an answer, for a scenario's own check."""
         raise NotImplementedError
 
+    def replayed(self, answer: EndpointAnswer) -> bytes:
+        """The answer as the whole HTTP response of a known length that a null server plays back."""
+        status, *lines = answer.fields.decode("latin-1").strip().split("\r\n")
+        own = ("content-length", "transfer-encoding", "connection", "date")
+        kept = [line for line in lines if line.partition(":")[0].lower() not in own]
+        head = "\r\n".join([status, *kept, f"content-length: {len(answer.body)}", "", ""])
+        return head.encode("latin-1") + answer.body
+
     # ---- what a server says of itself, where it does
 
     def server(self, client: Client) -> dict[str, Any]:

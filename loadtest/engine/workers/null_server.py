@@ -3,6 +3,7 @@
 python -m tailrate.loadtest.engine.workers.null_server       prints its port, and ends when its input does
 
 Its input begins with a line that holds a length, and so many bytes: the answer to each request, a whole HTTP response.
+Who begins with HTTP/2's preface is answered in that: then the bytes are frames, which get each request's stream number.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import os
 import re
 import sys
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+WIDE = 1 << 30
+"""Windows of HTTP/2 in bytes; the connection's is opened again when half of it was used."""
+DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE, END_STREAM, ACK = 0, 1, 4, 6, 8, 1, 1
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -26,8 +31,12 @@ class NullServer(asyncio.Protocol):
         self._transport = transport
         self._head = b""
         self._missing = 0
+        self._http2: Http2 | None = None
 
     def data_received(self, data: bytes) -> None:
+        if self._http2 is not None:
+            self._http2.take(data)
+            return
         while data:
             if self._missing:
                 taken = min(self._missing, len(data))
@@ -38,6 +47,10 @@ class NullServer(asyncio.Protocol):
                 if not end:
                     self._head = head
                     return
+                if head == PREFACE[: len(head)] and len(head) > 4:
+                    self._http2 = Http2(self._transport, self._answer)
+                    self._http2.take(data)
+                    return
                 self._head = b""
                 length = LENGTH.search(head)
                 self._missing = int(length[1]) if length else 0
@@ -45,6 +58,55 @@ class NullServer(asyncio.Protocol):
                     continue
             if not self._missing:
                 self._transport.write(self._answer)
+
+
+class Http2:
+    """Answers each stream that has ended with the same frames; whatever it holds is not looked at."""
+
+    def __init__(self, transport: asyncio.Transport, answer: bytes) -> None:
+        self._transport = transport
+        self._rest = b""
+        self._passed = len(PREFACE) - PREFACE.index(b"SM")
+        self._taken = 0
+        self._pieces: list[bytes] = []
+        """The answer, to be joined by a stream's number."""
+        at = begin = 0
+        while at < len(answer):
+            self._pieces.append(answer[begin : at + 5])
+            begin = at + 9
+            at = begin + int.from_bytes(answer[at : at + 3], "big")
+        self._pieces.append(answer[begin:])
+        window = WIDE.to_bytes(4, "big")
+        transport.write(_frame(SETTINGS, 0, b"\0\4" + window) + _frame(WINDOW_UPDATE, 0, window))
+
+    def take(self, data: bytes) -> None:
+        skipped = data[: self._passed]
+        self._passed -= len(skipped)
+        data = self._rest + data[len(skipped) :]
+        at, out = 0, []
+        while len(data) - at >= 9:
+            end = at + 9 + int.from_bytes(data[at : at + 3], "big")
+            if end > len(data):
+                break
+            kind, flags, stream = data[at + 3], data[at + 4], data[at + 5 : at + 9]
+            if kind in (DATA, HEADERS) and flags & END_STREAM:
+                out.append(stream.join(self._pieces))
+            if kind == DATA:
+                self._taken += end - at - 9
+            elif kind in (SETTINGS, PING) and not flags & ACK:
+                out.append(_frame(kind, ACK, data[at + 9 : end] if kind == PING else b""))
+            at = end
+        self._rest = data[at:]
+        if self._taken > WIDE // 2:
+            out.append(_frame(WINDOW_UPDATE, 0, self._taken.to_bytes(4, "big")))
+            self._taken = 0
+        if out:
+            self._transport.write(b"".join(out))
+
+
+def _frame(kind: int, flags: int, payload: bytes) -> bytes:
+    """Of the connection itself."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags, 0, 0, 0, 0)) + payload
 
 
 async def serve(answer: bytes) -> None:

@@ -146,7 +146,7 @@ def test_endpoints_of_one_name_are_told_apart_by_their_hosts():
 
 def test_a_header_s_facts_survive_being_played_back():
     answer = EndpointAnswer("200", 0, 1, b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: b\r\n", b"body")
-    assert discovery.replayed(answer) == b"HTTP/1.1 200 OK\r\nx-a: b\r\ncontent-length: 4\r\n\r\nbody"
+    assert KNOWN["oip"]().replayed(answer) == b"HTTP/1.1 200 OK\r\nx-a: b\r\ncontent-length: 4\r\n\r\nbody"
 
 
 # ---- json

@@ -1,0 +1,31 @@
+"""One exchange over HTTP/2, and the ways in which it can end early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gevent.hub import Waiter
+
+
+class BrokenError(OSError):
+    """The exchange, or the whole connection, ended before the answer was whole."""
+
+
+class UnprocessedError(BrokenError):
+    """The peer has said that it did nothing of this request, so it may be sent again."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """An exchange under way, and at last what came of it."""
+
+    window: int
+    left: memoryview
+    """Of the body, what the windows have not admitted yet."""
+    waiter: Any = field(default_factory=Waiter)
+    head: bytes = b""
+    """Lines of the answer's header, `:status` first."""
+    trailers: bytes = b""
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
