@@ -36,7 +36,7 @@ from tailrate.loadtest.engine.modes.knee import KneeSearch
 from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
-from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector
+from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector, of_servers
 from tailrate.loadtest.engine.record.run_folder import RunFolder
 from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.loadtest.engine.record.server_metrics.collector import MetricCollector
@@ -461,9 +461,9 @@ class Conductor:
         every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)
         rows = Batcher(DEVICE_COLUMNS, self._on_samples)
-        if self._devices:
+        if devices := self._devices or of_servers(self._endpoints, servers):
             self._collector: Collector | SourcesCollector = SourcesCollector(
-                self._devices, self._client, self._base, rows, self._event, self._manifest
+                devices, self._client, self._base, rows, self._event, self._manifest
             )
         else:
             self._collector = Collector(self._client, self._base, rows, self._event)

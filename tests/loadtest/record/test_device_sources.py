@@ -12,7 +12,7 @@ from tailrate.loadtest.engine.endpoint import credentials
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.record.device_collector import Collector, forever
 from tailrate.loadtest.engine.record.devices.binding import bind
-from tailrate.loadtest.engine.record.devices.collector import sources
+from tailrate.loadtest.engine.record.devices.collector import of_servers, sources
 from tailrate.loadtest.engine.record.devices.exporters import amd, dcgm, host
 from tailrate.loadtest.engine.record.devices.names import Names, SourceRows
 from tailrate.loadtest.engine.record.devices.scraper import Scraper
@@ -45,6 +45,22 @@ def test_what_is_no_source_is_said_in_one_sentence(text):
         parse(text)
     assert "--devices" in str(said.value)
     assert "\n" not in str(said.value)
+
+
+def test_of_several_servers_those_that_sample_devices_are_asked_one_of_each_host_with_its_own_token():
+    def opened(url, token):
+        return SimpleNamespace(client=SimpleNamespace(url=url, access=credentials.Access(token)))
+
+    one, twin, other, mute = "http://a:1", "http://a:2", "http://b:1", "http://c:1"
+    ours = {"extensions": ["telemetry", "statistics"]}
+    servers = {one: ours | {"host": "a"}, twin: ours | {"host": "a"}, other: ours | {"host": "b"}, mute: {}}
+    endpoints = [opened(url, f"for {url}") for url in servers]
+    found = of_servers(endpoints, servers)
+    assert [source.url for source in found.devices] == [one, other]
+    assert {url: access.token for url, access in found.own.items()} == {one: f"for {one}", other: f"for {other}"}
+    assert found.access.token == ""
+    assert of_servers(endpoints[:1], {one: ours}) is None  # asked as the endpoint that it is
+    assert of_servers(endpoints, {mute: {}, "http://d:1": {}}) is None
 
 
 def test_agents_have_a_token_of_their_own(monkeypatch, tmp_path):

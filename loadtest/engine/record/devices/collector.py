@@ -8,9 +8,9 @@ hosts and devices, how many samples came, what went wrong), and each endpoint's 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
@@ -22,7 +22,8 @@ from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint import credentials
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.endpoint.credentials import Access
+from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access
+from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint
 from tailrate.loadtest.engine.record.device_collector import Rows
 from tailrate.loadtest.engine.record.devices.binding import Binding, bind
 from tailrate.loadtest.engine.record.devices.source import AGENT, DeviceSource, parse
@@ -31,6 +32,8 @@ READER = "tailrate.loadtest.engine.record.devices.reader"
 READY_S = 20.0
 """For the process to start, and to ask each source once."""
 END_S = 5.0
+TELEMETRY = "telemetry"
+"""What a server that samples its devices has among its extensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,29 @@ class Sources:
 
     devices: tuple[DeviceSource, ...]
     access: Access
+    own: Mapping[str, Access] = field(default_factory=dict)
+    """What lets us in at single ones, by their URLs."""
 
 
 def sources(options: Any) -> Sources | None:
     """By the option and the environment; None where samples are the endpoint's; raises `ScenarioError`."""
     found = parse(options.devices)
     return Sources(found, credentials.for_devices(options)) if found else None
+
+
+def of_servers(endpoints: Sequence[OpenEndpoint], servers: Mapping[str, Mapping[str, Any]]) -> Sources | None:
+    """Those of several servers that sample their hosts' devices themselves, one of each host; None: one server alone.
+
+    `servers` has what each says of itself, by its URL.
+    """
+    if len(servers) < 2:
+        return None
+    by_host: dict[str, str] = {}
+    for url, said in servers.items():
+        if TELEMETRY in (said.get("extensions") or ()):
+            by_host.setdefault(str(said.get("host") or url), url)
+    own = {opened.client.url: opened.client.access for opened in endpoints if opened.client.url in by_host.values()}
+    return Sources(parse(",".join(own)), ANYBODY, own) if own else None
 
 
 class SourcesCollector:
@@ -122,7 +142,8 @@ class SourcesCollector:
 
     def _one(self, source: DeviceSource) -> dict[str, Any]:
         """An agent that is the endpoint itself gets its token; a page gets none."""
-        access = self._client.access if source.url == self._client.url else self._asked.access
+        alike = self._client.access if source.url == self._client.url else self._asked.access
+        access = self._asked.own.get(source.url, alike)
         token = access.token if source.kind == AGENT else ""
         made = {"kind": source.kind, "url": source.url, "token": token}
         return made | {"header": access.header, "ca_file": access.ca_file}
