@@ -23,7 +23,9 @@ SOAK = "soak.json"
 LOG = "locust.log"
 STATS = "locust-stats.json"
 SERVER_LOG = "server.log"
-BEFORE = (SOAK, LOG, STATS, SERVER_LOG)
+RUN_FILE = "run.yaml"
+"""What `tailrate run` drives it again with."""
+BEFORE = (SOAK, LOG, STATS, SERVER_LOG, RUN_FILE)
 """What `tailrate run` and `soak` put into a run's folder before its first row."""
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from tailrate.cli import run_file
 from tailrate.cli.misuse import refuse
 from tailrate.cli.options import scenario_defaults, scenario_file
 from tailrate.cli.processes import STOP_S, serving, stop_with_parent, terminate_is_ctrl_c
@@ -31,7 +32,7 @@ def drive(
     forms: Sequence[str] = (),
     lock: int | None = None,
 ) -> int:
-    from tailrate.analysis.records.folder import SERVER_LOG, SOAK
+    from tailrate.analysis.records.folder import RUN_FILE, SERVER_LOG, SOAK
     from tailrate.loadtest.engine import modes
     from tailrate.loadtest.engine.endpoint import credentials, target
     from tailrate.loadtest.engine.modes.soak import Soak
@@ -64,6 +65,9 @@ def drive(
     for sentence in cpu_priority.lacks():
         click.echo(f"this machine has {sentence}", err=True)
     folder = _new_folder(resolved["run_dir"], resolved["run_id"], path.stem)
+    context = click.get_current_context(silent=True)
+    if context and run_file.SCENARIO in context.params:
+        (folder / RUN_FILE).write_text(run_file.text(context), encoding="utf-8")
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     words += locust_args
     how = {k: value for k, value in given.items() if k not in keys and value not in (None, ()) and value is not False}

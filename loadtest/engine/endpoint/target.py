@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -63,6 +64,8 @@ def parse(text: str, model: str, protocol: str = "") -> list[Target]:
     >>> [(t.name, t.protocol, t.url, t.version) for t in parse("a=http://x:8000#m/1,b=grpc://y:9000", "m")]
     [('a', '', 'http://x:8000', '1'), ('b', 'oip-grpc', 'http://y:9000', '')]
     """
+    if text.lstrip().startswith("["):
+        return _distinct([_listed(each, model, protocol) for each in json.loads(text)])
     found: list[Target] = []
     for part in filter(None, map(str.strip, text.split(","))):
         word = re.sub(r"^((?:[^=/:#]+=)?)(\w+)(?=://)", lambda m: m[1] + SCHEMES.get(m[2], m[2]), part)
@@ -76,6 +79,20 @@ def parse(text: str, model: str, protocol: str = "") -> list[Target]:
                 given["url"], given["model"] or model, given["name"], given["version"], given["protocol"] or protocol
             )
         )
+    return _distinct(found)
+
+
+def _listed(given: str | dict[str, Any], model: str, protocol: str) -> Target:
+    """Of a run file: a text as on the command line, or its parts by their names, and the protocol's settings."""
+    if isinstance(given, str):
+        return parse(given, model, protocol)[0]
+    own = {key: str(given[key]) for key in ("url", "name", "model", "version", "protocol") if given.get(key)}
+    address(own["url"])
+    settings = {key: value for key, value in given.items() if key not in own}
+    return Target(**{"model": model, "protocol": protocol, **own}, settings=settings)
+
+
+def _distinct(found: list[Target]) -> list[Target]:
     names = [target.name for target in found if target.name]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ScenarioError(f"--endpoints names '{twice[0]}' twice; each endpoint needs a name of its own")

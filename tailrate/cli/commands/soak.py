@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from tailrate.cli import run_file
 from tailrate.cli.drive import drive, drive_as_started
 from tailrate.cli.misuse import refuse
 from tailrate.cli.options import HeadedCommand, scenario_file, scenario_options, serve_options
@@ -20,7 +21,7 @@ from tailrate.cli.reporting import check_forms
 
 
 @click.command(cls=HeadedCommand, context_settings={"ignore_unknown_options": True})
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, metavar="SCENARIO|FILE.yaml")
 @click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
 @click.option("--processes", type=int, default=1, show_default=True, help="load processes")
 @click.option("--hours", type=float, help="how long it is in all, instead of --total-seconds [default: 1]")
@@ -40,10 +41,16 @@ from tailrate.cli.reporting import check_forms
 @serve_options
 @click.argument("locust_args", nargs=-1, type=click.UNPROCESSED)
 def soak(scenario: str | None, **given: Any) -> None:
-    """Drives SCENARIO for hours or days in chapters, or goes on with a soak that was interrupted (--resume RUN)."""
+    """Drives SCENARIO for hours or days in chapters, or goes on with a soak that was interrupted (--resume RUN).
+
+    A run file holds the same: scenario, endpoints and any of these options by their names.
+    """
     from tailrate.loadtest.engine.endpoint import credentials
     from tailrate.loadtest.engine.soak import launch
 
+    if run_file.is_run_file(scenario):
+        given = run_file.applied(click.get_current_context())
+        scenario = given.pop("scenario")
     own = ("host", "processes", "hours", "share", "capacity_from", "extend", "webhook", "forms", "when", "locust_args")
     asked = {key: given.pop(key) for key in own}
     if asked["webhook"]:
