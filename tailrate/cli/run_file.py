@@ -6,6 +6,7 @@ What is wrong in it is said with its line and key. What stands on the command li
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +22,7 @@ SEPARATORS = {"slo": ";", "json_headers": ";"}
 """Of options that are several in a text; those of others are separated by commas."""
 ENDPOINT_KEYS = ("name", "url", "model", "version", "protocol")
 GIVEN = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+OF_ONE_RUN = ("print_file", "run_id", "run_dir", "when", "locust_args")
 FILE = "tailrate.run_file"
 """Where a command's context keeps what its file says."""
 
@@ -39,19 +41,21 @@ def applied(context: click.Context) -> dict[str, Any]:
 
 
 def text(context: click.Context) -> str:
-    """What a command was given, as a file that says the same."""
+    """What a command was given, as a file that says the same, less what is secret."""
     import yaml
+
+    from tailrate.loadtest.engine.record.provenance import HIDDEN, without_secrets
 
     found: dict[str, Any] = {}
     parameters = applied(context) if is_run_file(context.params[SCENARIO]) else context.params
     said = context.meta.get(FILE, {})
     for param in context.command.params:
         name = str(param.name)
-        if name not in ("print_file", "run_id", "run_dir") and (
-            name in said or context.get_parameter_source(name) in GIVEN
-        ):
+        given = name in said or context.get_parameter_source(name) in GIVEN
+        if given and name not in OF_ONE_RUN and not re.fullmatch(HIDDEN, f"--{_key(param)}"):
             value = parameters[name]
-            found[_key(param)] = list(value) if isinstance(value, tuple) else value
+            value = [*map(str, value)] if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+            found[_key(param)] = without_secrets(str(value)) if name == "json_headers" else value
     if str(found[SCENARIO]).endswith(".py"):
         found[SCENARIO] = str(Path(found[SCENARIO]).resolve())
     if str(found.get(ENDPOINTS, "")).startswith("["):

@@ -29,7 +29,7 @@ endpoints:
 rates: [20, 50.5]
 step_seconds: 3
 slo: [p99<50ms, errors<1%]
-json-headers: {x-key: 7, accept: application/json}
+json-headers: {x-trace: 7, accept: application/json}
 json-body: {rows: $x}
 self-check: "off"
 fail-on-recompile: true
@@ -50,7 +50,7 @@ def test_what_a_file_says_is_what_the_command_line_would_have_said(tmp_path):
     assert found["scenario"] == "mlp"
     assert (found["rates"], found["slo"], found["self_check"]) == ("20,50.5", "p99<50ms;errors<1%", "off")
     assert found["step_seconds"] == 5.0  # the command line goes before the file
-    assert (found["json_headers"], found["json_body"]) == ("x-key: 7;accept: application/json", '{"rows": "$x"}')
+    assert (found["json_headers"], found["json_body"]) == ("x-trace: 7;accept: application/json", '{"rows": "$x"}')
     assert (found["fail_on_recompile"], found["settings"], found["seed"]) == (True, ("sequence=128",), None)
     assert parse(found["endpoints"], "mlp") == [
         Target("http://127.0.0.1:1", "mlp", "a"),
@@ -76,6 +76,16 @@ def test_a_printed_file_says_the_same_as_what_it_was_printed_from(tmp_path):
         run_module.run, ["mlp", "--endpoints=a=http://h,b=http://i", "--rates=5", "--print-file"]
     )
     assert yaml.safe_load(words.output) == {"scenario": "mlp", "endpoints": ["a=http://h", "b=http://i"], "rates": "5"}
+
+
+def test_a_printed_file_holds_no_secret(tmp_path):
+    words = ["mlp", "--host=http://h", "--json-headers=authorization: Bearer s3cret; accept: a/b", "--print-file"]
+    printed = CliRunner().invoke(run_module.run, words).output
+    assert yaml.safe_load(printed)["json-headers"] == "authorization: ***; accept: a/b"
+    with soak_module.soak.make_context(
+        "soak", ["mlp", "--webhook=https://s3cret", "--capacity-from=runs/x"]
+    ) as context:
+        assert yaml.safe_load(run_file.text(context)) == {"scenario": "mlp", "capacity-from": "runs/x"}
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ TABLE = {
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "analysis.text.console": (("analysis",), ("rich",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
-    "cli.run_file": (("cli",), ("click", "yaml")),
+    "cli.run_file": (("cli", "loadtest"), ("click", "yaml")),
     "__main__": (("cli",), ()),
     "__init__": ((), ()),
 }

@@ -18,6 +18,7 @@ PACKAGES = ("tailrate", "locust", "gevent", "geventhttpclient", "numpy", "pyarro
 
 
 HIDDEN = r"--(?:[\w-]*[-_])?(?:token|password|secret|key|webhook)"
+NAMED_FOR_ONE = r"(?i)\b((?:authorization|cookie|[\w-]*(?:token|secret|key)) *: *)[^;\s][^;]*"
 NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", "ingress")
 
 
@@ -59,8 +60,17 @@ def command_line(words: Iterable[str]) -> str:
     for word in words:
         value = found and re.fullmatch(HIDDEN, found[-1])
         shown = re.sub(f"^({HIDDEN})=.*", r"\1=***", word, flags=re.DOTALL)
-        found.append("***" if value else re.sub(r"//[^/\s]*@", "//***@", shown))
+        found.append("***" if value else without_secrets(re.sub(r"//[^/\s]*@", "//***@", shown)))
     return shlex.join(found)
+
+
+def without_secrets(headers: str) -> str:
+    """Header fields, separated by `;`, less the values of those that are named for a secret.
+
+    >>> without_secrets("authorization: Bearer x; accept: a/b; x-api-key: 7")
+    'authorization: ***; accept: a/b; x-api-key: ***'
+    """
+    return re.sub(NAMED_FOR_ONE, r"\1***", headers)
 
 
 def _git() -> str:

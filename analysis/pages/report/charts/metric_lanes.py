@@ -55,10 +55,15 @@ def metric_lanes(tracks: Sequence[MetricTrack], line: Timeline, series: Mapping[
 
 
 def _fitting(title: str, unit: str, lines: Sequence[MetricLine]) -> MetricLane:
-    """In thousands where its numbers would not fit beside the axis, and named without saying anything twice."""
-    if max(float(np.nanmax(each.values, initial=0.0)) for each in lines) >= WIDE:
-        unit, lines = f"thousand {unit}", [replace(each, values=each.values / 1e3) for each in lines]
-    name = title if unit in title else unit if unit.startswith(title) else f"{title}, {unit}"
+    """In a unit whose numbers fit beside the axis, and named without saying anything twice."""
+    highest = max(float(np.nanmax(each.values, initial=0.0)) for each in lines)
+    factor = 1.0
+    if unit == "s" and highest < 1:
+        unit, factor = ("ms", 1e3) if highest >= 1e-3 else ("µs", 1e6)
+    elif highest >= WIDE:
+        unit, factor = f"thousand {unit}", 1e-3
+    lines = [replace(each, values=each.values * factor) for each in lines]
+    name = title if unit in title.split() else unit if unit.startswith(title) else f"{title}, {unit}"
     return MetricLane(name, unit, lines)
 
 
