@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.peer, pytest.mark.live]
 
 ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).parent / "servers"
+SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http")]
 RATES = ("20", "40", "60")
 X = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
 JSON = {
@@ -98,17 +99,10 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
         process.wait()
 
 
-@pytest.fixture(scope="module", params=["mlserver", "kserve", "fastapi"])
+@pytest.fixture(scope="module")
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     with started(request.param, tmp_path_factory.mktemp(request.param)) as found:
         yield found
-
-
-@pytest.fixture(params=["http", "grpc"])
-def scheme(request: pytest.FixtureRequest, peer: Peer) -> str:
-    if request.param == "grpc" and peer.name == "fastapi":
-        pytest.skip("FastAPI speaks no gRPC")
-    return request.param
 
 
 def asked(peer: Peer, scheme: str) -> tuple[str, dict[str, dict[str, str]], list[str]]:
@@ -121,6 +115,7 @@ def asked(peer: Peer, scheme: str) -> tuple[str, dict[str, dict[str, str]], list
     return f"it=http://127.0.0.1:{peer.http}", {}, []
 
 
+@pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])
 def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None:
     text, settings, _ = asked(peer, scheme)
     servers = Servers(PATIENCE_S, Keys())
@@ -135,6 +130,7 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None
     assert found.to.endpoint.settings.get("binary") in (None, peer.name == "kserve")
 
 
+@pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])
 def test_three_rates_are_driven_and_its_own_count_is_ours(peer: Peer, scheme: str, tmp_path: Path) -> None:
     text, _, options = asked(peer, scheme)
     before = peer.count()
