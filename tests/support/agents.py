@@ -12,12 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shifted import shift_clock
 from starts import need
 
 ROOT = Path(__file__).parents[2]
@@ -52,15 +52,7 @@ def main() -> None:
     parser.add_argument("--drift-ppm", type=float, default=0)
     parser.add_argument("--sample-ms", type=int, default=100)
     given = parser.parse_args()
-    began_ns = time.time_ns()
-    if given.ahead_s or given.drift_ppm:
-        real = time.time_ns
-
-        def shifted() -> int:
-            now = real()
-            return now + int(given.ahead_s * 1e9) + int((now - began_ns) * given.drift_ppm * 1e-6)
-
-        time.time_ns = shifted
+    began_ns = shift_clock(given.ahead_s, given.drift_ppm)
     from tailrate.serve.telemetry.agent.agent import AgentOptions, run
 
     def say(sentence: str) -> None:

@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shifted import shift_clock
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -63,15 +65,7 @@ async def main() -> None:
     parser.add_argument("--delay-ms", type=float, default=0)
     parser.add_argument("--log", type=Path)
     given = parser.parse_args()
-    began_ns = time.time_ns()
-    if given.ahead_s or given.drift_ppm:
-        real = time.time_ns
-
-        def shifted() -> int:
-            now = real()
-            return now + int(given.ahead_s * 1e9) + int((now - began_ns) * given.drift_ppm * 1e-6)
-
-        time.time_ns = shifted
+    began_ns = shift_clock(given.ahead_s, given.drift_ppm)
 
     import uvicorn
 

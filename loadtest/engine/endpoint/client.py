@@ -43,19 +43,26 @@ class Client:
         sent_ns = time.monotonic_ns()
         deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
         try:
-            status, fields, whole = self._pool.exchange(method, path, headers or {}, body)
-            if status >= 400:
-                whole = self.access.masked(whole)
-            return EndpointAnswer(str(status), sent_ns, time.monotonic_ns(), fields, whole)
+            status, fields, whole, error = self._exchange(method, path, body, headers or {})
+            return EndpointAnswer(status, sent_ns, time.monotonic_ns(), fields, whole, error)
         except TimeoutError as problem:
             return EndpointAnswer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
         except ssl.SSLError as problem:
-            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=insecure(problem))
+            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=_insecure(problem))
         except OSError as problem:
             reason = str(problem) or type(problem).__name__
             return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=reason)
         finally:
             deadline.close()
+
+    def _exchange(
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[str, bytes, bytes, str | None]:
+        """(a row's status, header fields, body, what is wrong); an `OSError` where there is no whole answer."""
+        status, fields, whole = self._pool.exchange(method, path, headers, body)
+        if status >= 400:
+            whole = self.access.masked(whole)
+        return str(status), fields, whole, None
 
     def get_json(self, path: str, method: str = "GET", body: bytes = b"") -> Any:
         """The parsed answer; `ScenarioError` where there is none."""
@@ -85,7 +92,7 @@ class Client:
         self._pool.close()
 
 
-def insecure(problem: ssl.SSLError) -> str:
+def _insecure(problem: ssl.SSLError) -> str:
     """What is wrong, in a sentence."""
     if not isinstance(problem, ssl.SSLCertVerificationError):
         return f"TLS failed ({(problem.reason or str(problem)).lower().replace('_', ' ')})"

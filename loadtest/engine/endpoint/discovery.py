@@ -67,9 +67,9 @@ def try_out(servers: Servers, endpoint: Endpoint, inputs: Inputs) -> Tried:
     """Sends one request, in the first form of body that the server takes; what it says of the last is the sentence."""
     protocol = protocol_of(endpoint.protocol, endpoint.settings)
     client = servers.client(endpoint)
+    first = replace(inputs, tensors=inputs.tensors[:1], rows=inputs.rows[:1])
     for each in (protocol, *protocol.others()):
         trial = replace(endpoint, settings=each.settings())
-        first = replace(inputs, tensors=inputs.tensors[:1], rows=inputs.rows[:1])
         made = each.payloads(trial, first)
         answer = client.send(each.method, trial.path, made.bodies[0], dict(made.headers[0]))
         if is_success(answer.status) and (flaw := each.flaw(answer, answer.headers())) is None:

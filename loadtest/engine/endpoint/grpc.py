@@ -7,15 +7,13 @@ A body is a message with gRPC's five bytes before it, both ways.
 
 from __future__ import annotations
 
-import ssl
-import time
 from functools import lru_cache
 from urllib.parse import unquote
 
 import gevent
 
-from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
-from tailrate.loadtest.engine.endpoint.client import Client, insecure
+from tailrate.loadtest.engine.endpoint.answer import OK
+from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access, address
 from tailrate.loadtest.engine.endpoint.http2.hpack import literal
 from tailrate.loadtest.engine.endpoint.http2.pool import Pool
@@ -59,30 +57,19 @@ class GrpcClient(Client):
         self._blocks: dict[str, bytes] = {}
         """By path: what each header begins with."""
 
-    def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> EndpointAnswer:
-        """`body` is a message with its prefix; `method` is gRPC's own, always."""
-        sent_ns = time.monotonic_ns()
-        deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
-        try:
-            if (block := self._blocks.get(path)) is None:
-                block = self._blocks[path] = self._begin + literal(":path", path) + self._always
-            if headers:
-                block += b"".join([literal(*field) for field in headers.items()])
-            found = self._http2.exchange(block, body)
-            status, error = _outcome(found.head, found.trailers)
-            if error is not None:
-                error = self.access.masked(error.encode()).decode()
-            fields = found.head + found.trailers
-            return EndpointAnswer(status, sent_ns, time.monotonic_ns(), fields, b"".join(found.pieces), error)
-        except TimeoutError as problem:
-            return EndpointAnswer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
-        except ssl.SSLError as problem:
-            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=insecure(problem))
-        except OSError as problem:
-            reason = str(problem) or type(problem).__name__
-            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=reason)
-        finally:
-            deadline.close()
+    def _exchange(
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[str, bytes, bytes, str | None]:
+        """`body` is a message with its prefix; the method is gRPC's own, always."""
+        if (block := self._blocks.get(path)) is None:
+            block = self._blocks[path] = self._begin + literal(":path", path) + self._always
+        if headers:
+            block += b"".join([literal(*field) for field in headers.items()])
+        found = self._http2.exchange(block, body)
+        status, error = _outcome(found.head, found.trailers)
+        if error is not None:
+            error = self.access.masked(error.encode()).decode()
+        return status, found.head + found.trailers, b"".join(found.pieces), error
 
     def speaks(self, timeout_s: float) -> bool:
         """Whether there is HTTP/2, as far as its greeting tells."""

@@ -61,6 +61,22 @@ class Protocol:
         """The endpoints that are meant, or `ScenarioError` with what there is instead."""
         raise NotImplementedError
 
+    def endpoint(
+        self, client: Client, target: Target, path: str, version: str = "", parameters: Mapping[str, Any] | None = None
+    ) -> Endpoint:
+        """The target as it is driven at a path; without a name of its own it is called `model/version`."""
+        version = version or target.version
+        return Endpoint(
+            name=target.name or (f"{target.model}/{version}" if version else target.model),
+            url=client.url + client.prefix,
+            protocol=self.name,
+            model=target.model,
+            version=version,
+            path=path,
+            settings=self.settings(),
+            parameters=parameters or {},
+        )
+
     def others(self) -> Iterator[Self]:
         """Itself with other settings, to be tried in turn where the server refuses a body that was made with these."""
         return iter(())

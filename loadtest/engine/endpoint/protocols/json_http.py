@@ -87,17 +87,7 @@ class Json(Protocol):
             path = self.path.format(model=target.model, version=target.version)
         except (KeyError, IndexError, ValueError):
             raise ScenarioError(f"--json-path '{self.path}' may hold {{model}} and {{version}}, nothing else") from None
-        return [
-            Endpoint(
-                name=target.name or (f"{target.model}/{target.version}" if target.version else target.model),
-                url=client.url + client.prefix,
-                protocol=self.name,
-                model=target.model,
-                version=target.version,
-                path=f"{client.prefix}/{path.lstrip('/')}",
-                settings=self.settings(),
-            )
-        ]
+        return [self.endpoint(client, target, f"{client.prefix}/{path.lstrip('/')}")]
 
     def write(
         self, endpoint: Endpoint, inputs: Mapping[str, Array], outputs: Sequence[str]

@@ -65,16 +65,8 @@ class Oip(Protocol):
                 raise
             said = {}
         parameters = said.get("parameters") if isinstance(said, dict) else None
-        return Endpoint(
-            name=target.name or name,
-            url=client.url + client.prefix,
-            protocol=self.name,
-            model=target.model,
-            version=version,
-            path=client.prefix + wire.infer_path(target.model, version or None),
-            settings=self.settings(),
-            parameters=dict(parameters) if isinstance(parameters, dict) else {},
-        )
+        path = client.prefix + wire.infer_path(target.model, version or None)
+        return self.endpoint(client, target, path, version, dict(parameters) if isinstance(parameters, dict) else {})
 
     def others(self) -> Iterator[Oip]:
         if self.binary:

@@ -73,16 +73,8 @@ class OipGrpc(Protocol):
         said = _call(client, "ModelMetadata", about)
         if ready.status != OK:  # neither way says that it is there
             _message(client, said, f"ModelMetadata of {name}")
-        return Endpoint(
-            name=target.name or name,
-            url=client.url,
-            protocol=self.name,
-            model=target.model,
-            version=version,
-            path=f"{messages.SERVICE}ModelInfer",
-            settings=self.settings(),
-            parameters=_parameters(said),
-        )
+        found = self.endpoint(client, target, f"{messages.SERVICE}ModelInfer", version, _parameters(said))
+        return replace(found, url=client.url)  # gRPC has no path of its own before its service's
 
     def others(self) -> Iterator[OipGrpc]:
         if self.raw:

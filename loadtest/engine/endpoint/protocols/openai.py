@@ -53,17 +53,7 @@ class OpenAi(Protocol):
         listed = _models(client)
         if listed and model not in listed:
             raise ScenarioError(f"{client.url} lists no model '{model}'; it lists {', '.join(sorted(listed)[:20])}")
-        return [
-            Endpoint(
-                name=target.name or model,
-                url=client.url + client.prefix,
-                protocol=self.name,
-                model=target.model,
-                version=target.version,
-                path=client.prefix + PATHS[self.task],
-                settings=self.settings(),
-            )
-        ]
+        return [self.endpoint(client, target, client.prefix + PATHS[self.task])]
 
     def write(
         self, endpoint: Endpoint, inputs: Mapping[str, Array], outputs: Sequence[str]
