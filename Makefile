@@ -27,10 +27,10 @@ test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of in
 
 # one more worker than in `test`: these wait for disks and each other, not for servers (178 s with three, 160 with four)
 check-tests: WORKERS = 4
-check-tests: $(VENV)/.dev
+check-tests: $(VENV)/.warm
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or compiles or peer)'
 
-test-tests: $(VENV)/.dev
+test-tests: $(VENV)/.warm
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'
 
 lint: $(VENV)/.dev  ## ruff and mypy
@@ -51,6 +51,11 @@ peers: .peers/.ready  ## servers of others for the tests that drive them, an env
 	  $(PYTHON) -m venv .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
 	    -r tests/peers/servers/$$name.txt || exit 1; \
 	done
+	touch $@
+
+# once, what each worker would do for itself: assertions rewritten in all files, loops compiled
+$(VENV)/.warm: $(VENV)/.dev
+	$(BIN)/python -m pytest --quiet -k 'test_the_same_seed_gives_the_same_and_another_one_another or test_counts.py' >/dev/null
 	touch $@
 
 audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, so it is no part of `make test`
