@@ -255,6 +255,7 @@ def serve_variables() -> set[str]:
     return {f"TAILRATE_SERVE_{str(option.name).upper()}" for option in main.commands["serve"].params}
 
 
+@pytest.mark.live
 def test_what_a_build_gets_makes_a_whole_wheel(tmp_path: Path) -> None:
     """Of the context alone, as in an image: every module, locustfile, page and schema is in what gets installed."""
     for file in context():

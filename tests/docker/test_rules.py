@@ -173,6 +173,7 @@ def test_every_alert_has_a_case_in_which_it_fires() -> None:
     assert {alert for _, alert in CASES.values()} - {""} == set(ALERTS)
 
 
+@pytest.mark.live
 @needs_prometheus
 def test_each_alert_fires_for_what_it_is_about_and_for_nothing_else(tmp_path: Path) -> None:
     def case(name: str, changed: dict[str, str], alert: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def test_enough_settle_time_makes_it_steady(tmp_path: Path) -> None:
     assert not any("steady" in reason for reason in row.reasons)
 
 
-@counts(25, 60)
+@counts(15, 60)
 def test_a_steady_step_is_seldom_called_unsteady(tmp_path: Path, seeds: int) -> None:
     systems = [lognormal(10, 0.5), queue(5.0)]
     found = [

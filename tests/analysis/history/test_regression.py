@@ -31,7 +31,7 @@ LATENCY = ("p50", "p99", "capacity")
 # ---- the calls
 
 
-@pytest.mark.parametrize("runs", [LEAST, 12, 30])
+@pytest.mark.parametrize("runs", [LEAST, 12, pytest.param(30, marks=pytest.mark.long)])
 def test_no_change_raises_at_most_five_false_alarms_in_a_hundred(runs: int) -> None:
     found = [set(calls(noisy(seed, runs)).values()) for seed in range(200)]
     assert sum(WORSE in one for one in found) <= 10

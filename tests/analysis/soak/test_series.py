@@ -43,7 +43,7 @@ def test_percentiles_of_a_cell_are_those_of_its_rows(written: Any) -> None:
 
 def test_a_step_of_a_tenth_is_no_coarser_than_the_bins(tmp_path: Path) -> None:
     levels = {}
-    for median_ms in np.geomspace(10, 12, 9):
+    for median_ms in np.geomspace(10, 12, 5):
         folder = tmp_path / f"{median_ms:.3f}"
         for scale in (1.0, 1.1):
             load = [Load("m/a", 1000, lognormal(median_ms * scale), 60.0)]

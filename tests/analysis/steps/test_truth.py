@@ -154,7 +154,7 @@ def test_near_saturation_it_is_open_above_and_says_so(tmp_path: Path, seeds: int
     assert wrong <= 0.05 * seeds + SLACK[seeds]
 
 
-@counts(20, 200)
+@counts(12, 200)
 @pytest.mark.parametrize(
     "latency",
     [
@@ -178,7 +178,7 @@ def test_equal_runs_and_equal_variants_are_seldom_called_different(
     assert runs <= at_most(0.05, seeds)
 
 
-@counts(10, 50)
+@counts(6, 50)
 def test_a_change_of_five_percent_is_called(tmp_path: Path, seeds: int) -> None:
     """Twenty thousand requests a side, all five percent slower."""
     inside = runs = 0

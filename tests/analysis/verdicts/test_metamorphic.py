@@ -6,7 +6,7 @@ from changed import SAME, WORSE, moved
 from often import counts
 
 
-@counts(6, 300)
+@counts(4, 300)
 def test_no_change_for_the_worse_turns_a_verdict_into_a_pass_and_order_and_units_change_none(tmp_path, seeds):
     found = [(seed, *one) for seed in range(seeds) for one in moved(tmp_path, seed)]
     names = {change.__name__ for change in WORSE}
