@@ -20,6 +20,8 @@ import starts
 
 KINDS = ("served", "live", "browser", "compiles")
 """Marks of what needs more than this process; the first that a test has is its kind, and "alone" that of the rest."""
+HEAVY = ("soak_verdict", "plan_command", "plan", "plan_page", "forms", "simulate", "interval", "knee_guide", "commands")
+"""Files that compute longest begin before the others, so that no worker is left with one while the rest have ended."""
 SLOWEST = 15
 STARTED = pytest.StashKey[tuple[float, float]]()
 
@@ -41,9 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         kinds[item.path] = min(kinds.get(item.path, "alone"), kind(item), key=[*KINDS, "alone"].index)
     counts: dict[str, int] = defaultdict(int)
-    place: dict[Path, tuple[bool, int, str]] = {}
+    place: dict[Path, tuple[bool, bool, int, str]] = {}
     for path, found in kinds.items():
-        place[path] = (found not in ("served", "live"), counts[found], path.name)
+        waits, heavy = found in ("served", "live"), path.stem.removeprefix("test_") in HEAVY
+        place[path] = (not waits, waits or not heavy, counts[found], path.name)
         counts[found] += 1
     items.sort(key=lambda item: place[item.path])  # a stable sort: within a file the order stays
 
