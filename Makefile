@@ -16,7 +16,7 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 	$(BIN)/tailrate demo
 
 # linters and tests at once: the type checker has one core, waiting tests leave the other
-check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no compiler: in three minutes
+check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no long computing: in three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
 test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: twelve minutes
@@ -28,7 +28,7 @@ test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of in
 # one more worker than in `test`: these wait for disks and each other, not for servers (178 s with three, 160 with four)
 check-tests: WORKERS = 4
 check-tests: $(VENV)/.warm
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or compiles or peer)'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or computes or peer)'
 
 test-tests: $(VENV)/.warm
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'

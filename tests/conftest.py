@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import starts
 
-KINDS = ("served", "live", "browser", "compiles")
+KINDS = ("served", "live", "browser", "computes")
 """Marks of what needs more than this process; the first that a test has is its kind, and "alone" that of the rest."""
-HEAVY = ("soak_verdict", "plan_command", "plan", "plan_page", "forms", "simulate", "interval", "knee_guide", "commands")
+HEAVY = ("soak_verdict", "plan_command", "plan", "plan_page", "forms", "simulate", "interval", "commands", "index")
 """Files that compute longest begin before the others, so that no worker is left with one while the rest have ended."""
 SLOWEST = 15
 STARTED = pytest.StashKey[tuple[float, float]]()

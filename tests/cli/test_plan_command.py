@@ -14,6 +14,8 @@ from plans import roughly as roughly
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.cli.main import main
 
+pytestmark = pytest.mark.computes
+
 RATES = (100, 250, 400, 500, 540)
 ASKED = ("--rate", 2000, "--slo", "p99<60ms")
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from tailrate.serve import models
 from tailrate.serve.spec import ModelSpec
 
-pytestmark = pytest.mark.compiles
+pytestmark = pytest.mark.computes
 
 aten = torch.ops.aten
 READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.item.default}

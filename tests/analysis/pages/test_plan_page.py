@@ -22,6 +22,8 @@ from tailrate.analysis.pages.plan.curves import curves, needed, rates, sizes
 from tailrate.analysis.planning.plan.prices import Prices
 from tailrate.analysis.text import words
 
+pytestmark = pytest.mark.computes
+
 
 @pytest.fixture(scope="module")
 def plan() -> dict[str, Any]:

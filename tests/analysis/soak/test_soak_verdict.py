@@ -27,6 +27,8 @@ from tailrate.analysis.soak.series import cells, loads
 from tailrate.analysis.soak.soak_verdict import SoakResult, Visible, _question, combine_verdicts, soak
 from tailrate.analysis.verdicts.verdict import EXIT_CODES, judge
 
+pytestmark = pytest.mark.computes
+
 HOUR_NS = 3600 * 10**9
 SCHEMA = json.loads((Path(analysis.__file__).parent / "exports" / "report.schema.json").read_text(encoding="utf-8"))
 GOLDEN = (

@@ -2,8 +2,11 @@
 
 from collections import Counter
 
+import pytest
 from changed import SAME, WORSE, moved
 from often import counts
+
+pytestmark = pytest.mark.computes
 
 
 @counts(4, 300)

@@ -19,6 +19,8 @@ from tailrate.analysis.records.objective import Slo
 from tailrate.loadtest.engine.scenario.knee_guide import NEAR, PROBES, RISE, Guide, ask_about
 from tailrate.loadtest.engine.scenario.knee_search import WIDTH, KneeObjective, ProbeOutcome, Search
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).parents[3]
 LIMIT_MS = 60.0
 OBJECTIVE = KneeObjective(LIMIT_MS, 0.01)

@@ -28,7 +28,7 @@ from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.open_runner import open_runner
 from tailrate.serve.spec import BuildContext, Variant
 
-pytestmark = pytest.mark.compiles
+pytestmark = pytest.mark.computes
 
 
 class Moody(torch.nn.Module):

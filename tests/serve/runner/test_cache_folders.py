@@ -288,7 +288,7 @@ def test_ages() -> None:
     ]
 
 
-@pytest.mark.compiles
+@pytest.mark.computes
 def test_names_are_those_that_the_makers_give(tmp_path: Path) -> None:
     made = Artefacts.of(small_net(), "compiled-bf16", "abc", "cpu", 2, tmp_path).folder
     assert cache_folders.NAMES["compiled"].fullmatch(made.name)

@@ -13,7 +13,7 @@ from waiting import PATIENCE_S, until
 from tailrate.serve.runner import compile_cache
 from tailrate.serve.runner.compile_cache import COMPLETE, Artefacts
 
-pytestmark = pytest.mark.compiles
+pytestmark = pytest.mark.computes
 
 
 def opened(cache: Path, **change: Any) -> Artefacts:

@@ -11,7 +11,7 @@ import torch
 from tailrate.serve.runner import compile_watch
 from tailrate.serve.runner.compile_watch import Compiler
 
-pytestmark = pytest.mark.compiles
+pytestmark = pytest.mark.computes
 
 HERE = "runner/test_compile_watch.py"
 

@@ -24,7 +24,7 @@ from tailrate.serve.models import _weights
 from tailrate.serve.runner.compile_cache import Artefacts
 from tailrate.serve.spec import BuildContext, ServeError, Variant
 
-pytestmark = pytest.mark.compiles
+pytestmark = pytest.mark.computes
 ROOT = Path(__file__).parents[3]
 
 

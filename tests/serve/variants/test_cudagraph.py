@@ -161,7 +161,7 @@ def test_another_thread_can_not_replay_it(cuda: Cuda, tmp_path: Path) -> None:
     assert "does not own it" in str(problems[0])
 
 
-@pytest.mark.compiles
+@pytest.mark.computes
 @each
 def test_each_model_can_be_recorded(cuda: Cuda, tmp_path: Path, model: str, settings: dict[str, str]) -> None:
     """On a GPU that is faked as to what is where."""

@@ -18,7 +18,7 @@ from tailrate.serve.runner.parity import TOLERANCE
 from tailrate.serve.spec import BuildContext, ModelSpec, Variant
 from tailrate.serve.variants._precision import NO_TF32, TF32
 
-pytestmark = pytest.mark.compiles
+pytestmark = pytest.mark.computes
 
 
 def switches() -> tuple[bool, bool]:
