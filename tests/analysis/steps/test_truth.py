@@ -22,6 +22,8 @@ from tailrate.analysis.steps.step_summary import COLUMNS
 from tailrate.analysis.steps.variant_pairs import pairs
 from tailrate.analysis.verdicts.changes import changes
 
+pytestmark = pytest.mark.computes
+
 SLACK = {20: 2, 200: 0}
 """Windows by which a share of so many seeds may miss its bound; the seeds are always the same, so nothing is chance."""
 RATE = 200.0

@@ -20,6 +20,8 @@ from tailrate.analysis.planning.plan.sized_fleet import SizedFleet, answered
 from tailrate.analysis.planning.plan.sizing import QuestionError
 from tailrate.analysis.planning.simulator.simulate import Routing, Rule, Service
 
+pytestmark = pytest.mark.computes
+
 SLOW = Service.steady(np.array([0.0, 0.06]))
 EAGER, COMPILED = variant("m/eager", service(0.008, 0.001)), variant("m/compiled")
 
