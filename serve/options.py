@@ -16,7 +16,7 @@ __all__ = ["ServeError", "ServeOptions", "as_args", "from_args", "named"]
 
 DEVICES = ("auto", "cpu", "cuda")
 WAYS = ("auto", "fast", "plain")
-WHERE = ("host", "port", "tls_cert", "tls_key")
+WHERE = ("host", "port", "grpc_port", "tls_cert", "tls_key")
 """Options of where and how to listen, which is for whoever starts a cluster to say."""
 
 
@@ -29,6 +29,8 @@ class ServeOptions:
     device: str = "auto"
     host: str = "127.0.0.1"
     port: int = 8000
+    grpc_port: int = 0
+    """Where the same is asked over gRPC; 0: nowhere"""
     tls_cert: str = ""
     """PEM: the certificate, and its chain if it has one; empty: plain HTTP"""
     tls_key: str = ""

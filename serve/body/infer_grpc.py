@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tailrate.serve.body import protobuf
-from tailrate.serve.body.protobuf import as_message, as_text, integers, item, packed, signed, text
+from tailrate.serve.body.protobuf import as_message, as_text, integers, item, number, packed, signed, text
 from tailrate.serve.body.tensors import dtype_of, from_bytes, to_bytes
 from tailrate.serve.wire import DTYPES, Array, Body, WireError, bad_input, datatype_of
 
@@ -201,6 +201,10 @@ def flag(message: Body) -> bool:
     return any(key == 1 and bool(value) for key, value in protobuf.fields(message) if isinstance(value, int))
 
 
+def encode_flag(value: bool) -> bytes:
+    return number(1, value)
+
+
 def encode_name(model: str, version: str = "") -> bytes:
     """A request about a model."""
     return text(1, model) + text(2, version)
@@ -259,11 +263,20 @@ def _specification(message: memoryview) -> tuple[str, str, list[int]]:
     return name, datatype, shape
 
 
+INDEX_FIELDS = {1: "name", 2: "version", 3: "state", 4: "reason"}
+
+
+def encode_index(models: Sequence[Mapping[str, str]]) -> bytes:
+    """Of what HTTP says as JSON."""
+    return b"".join(
+        item(1, b"".join(text(key, model.get(name, "")) for key, name in INDEX_FIELDS.items())) for model in models
+    )
+
+
 def decode_index(message: Body) -> list[dict[str, str]]:
     """Of RepositoryIndex: what has a name and maybe a version."""
-    names = ("name", "version", "state", "reason")
     return [
-        {names[key - 1]: as_text(part) for key, part in protobuf.fields(as_message(value)) if key in (1, 2, 3, 4)}
+        {INDEX_FIELDS[key]: as_text(part) for key, part in protobuf.fields(as_message(value)) if key in INDEX_FIELDS}
         for at, value in protobuf.fields(message)
         if at == 1
     ]

@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrate.serve import wire
@@ -157,6 +158,12 @@ class GatewayReplica:
             nodes.exported,
         )  # fmt: skip
         asyncio.get_running_loop().call_later(SETTLED_S, _freeze)
+        if options.grpc_port:
+            from tailrate.serve.edge.over_grpc import GrpcServer  # the package comes with Ray
+
+            server = GrpcServer(self._gateway, options.max_body_bytes, auth.tokens())
+            files = (Path(path).read_bytes() if path else b"" for path in (options.tls_cert, options.tls_key))
+            await server.start(options.host, options.grpc_port, *files)
 
     def __serve_build_asgi_app__(self) -> App:
         app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused, self._gateway.room)

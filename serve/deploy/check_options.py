@@ -62,6 +62,10 @@ def check(options: ServeOptions) -> None:
     check_tls(options.tls_cert, options.tls_key)
     exposure(options)
     check_port(options.host, options.port)
+    if options.grpc_port:
+        if options.grpc_port == options.port:
+            raise ServeError("--grpc-port and --port must be two ports")
+        check_port(options.host, options.grpc_port)
 
 
 def exposure(options: ServeOptions) -> str | None:

@@ -104,7 +104,11 @@ def guarded(app: App, good: Sequence[str], unguarded: Set[str] = frozenset()) ->
 
 
 def _shows(scope: Scope, known: Sequence[bytes]) -> bool:
-    shown: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    return shows(next((value for name, value in scope["headers"] if name == b"authorization"), b""), known)
+
+
+def shows(shown: bytes, known: Sequence[bytes]) -> bool:
+    """Whether what stands behind `Authorization:` is one of these tokens."""
     scheme, _, token = shown.partition(b" ")
     return scheme.lower() == b"bearer" and any(compare_digest(token.strip(), good) for good in known)
 

@@ -24,6 +24,7 @@ TABLE = {
     "serve.faults": (("serve.faults", "serve.wire"), ()),  # the load side reads there what it may ask for
     "serve.deploy": (("serve",), ("ray", "uvicorn", "yaml", "psutil")),  # the others come with ray
     "serve.deploy.doctor": (("serve",), ("torch", "ray", "psutil")),
+    "serve.edge.over_grpc": (("serve",), ("grpc",)),  # comes with ray
     "serve.edge.auth": (("serve",), ("starlette",)),  # comes with ray
     "serve.models.stable_diffusion": (("serve",), ("numpy", "torch", "diffusers")),
     # what is executed by something else than torch; optional, so imported where it is used

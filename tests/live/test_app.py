@@ -4,6 +4,8 @@ import http.client
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -16,15 +18,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tritonclient.grpc
 import tritonclient.http as triton
 from serving import MARK, Served, assert_private_but, served, started_with, starting, wait_until_ready
 from test_own_models import written
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S
 
+from tailrate.analysis import load
 from tailrate.serve import models, wire
 from tailrate.serve.body.request import encode_infer
 from tailrate.serve.body.result import decode_result
+from tailrate.serve.deploy.haproxy import free_port
 from tailrate.serve.models import _weights
 from tailrate.serve.options import ServeOptions, named
 from tailrate.serve.wire import Array
@@ -52,6 +57,7 @@ def images(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     """resnet50, null and a model of the user's own, eager: three models on one server."""
     sources = own_model(tmp_path_factory.mktemp("own"))
     options: dict[str, Any] = {"models": ["resnet50", "null", *sources], "variants": ["eager"], "max_batch": 2}
+    options["grpc_port"] = free_port()
     with served(cache, **options, sources=sources, max_body_bytes=8 << 20, settings={"delay_ms": "20"}) as server:
         yield server
 
@@ -169,6 +175,55 @@ def test_statistics_count_what_was_asked(images: Served) -> None:
     for outcome in ("success", "fail"):
         assert after["inference_stats"][outcome]["count"] - before["inference_stats"][outcome]["count"] == 1
     assert after["inference_stats"]["compute_infer"]["ns"] > before["inference_stats"]["compute_infer"]["ns"]
+
+
+# ---- over gRPC
+
+
+def test_tritons_grpc_client_gets_what_its_http_client_gets(images: Served) -> None:
+    asked = tritonclient.grpc.InferInput("image", list(IMAGE.shape), "FP32")
+    asked.set_data_from_numpy(IMAGE)
+    with client(images) as http, tritonclient.grpc.InferenceServerClient(images.grpc) as server:
+        assert server.is_server_live()
+        assert server.is_server_ready()
+        assert server.is_model_ready("resnet50", "eager")
+        assert server.get_server_metadata().name == "tailrate"
+        said = server.get_model_metadata("resnet50", as_json=True)
+        assert said["inputs"][0]["shape"] == ["-1", "3", "224", "224"]
+        index = server.get_model_repository_index(as_json=True)["models"]
+        assert [(entry["name"], entry["state"]) for entry in index] == [
+            (entry["name"], entry["state"]) for entry in http.get_model_repository_index()
+        ]
+        found = server.infer("resnet50", [asked], model_version="eager", request_id="r8", client_timeout=PATIENCE_S)
+        expected = http.infer("resnet50", [tensor("image", IMAGE)], model_version="eager")
+        assert found.get_response().id == "r8"
+        np.testing.assert_allclose(found.as_numpy("logits"), expected.as_numpy("logits"), rtol=1e-5, atol=1e-6)
+        with pytest.raises(InferenceServerException, match="unknown model 'other'") as refusal:
+            server.infer("other", [asked])
+        assert refusal.value.status() == "StatusCode.NOT_FOUND"
+
+
+@pytest.mark.parametrize("way", ["grpc", "http"])
+def test_it_is_driven_either_way_and_counts_what_was_sent(images: Served, way: str, tmp_path: Path) -> None:
+    def count() -> int:
+        (found,) = get(images, wire.model_path("null", "eager") + "/stats")[1]["model_stats"]
+        return int(found["inference_stats"]["success"]["count"])
+
+    before = count()
+    url = f"ours=http://{images.grpc if way == 'grpc' else images.netloc}#null"  # which protocol it is, is found out
+    command = [sys.executable, "-m", "tailrate", "run", "null", f"--endpoints={url}", "--rates=20,30,40"]
+    command += ["--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off"]
+    command += [f"--run-dir={tmp_path}", "--run-id=it"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S * 3)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    run = load(tmp_path / "it")
+    rows = run.requests()
+    assert [entry["protocol"] for entry in run.manifest.endpoints] == ["oip-grpc" if way == "grpc" else "oip"]
+    assert set(rows["status"]) == {"200"}
+    assert run.manifest.totals["scheduled"] == len(rows) > 100
+    assert count() - before == len(rows) + 1  # what it was tried with before the load
+    assert (rows["server_ms"] > 0).all()
+    assert rows["replica"].nunique() == 1
 
 
 # ---- by plain HTTP

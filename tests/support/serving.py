@@ -37,6 +37,8 @@ class Served:
     process: subprocess.Popen[str]
     mark: str
     """In the environment of all its processes."""
+    grpc: str = ""
+    """Host and port, where it listens for that."""
     lines: list[str] = field(default_factory=list)
     """What the server said while it started, and on standard error."""
 
@@ -61,7 +63,8 @@ def starting(cache: Path, environment: dict[str, str] | None = None, **options: 
         env=os.environ | {"HOME": str(cache), MARK: mark} | (environment or {}),
     )
     scheme = "https" if "tls_cert" in options else "http"
-    server = Served(f"{scheme}://127.0.0.1:{options['port']}", process, mark)
+    grpc = f"127.0.0.1:{options['grpc_port']}" if "grpc_port" in options else ""
+    server = Served(f"{scheme}://127.0.0.1:{options['port']}", process, mark, grpc)
     assert process.stdin is not None
     assert process.stdout is not None
     said = process.stdout

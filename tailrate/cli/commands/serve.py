@@ -21,6 +21,7 @@ from tailrate.cli.processes import stop_with_parent, terminate_is_ctrl_c
 @click.option("--variants", default="eager,compiled", show_default=True, help="served side by side; the first answers")
 @click.option("--host", default="127.0.0.1", show_default=True, help="interface to listen on")
 @click.option("--port", type=port, default="8000", show_default=True)
+@click.option("--grpc-port", type=click.IntRange(0, 65535), default=0, help="listen for gRPC too, on this port")
 @click.option("--token-file", envvar="TAILRATE_TOKEN_FILE", help="tokens, one of which every request must show")
 @click.option("--tls-cert", default="", help="PEM file of a certificate: HTTPS instead of HTTP")
 @click.option("--tls-key", default="", help="PEM file of its key")
@@ -63,7 +64,7 @@ def serve(
     options = named(ServeOptions(models=models, **given))
     if token_file:
         os.environ[auth.FILE] = str(Path(token_file).absolute())
-    check(replace(options, port=0) if only_config else options)
+    check(replace(options, port=0, grpc_port=0) if only_config else options)
     if not only_config and (why := exposure(options)):
         click.echo(f"tailrate: {why}", err=True)
     from tailrate.serve.deploy import app, cluster
