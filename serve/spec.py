@@ -68,6 +68,9 @@ class ModelSpec:
     """'pretrained' or a folder → the module with those weights; None: there are none to be had."""
     from_folder: bool = False
     """Whether `pretrained` reads folders, too."""
+    text: str = ""
+    """The input that takes texts, BYTES [-1, 1], of which the first default output makes a vector each; empty: none.
+    `inputs` are then token ids, and maybe which of them count."""
     core: str = ""
     """The submodule that variants execute in their way, where not the whole: the module then has `with_core(core, …)`,
     which does what its `forward` does with that in place of the submodule."""

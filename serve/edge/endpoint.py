@@ -19,6 +19,7 @@ from tailrate.serve import variants, wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
 from tailrate.serve.body.request import InferRequest, decode_infer
 from tailrate.serve.body.result import encode_result
+from tailrate.serve.edge import embeddings
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late
 from tailrate.serve.engine.observers import Observers
@@ -39,6 +40,8 @@ LARGE_TEXT_BYTES = 4096
 """More BYTES than this are work, whatever the model makes of them: texts come at some two megabytes a second."""
 DECODERS = 4
 """Threads that decode images and large texts; they hold the interpreter only in between."""
+INFERRING = ("infer", embeddings.TAIL)
+"""What follows an endpoint's path where the model is to run."""
 HEADER_LENGTH = wire.HEADER_LENGTH.encode()
 
 
@@ -72,9 +75,10 @@ class Endpoint:
         self.engine.start()
 
     async def answer(self, request: Request, tail: str) -> HttpAnswer:
-        """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats or config."""
-        if tail == "infer":
-            return await self._infer(request)
+        """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats, config or v1/embeddings."""
+        if tail in INFERRING:
+            found = await self._infer(request, tail)
+            return embeddings.refusal(found) if tail == embeddings.TAIL else found
         if tail == "profile":
             only(request, "POST")
             return await self._watch.profiler.answer(request)
@@ -101,7 +105,7 @@ class Endpoint:
 
     def refused(self, tail: str, why: str, ns: int) -> None:
         """Counts a request that ended before it could be answered."""
-        if tail == "infer":
+        if tail in INFERRING:
             self.engine.counters.answer(ns, why)
 
     def _device(self, runner: Runner) -> str:
@@ -176,7 +180,7 @@ class Endpoint:
 
     # ---- inference
 
-    async def _infer(self, request: Request) -> HttpAnswer:
+    async def _infer(self, request: Request, tail: str) -> HttpAnswer:
         refused = LEFT  # as long as nothing is answered: the client has gone and this task is cancelled
         task = asyncio.current_task()
         self._tasks.add(task)
@@ -184,7 +188,7 @@ class Endpoint:
             only(request, "POST")
             if self._stopping:
                 raise WireError(503, wire.STOPPING, "stopping")
-            found, refused = await self._infer_or_raise(request), ""
+            found, refused = await self._infer_or_raise(request, tail), ""
         except asyncio.CancelledError:
             if not self._given_up or task is None or task.uncancel():
                 raise
@@ -200,9 +204,14 @@ class Endpoint:
             self.engine.counters.answer(time.perf_counter_ns() - request.received_ns, refused)
         return found
 
-    async def _infer_or_raise(self, request: Request) -> HttpAnswer:
+    async def _infer_or_raise(self, request: Request, tail: str) -> HttpAnswer:
         deadline_ns = _deadline_ns(request)
-        asked = decode_infer(request.body, _header_length(request))
+        encoding = ""
+        if tail == embeddings.TAIL:
+            self._check_named(embeddings.model_of(request.body))
+            asked, encoding = embeddings.read(self._spec, request.body)
+        else:
+            asked = decode_infer(request.body, _header_length(request))
         self._check(asked)
         aside = self._spec.slow_prepare or _has_large_text(request, asked)
         tensors = await self._prepared(asked.inputs, deadline_ns) if aside else self._spec.prepare(asked.inputs)
@@ -231,7 +240,10 @@ class Endpoint:
         assert job.outputs is not None
         binary = asked.outputs or dict.fromkeys(self._spec.default_outputs, asked.binary_default)
         outputs = {name: job.outputs[name] for name in binary}
-        body, headers = encode_result(self._info, outputs, binary=binary, request_id=asked.id)
+        if encoding:
+            body, headers = embeddings.write(self._info.name, outputs, tensors, encoding)
+        else:
+            body, headers = encode_result(self._info, outputs, binary=binary, request_id=asked.id)
         decode_ms = (job.received_ns - request.received_ns) / 1e6 if aside else None
         headers |= self._headers(request)
         headers[wire.TIMING] = wire.format_timing(job.stages_ms(time.perf_counter_ns()), decode_ms)
@@ -239,6 +251,10 @@ class Endpoint:
         if job.compiled:
             headers[wire.COMPILE] = "1"
         return HttpAnswer(200, body, headers)
+
+    def _check_named(self, name: str) -> None:
+        if name not in (self.model, self._info.name):
+            raise WireError(404, f"unknown model '{name[:64]}'; this path is that of {self._info.name}")
 
     def _check(self, asked: InferRequest) -> None:
         """What can be refused before any work is done for it."""

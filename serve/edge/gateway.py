@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from tailrate.serve import wire
-from tailrate.serve.asgi import HttpAnswer, Request, Room, as_json, only, reason
-from tailrate.serve.edge import auth
+from tailrate.serve.asgi import HttpAnswer, Request, Room, as_error, as_json, only, reason
+from tailrate.serve.edge import auth, embeddings
 from tailrate.serve.edge.fault_api import FaultApi
 from tailrate.serve.edge.replica_board import NOBODY, Name, ReplicaBoard
 from tailrate.serve.edge.telemetry_api import METRICS, TelemetryApi
@@ -75,6 +75,8 @@ class Gateway:
             wire.RAY_METRICS: ("GET", self._ray_metrics),
             wire.FAULTS: ("POST", self._faults.answer),
             wire.STOP: ("POST", self._stop),
+            embeddings.MODELS: ("GET", self._models),
+            embeddings.PATH: ("POST", self._embed),
         }
 
     def stop(self, within_s: float) -> None:
@@ -100,7 +102,7 @@ class Gateway:
     def refused(self, path: str, why: str, ns: int) -> None:
         """Counts a request for inference that no replica has had, for its endpoint where there is such a one."""
         parts = _parts(path)
-        if parts[-1:] != ["infer"]:
+        if parts[-1:] != ["infer"] and path.rstrip("/") != embeddings.PATH:
             return
         try:
             name, _ = self._find(parts)
@@ -184,10 +186,28 @@ class Gateway:
         if tail == "stats":
             only(request, "GET")
             return await self.statistics(self.board.endpoints if name == NOBODY else [name])
+        return await self._handed_on(name, request, tail)
+
+    async def _handed_on(self, name: Name, request: Request, tail: str) -> HttpAnswer:
         now_s = time.monotonic()
         if not self.board.reports(name, now_s):  # a request handed on would wait for a replica instead
             raise WireError(503, f"{'/'.join(name)} is {self.board.state(name, now_s)[1]}")
         return await self._forward(name, request, tail)
+
+    def _models(self, request: Request) -> HttpAnswer:
+        """Those that take texts, by themselves and with each variant, as OpenAI lists them."""
+        found = [name for name in self._options.models if self._options.spec(name).text]
+        variants = [f"{name}/{variant}" for name in found for variant in self._options.variants]
+        return as_json(embeddings.listed([*found, *variants]))
+
+    async def _embed(self, request: Request) -> HttpAnswer:
+        try:
+            model, _, variant = embeddings.model_of(request.body).partition("/")
+            name, _ = self._find([model, *(["versions", variant] if variant else [])])
+            return await self._handed_on(name, request, embeddings.TAIL)
+        except WireError as problem:
+            self.refused(request.path, problem.reason, time.perf_counter_ns() - request.received_ns)
+            return embeddings.refusal(as_error(problem))
 
     def _find(self, parts: list[str]) -> tuple[Name, str]:
         """The endpoint that is meant, its model's first variant where none is named, and the tail."""

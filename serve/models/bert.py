@@ -78,6 +78,7 @@ def spec(
         ),
         default_outputs=("pooler_output",),
         prepare=tokens.prepare,
+        text="text",
         example=tokens.example,
         build=build,
         pretrained=pretrained,

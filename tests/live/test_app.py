@@ -439,6 +439,23 @@ def test_compiled_parameters(texts: Served) -> None:
     assert parameters["parity_cosine"] > 0.9999
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v2/models/bert/versions/compiled/v1/embeddings"])
+def test_its_embeddings_are_what_the_model_gives_of_the_text(texts: Served, path: str) -> None:
+    body = json.dumps({"model": "bert", "input": [TEXT, "Hello"]}).encode()
+    status, said, raw = post(texts, path, body, {"content-type": "application/json"})
+    assert status == 200
+    with client(texts) as server:
+        wanted = np.array([[TEXT.encode()], [b"Hello"]], object)
+        found = server.infer("bert", [tensor("text", wanted)]).as_numpy("pooler_output")
+        ids = {"input_ids": np.array([[5, 6, 7], [8, 0, 0]]), "attention_mask": np.array([[1, 1, 1], [1, 0, 0]])}
+        of_ids = server.infer("bert", [tensor(*each) for each in ids.items()]).as_numpy("pooler_output")
+    np.testing.assert_allclose([row["embedding"] for row in json.loads(raw)["data"]], found, atol=1e-5)
+    body = json.dumps({"model": "bert", "input": [[5, 6, 7], [8]]}).encode()
+    _, _, raw = post(texts, path, body, {"content-type": "application/json"})
+    np.testing.assert_allclose([row["embedding"] for row in json.loads(raw)["data"]], of_ids, atol=1e-5)
+    assert wire.parse_timing(said[wire.TIMING])["total"] > 0
+
+
 # ---- starts that fail
 
 
