@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
+# the one that nvidia-pytriton's stub is made for: Debian's 3.11.2, no newer 3.11
+TRITON_PYTHON ?= /usr/bin/python3.11
 # of the hundreds of processes that the tests start, each would compile our modules anew
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -48,7 +50,8 @@ peers: .peers/.ready  ## servers of others for the tests that drive them, an env
 
 .peers/.ready: $(wildcard tests/peers/servers/*.txt)
 	for name in $(basename $(notdir $^)); do \
-	  $(PYTHON) -m venv .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
+	  case $$name in triton) python=$(TRITON_PYTHON) ;; *) python=$(PYTHON) ;; esac; \
+	  $$python -m venv .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
 	    -r tests/peers/servers/$$name.txt || exit 1; \
 	done
 	touch $@

@@ -7,8 +7,11 @@ of requests equal to ours.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +38,8 @@ pytestmark = [pytest.mark.peer, pytest.mark.live]
 
 ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).parent / "servers"
-SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http")]
+SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http"),
+          ("triton", "http"), ("triton", "grpc")]  # fmt: skip
 RATES = ("20", "40", "60")
 X = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
 JSON = {
@@ -76,18 +80,28 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
             f"http://127.0.0.1:{ports[0]}/metrics",
             r'request_predict_seconds_count\{model_name="mlp"\} (\S+)',
         ),
+        "triton": (
+            [*map(str, ports), str(folder)],
+            f"http://127.0.0.1:{ports[2]}/metrics",
+            r'nv_inference_request_success\{model="mlp",version="1"\} (\S+)',
+        ),
         "fastapi": ([str(ports[0])], f"http://127.0.0.1:{ports[0]}/count", r'"count":(\d+)'),
     }[name]
     python = ROOT / ".peers" / name / "bin" / "python"
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen([python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder)
+        process = subprocess.Popen(
+            [python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
     peer = Peer(name, ports[0], ports[1], count_at, count_of)
 
     def answers() -> bool:
         assert process.poll() is None, (folder / "log").read_text()
         try:
-            urllib.request.urlopen(count_at, timeout=PATIENCE_S).close()
-        except OSError:
+            for url in (count_at, f"http://127.0.0.1:{ports[0]}/v2/models/mlp/ready")[: 1 + (name == "triton")]:
+                urllib.request.urlopen(url, timeout=PATIENCE_S).close()
+        except OSError as problem:
+            if isinstance(problem, urllib.error.HTTPError):
+                problem.close()
             return False
         return True
 
@@ -95,7 +109,7 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
         until(answers)
         yield peer
     finally:
-        process.kill()  # asked to end, KServe takes its time
+        os.killpg(process.pid, signal.SIGKILL)  # asked to end, KServe takes its time; Triton is a child of its own
         process.wait()
 
 
@@ -127,7 +141,7 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None
     assert np.allclose(got, answer(X), rtol=1e-5, atol=1e-6)
     protocol = "oip-grpc" if scheme == "grpc" else "json" if peer.name == "fastapi" else "oip"
     assert found.to.endpoint.protocol == protocol
-    assert found.to.endpoint.settings.get("binary") in (None, peer.name == "kserve")
+    assert found.to.endpoint.settings.get("binary") in (None, peer.name in ("kserve", "triton"))
 
 
 @pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])
