@@ -31,12 +31,12 @@ def is_run_file(name: str | None) -> bool:
     return bool(name) and Path(str(name)).suffix in SUFFIXES
 
 
-def applied(context: click.Context) -> dict[str, Any]:
-    """The parameters of a command that was given a run file, with what the file says."""
-    path = Path(context.params[SCENARIO])
-    said = _read(path, context.command)
+def applied(context: click.Context, argument: str = SCENARIO) -> dict[str, Any]:
+    """The parameters of a command that was given a run file as that argument, with what the file says."""
+    path = Path(context.params[argument])
+    said = _read(path, context.command, argument)
     context.meta[FILE] = said
-    given = {name for name in context.params if context.get_parameter_source(name) in GIVEN and name != SCENARIO}
+    given = {name for name in context.params if context.get_parameter_source(name) in GIVEN and name != argument}
     return context.params | {name: value for name, value in said.items() if name not in given}
 
 
@@ -105,23 +105,23 @@ def _key(param: click.Parameter) -> str:
     return longest.removeprefix("--")
 
 
-def _read(path: Path, command: click.Command) -> dict[str, Any]:
+def _read(path: Path, command: click.Command, argument: str) -> dict[str, Any]:
     options = _options(command)
     found: dict[str, Any] = {}
     for key, value, line in _entries(path):
         where = f"{path}, line {line}"
         name = key.replace("_", "-")
-        if name == SCENARIO:
+        if name == argument == SCENARIO:
             found[SCENARIO] = str(_beside(path, str(value)))
         elif name not in options:
-            near = get_close_matches(name, [SCENARIO, *options], 1)
+            near = get_close_matches(name, [*({SCENARIO} & {argument}), *options], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             refuse(f"{where}: '{key}' is no option of tailrate {command.name}{hint}")
         elif str(options[name].name) in found:
             refuse(f"{where}: '{key}' is there twice")
         else:
             found[str(options[name].name)] = _value(where, key, value, options[name])
-    if SCENARIO not in found:
+    if argument == SCENARIO and SCENARIO not in found:
         refuse(f"{path} names no scenario; write for instance scenario: bert")
     return found
 
@@ -143,7 +143,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Any, int]]:
     try:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
-            refuse(f"{path} holds no keys; write for instance scenario: bert")
+            refuse(f"{path} holds no keys; write an option and its value, such as device: cpu")
         for key, value in root.value:
             yield str(key.value), loader.construct_object(value, deep=True), key.start_mark.line + 1
     except yaml.YAMLError as problem:

@@ -14,6 +14,7 @@ from endpoint import endpoint
 from waiting import PATIENCE_S
 
 from tailrate.cli import run_file
+from tailrate.cli.commands import campaign as campaign_module
 from tailrate.cli.commands import run as run_module
 from tailrate.cli.commands import soak as soak_module
 from tailrate.loadtest.engine.endpoint.target import Target, parse
@@ -114,6 +115,19 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, capsys, text, sentence):
 def test_a_soak_takes_one_too(tmp_path):
     found = given(tmp_path, "scenario: null\nrates: 5\nhours: 2\n".replace("null", "'null'"), command=soak_module.soak)
     assert (found["scenario"], found["rates"], found["hours"]) == ("null", "5", 2.0)
+
+
+def test_a_campaign_takes_one_without_a_scenario(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(campaign_module, "_study", lambda *words: asked.append(words))
+    path = tmp_path / "study.yaml"
+    path.write_text("quick: false\nonly: [mlp, bert-128]\ndevice: cpu\nout: there\n")
+    campaign_module.campaign.main([str(path), "--out", "here"], standalone_mode=False)
+    assert asked == [(False, Path("here"), "cpu", "mlp,bert-128")]
+    path.write_text("scenario: mlp\n")
+    with pytest.raises(SystemExit):
+        campaign_module.campaign.main([str(path)], standalone_mode=False)
+    assert "line 1: 'scenario' is no option of tailrate campaign" in capsys.readouterr().err
 
 
 def test_a_locustfile_is_meant_from_the_folder_of_the_file(tmp_path):

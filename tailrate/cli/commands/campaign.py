@@ -8,19 +8,27 @@ from typing import Any
 
 import click
 
+from tailrate.cli import run_file
 from tailrate.cli.processes import bare, serving, terminate_is_ctrl_c
 
 
 @click.command()
+@click.argument("file", required=False, metavar="[FILE.yaml]")
 @click.option("--quick/--full", default=True, show_default="quick", help="a quarter of an hour, or most of a day")
 @click.option("--out", type=click.Path(path_type=Path), default="campaign", show_default=True, help="its folder")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--only", metavar="SUBJECTS", default="", help="such as resnet50,bert-128")
-def campaign(quick: bool, out: Path, device: str, only: str) -> None:
+def campaign(file: str | None, **given: Any) -> None:
     """Measures models bare and served, eager and compiled, and fills the tables in --out.
 
-    One that was stopped goes on where it was.
+    One that was stopped goes on where it was. A file holds any of these options by their names.
     """
+    if file:
+        given = run_file.applied(click.get_current_context(), "file")
+    _study(given["quick"], Path(given["out"]), given["device"], given["only"])
+
+
+def _study(quick: bool, out: Path, device: str, only: str) -> None:
     from tailrate.cli.campaign.campaign import study
     from tailrate.cli.campaign.matrix import SIZES
     from tailrate.cli.campaign.runner import Work
