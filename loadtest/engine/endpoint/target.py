@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -35,6 +35,20 @@ class Target:
     version: str = ""
     protocol: str = ""
     settings: Settings = field(default_factory=dict)
+
+    def indexed(self, url: str, models: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Versions of the model in a server's index, which may be empty; `ScenarioError` where it is not in it."""
+        if models and not any(item.get("name") == self.model for item in models):
+            known = ", ".join(sorted({str(item.get("name", "")) for item in models}))
+            raise ScenarioError(f"{url} hosts no model '{self.model}'; it hosts {known}")
+        return [str(item["version"]) for item in models if item.get("name") == self.model and item.get("version")]
+
+    def versions(self, url: str, hosted: Sequence[str]) -> list[str]:
+        """Those to drive of the hosted ones: the one that is meant, all, or the only one there is, without a name."""
+        if self.version and hosted and self.version not in hosted:
+            known = ", ".join(hosted)
+            raise ScenarioError(f"{url} hosts no variant {self.version} of '{self.model}'; it hosts {known}")
+        return [self.version] if self.version else [*hosted] or [""]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,9 @@ class Oip(Protocol):
         return _named(found) if isinstance(found, dict) and "name" in found else ""
 
     def find(self, client: Client, target: Target) -> list[Endpoint]:
-        model, version, hosted = target.model, target.version, _hosted(client, target.model)
-        if version and hosted and version not in hosted:
-            known = ", ".join(hosted)
-            raise ScenarioError(f"{client.url} hosts no variant {version} of '{model}'; it hosts {known}")
+        model, version, hosted = target.model, target.version, _hosted(client, target)
         try:
-            return [self._endpoint(client, target, each) for each in ([version] if version else hosted or [""])]
+            return [self._endpoint(client, target, each) for each in target.versions(client.url, hosted)]
         except ScenarioError as problem:
             if hosted or not version:
                 raise
@@ -107,20 +104,17 @@ def _named(server: Mapping[str, Any]) -> str:
     return f"{server['name']} {server.get('version') or ''}".strip()
 
 
-def _hosted(client: Client, model: str) -> list[str]:
+def _hosted(client: Client, target: Target) -> list[str]:
     """Versions of the model by the index, or by its metadata where the server has no index; a model may have none."""
     try:
         index = client.get_json(wire.INDEX, "POST", b"{}")  # MLServer wants a body
     except ScenarioError:
         index = None
     models = [item for item in index if isinstance(item, dict) and "name" in item] if isinstance(index, list) else []
-    if models and not any(item["name"] == model for item in models):
-        known = ", ".join(sorted({str(item["name"]) for item in models}))
-        raise ScenarioError(f"{client.url} hosts no model '{model}'; it hosts {known}")
-    if named := [str(item["version"]) for item in models if item["name"] == model and item.get("version")]:
+    if named := target.indexed(client.url, models):
         return named
     try:
-        found = client.get_json(wire.model_path(model))
+        found = client.get_json(wire.model_path(target.model))
     except ScenarioError:  # whether it is there at all is asked for next
         return []
     versions = found.get("versions") if isinstance(found, dict) else None

@@ -58,11 +58,7 @@ class OipGrpc(Protocol):
         return _named(answer)
 
     def find(self, client: Client, target: Target) -> list[Endpoint]:
-        model, version = target.model, target.version
-        hosted = _hosted(client, model)
-        if version and hosted and version not in hosted:
-            raise ScenarioError(f"{client.url} hosts no variant {version} of '{model}'; it hosts {', '.join(hosted)}")
-        return [self._endpoint(client, target, each) for each in ([version] if version else hosted or [""])]
+        return [self._endpoint(client, target, each) for each in target.versions(client.url, _hosted(client, target))]
 
     def _endpoint(self, client: Client, target: Target, version: str) -> Endpoint:
         about = messages.encode_name(target.model, version)
@@ -148,17 +144,14 @@ def _parameters(answer: EndpointAnswer) -> dict[str, Any]:
     return dict(found.get("parameters") or {})
 
 
-def _hosted(client: Client, model: str) -> list[str]:
+def _hosted(client: Client, target: Target) -> list[str]:
     """Versions of the model by the index, or by its metadata where the server has no index; a model may have none."""
     answer = _call(client, "RepositoryIndex")
     models = _read(client, answer, "RepositoryIndex", messages.decode_index) if answer.status == OK else []
-    if models and not any(item.get("name") == model for item in models):
-        known = ", ".join(sorted({item.get("name", "") for item in models}))
-        raise ScenarioError(f"{client.url} hosts no model '{model}'; it hosts {known}")
-    if named := [item["version"] for item in models if item.get("name") == model and item.get("version")]:
+    if named := target.indexed(client.url, models):
         return named
-    answer = _call(client, "ModelMetadata", messages.encode_name(model))
+    answer = _call(client, "ModelMetadata", messages.encode_name(target.model))
     if answer.status == UNIMPLEMENTED:
         return []
-    found = _read(client, answer, f"ModelMetadata of {model}", messages.decode_model)
+    found = _read(client, answer, f"ModelMetadata of {target.model}", messages.decode_model)
     return [name for name in found["versions"] if name]
