@@ -712,6 +712,21 @@ LOADTEST = (
         ("loadtest/scenario/test_scenario.py::test_a_b_is_balanced_random_and_shows_its_noise",),
     ),
     Mutant(
+        "a call over gRPC needs no token", "leak", "serve/edge/over_grpc.py",
+        "if self._known and not auth.shows(", "if self._known and auth.shows(",
+        ("serve/edge/test_over_grpc.py::test_whoever_shows_no_token_is_told_nothing",),
+    ),
+    Mutant(
+        "what cannot be read over gRPC is counted by nobody", "row", "serve/edge/over_grpc.py",
+        'self._gateway.refused(wire.infer_path(""), reason(problem)', 'reason(problem) or (lambda *_: 0)("", ""',
+        ("serve/edge/test_over_grpc.py::test_refusals_have_the_codes_of_their_statuses_and_the_servers_sentence",),
+    ),
+    Mutant(
+        "padding counts as tokens of an embedding", "pair", "serve/edge/embeddings.py",
+        "{others[0]: known.astype(np.int64)}", "{others[0]: np.ones_like(found)}",
+        ("serve/edge/test_embeddings.py",),
+    ),
+    Mutant(
         "a clock's offset is half the round trip", "sign", "loadtest/engine/clock.py",
         "((t2 - t1) + (t3 - t4)) // 2", "((t2 - t1) - (t3 - t4)) // 2",
         ("loadtest/test_clock.py",),
@@ -720,6 +735,11 @@ LOADTEST = (
         "a clock is said to be surer than it is", "factor", "loadtest/engine/clock.py",
         "+ abs(trip) / 2 for", "+ abs(trip) / 8 for",
         ("loadtest/test_clock.py",),
+    ),
+    Mutant(
+        "a clock is as sure beyond what was seen", "bound", "loadtest/engine/clock.py",
+        "error *= 1 + 2 * self._beyond(used) / span", "error *= 1",
+        ("loadtest/test_clock.py::test_the_error_holds_to_both_ends_of_the_run",),
     ),
     Mutant(
         "a clock that moves in steps is sure of what it did not see", "bound", "loadtest/engine/clock.py",

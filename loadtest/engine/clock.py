@@ -5,7 +5,8 @@ workers on other machines get it for their own monotonic clock. `Offset` estimat
 sent, t2 received there, t3 sent there, t4 back): offset ((t2−t1)+(t3−t4))/2 with an error of at most half the round
 trip that is not the other's own time. The shortest such round trip of each second is kept. A line through the short
 ones (Theil-Sen) gives offset and drift; the error that is stated is the furthest that the truth may be from that line
-at any of them: its own half round trip and its distance from the line. Where clocks move in steps (4 ms where a kernel
+at any of them: its own half round trip and its distance from the line, and as much more as two straight lines that are
+no further apart there may be at the run's ends. Where clocks move in steps (4 ms where a kernel
 has no finer one) a round trip can come out below nothing, by up to two steps: half of that is an error as well.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
@@ -80,6 +81,11 @@ class Offset:
         round_trip, offset, at = min(self._best.values())
         return offset, abs(round_trip) // 2, at
 
+    def _beyond(self, used: Sequence[tuple[int, int, int]]) -> int:
+        """How far the run may reach beyond the first and the last of them, in ns."""
+        begin, end = min(self._best) * self._window_ns, (max(self._best) + 1) * self._window_ns
+        return max(used[0][2] - begin, end - used[-1][2])
+
     def as_json(self, host: str) -> dict[str, Any] | None:
         """The manifest's entry: the offset at `at_ns`, its error bound, and the drift; None before any exchange."""
         found = self.best()
@@ -93,6 +99,8 @@ class Offset:
         at_ns = min(used)[2]
         offset = median(known - drift * (at - at_ns) for _, known, at in used)
         error = max(abs(known - offset - drift * (at - at_ns)) + abs(trip) / 2 for trip, known, at in used)
+        if (span := used[-1][2] - used[0][2]) > 0:
+            error *= 1 + 2 * self._beyond(used) / span
         return {
             "host": host,
             "offset_ns": round(offset),

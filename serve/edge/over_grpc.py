@@ -111,7 +111,7 @@ class GrpcServer:
         asked = Request(method, path, "", sent, body, time.perf_counter_ns(), time.time_ns())
         answer = await settled(self._gateway.answer(asked), path)
         if answer.status != 200:
-            raise WireError(answer.status, json.loads(answer.body)["error"], "refused")
+            raise WireError(answer.status, json.loads(answer.body)["error"])
         return answer
 
     def _flag(self, path: str) -> Call:

@@ -57,6 +57,21 @@ def test_drift_is_found_over_windows():
     assert abs(found["drift_ppm"] - 50) < 0.1
 
 
+def test_the_error_holds_to_both_ends_of_the_run():
+    """The one way slow at first, the other at last: the line is as wrong as it can be, and more so beyond its ends."""
+    windows, middle = 10, WINDOW_NS // 2
+    offset = Offset()
+    for n in range(windows):
+        share = n / (windows - 1)
+        exchange(offset, n * WINDOW_NS + middle, round(2e6 * (1 - share)), round(2e6 * share))
+    found = offset.as_json("gpu-host")
+    assert found is not None
+    for at in range(0, windows * WINDOW_NS + 1, WINDOW_NS // 4):
+        said = found["offset_ns"] + (at - found["at_ns"]) * found["drift_ppm"] * 1e-6
+        assert abs(said - AHEAD) <= found["error_ns"] + 1000
+    assert found["error_ns"] < 1.5e6
+
+
 def test_two_processes_see_together_what_one_would():
     one, other, both = Offset(), Offset(), Offset()
     for n, offset in ((0, one), (1, other), (2, one)):

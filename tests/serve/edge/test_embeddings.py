@@ -13,6 +13,7 @@ import pytest
 from test_endpoint import Bench, run
 
 from tailrate.serve import models
+from tailrate.serve.edge.embeddings import read
 
 MODEL = """
 import numpy as np
@@ -69,6 +70,14 @@ def test_texts_become_vectors_in_either_form(tmp_path: Path, path: str) -> None:
         assert counts["inference_count"] == 3
 
     over(tmp_path, work)
+
+
+def test_token_ids_of_several_lengths_are_padded_and_the_padding_is_masked() -> None:
+    asked, _ = read(models.load("bert"), json.dumps({"model": "bert", "input": [[5, 6, 7], [8]]}).encode())
+    assert {name: tensor.tolist() for name, tensor in asked.inputs.items()} == {
+        "input_ids": [[5, 6, 7], [8, 0, 0]],
+        "attention_mask": [[1, 1, 1], [1, 0, 0]],
+    }
 
 
 def test_the_list_has_each_model_that_takes_texts_with_its_variants(tmp_path: Path) -> None:
