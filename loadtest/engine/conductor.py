@@ -42,7 +42,7 @@ from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.loadtest.engine.record.server_metrics.collector import MetricCollector
 from tailrate.loadtest.engine.record.server_metrics.sources import MetricSource
 from tailrate.loadtest.engine.record.server_metrics.sources import parse as metric_sources
-from tailrate.loadtest.engine.scenario import answerable
+from tailrate.loadtest.engine.scenario import answerable, fault_plan
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_guide import ask_about
 from tailrate.loadtest.engine.scenario.knee_search import Knee, KneeObjective, ProbeOutcome
@@ -120,6 +120,7 @@ class Conductor:
         if not self.scenario.mode.resumes and (why := taken(self.folder)):
             raise ScenarioError(why)
         names = [endpoint.name for endpoint in found]
+        fault_plan.check(self.scenario.faults, names)
         self._metric_sources = metric_sources(self.scenario.metrics, self.scenario.metrics_match, names)
         tried = [try_out(self._servers, endpoint, inputs) for endpoint in found]
         self._endpoints, self._first = [each.to for each in tried], tried[0]
@@ -131,7 +132,7 @@ class Conductor:
 
     @property
     def _client(self) -> Client:
-        """Of the first endpoint's server, which is the one that faults are asked of."""
+        """Of the first endpoint's server, which is the one that faults are asked of where they name no other."""
         return self._endpoints[0].client
 
     @property
@@ -199,7 +200,8 @@ class Conductor:
         total_s = self.scenario.mode.measured_s(self.scenario) if self._soak else sum(block_s) if block_s else None
         began_ns = self._manifest.started_ns if self.scenario.mode.resumes else None
         here = LoadSide(self._client, self._crew, self._collector, self.folder)
-        return FaultInjection(self.scenario.faults, here, self._event, self._now, total_s, began_ns)
+        clients = {endpoint.name: endpoint.client for endpoint in self._endpoints}
+        return FaultInjection(self.scenario.faults, here, self._event, self._now, total_s, began_ns, clients)
 
     def end_early(self, sentence: str) -> None:
         """Sends no more, waits for what is under way, and closes the folder as aborted, with the reason."""

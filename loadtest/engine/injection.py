@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import gevent
 
 from tailrate.loadtest.engine.endpoint.answer import OK, error_sentence
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.faults import LoadFault, LoadSide, RefusedError, kinds
+from tailrate.loadtest.engine.faults import Endpoint, LoadFault, LoadSide, RefusedError, kinds
 from tailrate.loadtest.engine.scenario.fault_plan import Fault, Plan
 from tailrate.serve import wire
 
@@ -37,12 +38,17 @@ class FaultInjection:
         now: Callable[[], int],
         total_s: float | None = None,
         began_ns: int | None = None,
+        others: Mapping[str, Endpoint] | None = None,
     ) -> None:
-        """`total_s` is the run's planned length, where it has one; `began_ns`, when a run that goes on first began."""
+        """`total_s` is the run's planned length, where it has one; `began_ns`, when a run that goes on first began.
+
+        `others` are the clients of endpoints by name, for faults that name one.
+        """
         self._plan = plan
         self._kinds = kinds()
         self._here = here
-        self._client = Client(here.client.url + here.client.prefix, ASK_S, here.client.access)
+        self._others = others or {}
+        self._clients: dict[str, Client] = {}
         self._event = event
         self._now = now
         self._total_s = total_s
@@ -60,16 +66,19 @@ class FaultInjection:
         """What is under way ends now and says so; what is still to come does not happen."""
         gevent.killall(self._greenlets)
         self._greenlets = []
-        self._client.close()
+        for client in self._clients.values():
+            client.close()
 
     def _happen(self, number: int, fault: Fault) -> None:
         start_ns = self._now()
         known = {"fault": fault.fault, "id": number, "target": fault.target, "start_ns": start_ns}
+        known |= {"endpoint": fault.endpoint} if fault.endpoint else {}
         until_s = time.monotonic() + fault.seconds
         kind, sentence = self._kinds[fault.fault], None
+        here = replace(self._here, client=self._others[fault.endpoint]) if fault.endpoint else self._here
         try:
-            lasting = kind.lasting(self._here, fault.target, fault.seconds) if isinstance(kind, LoadFault) else None
-            with self._asked(fault) if lasting is None else lasting as sentence:
+            lasting = kind.lasting(here, fault.target, fault.seconds) if isinstance(kind, LoadFault) else None
+            with self._asked(fault, here.client) if lasting is None else lasting as sentence:
                 self._event("fault", time_ns=start_ns, **known, end_ns=None, phase="begin", sentence=sentence)
                 say.info("fault %s: %s", fault.fault, sentence)
                 gevent.sleep(max(0.0, until_s - time.monotonic()))
@@ -84,10 +93,13 @@ class FaultInjection:
                 self._event("fault", **known, end_ns=self._now(), phase="end", sentence="it is over")
 
     @contextmanager
-    def _asked(self, fault: Fault) -> Iterator[str]:
+    def _asked(self, fault: Fault, at: Endpoint) -> Iterator[str]:
         wanted = {"fault": fault.fault, "target": fault.target, "seconds": fault.seconds}
         headers = {"content-type": "application/json"}
-        answer = self._client.send("POST", self._client.prefix + wire.FAULTS, json.dumps(wanted).encode(), headers)
+        if fault.endpoint not in self._clients:
+            self._clients[fault.endpoint] = Client(at.url + at.prefix, ASK_S, at.access)
+        client = self._clients[fault.endpoint]
+        answer = client.send("POST", client.prefix + wire.FAULTS, json.dumps(wanted).encode(), headers)
         if answer.status != OK:
             why = answer.error or error_sentence(answer.body)
             raise RefusedError(f"the server did not do it ({answer.status}): {why}")

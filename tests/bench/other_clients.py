@@ -48,7 +48,8 @@ def ours(url: str, seconds: float, folder: Path) -> Found:
     command = [
         sys.executable, "-m", "tailrate", "run", "null", f"--endpoints=it=json+{url}#null", "--mode=closed",
         "--concurrency=1", f"--step-seconds={seconds + 1}", "--settle-seconds=1", "--idle-seconds=0",
-        "--self-check=off", "--body-bytes=4", f"--json-path={PATH}", f"--json-body={TEMPLATE}", f"--run-dir={folder}", "--run-id=it",
+        "--self-check=off", "--body-bytes=4", f"--json-path={PATH}", f"--json-body={TEMPLATE}",
+        f"--run-dir={folder}", "--run-id=it",
     ]  # fmt: skip
     shutil.rmtree(folder / "it", ignore_errors=True)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -4,6 +4,8 @@
     60,replica_killed,bert/eager,
     300,cpu_taken,2,30               two busy processes for half a minute
 
+A column `endpoint` says at whose server, where endpoints on several are driven; empty: that of the first.
+
 Every mistake is one sentence with its line. Which faults there are: `faults`, and `tailrate.serve.faults`.
 """
 
@@ -20,7 +22,7 @@ from tailrate.loadtest.engine.faults import kinds
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.faults import MOST_SECONDS, FaultKind, number
 
-COLUMNS = ("at_s", "at_share", "fault", "target", "seconds")
+COLUMNS = ("at_s", "at_share", "fault", "target", "seconds", "endpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Fault:
     seconds: float = 0.0
     at_s: float | None = None
     at_share: float | None = None
+    endpoint: str = ""
+    """Whose server it happens at; empty: that of the first."""
 
     def due_s(self, total_s: float | None) -> float:
         """Since the run's start."""
@@ -43,6 +47,8 @@ class Fault:
 
     def as_json(self) -> dict[str, Any]:
         known = {"fault": self.fault, "target": self.target, "seconds": self.seconds}
+        if self.endpoint:
+            known["endpoint"] = self.endpoint
         return known | ({"at_share": self.at_share} if self.at_s is None else {"at_s": self.at_s})
 
 
@@ -70,6 +76,12 @@ def read(text: str, endless: str = "") -> Plan:
             f"--faults: nobody knows how long mode {endless} takes, so give at_s, not at_share or names"
         )
     return plan
+
+
+def check(plan: Plan, endpoints: Sequence[str]) -> None:
+    """`ScenarioError` for a fault at an endpoint that is not driven."""
+    if unknown := [fault.endpoint for fault in plan if fault.endpoint and fault.endpoint not in endpoints]:
+        raise ScenarioError(f"--faults: there is no endpoint '{unknown[0]}'; driven are {', '.join(endpoints)}")
 
 
 def named(words: Sequence[str]) -> Plan:
@@ -136,7 +148,8 @@ def _fault(cells: dict[str, str], known: Mapping[str, FaultKind], where: str) ->
         aim = kind.target or "nothing"
         what = f"is {aim}, not '{target}'" if target else f"must be named: {aim}"
         raise ScenarioError(f"{where}: the target of {fault} {what}")
-    return Fault(fault, target, kind.seconds if seconds is None else seconds, at_s, at_share)
+    lasts_s = kind.seconds if seconds is None else seconds
+    return Fault(fault, target, lasts_s, at_s, at_share, cells.get("endpoint", ""))
 
 
 def _number(text: str, column: str, where: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import gevent
 import psutil
 import pytest
 from endpoint import endpoint
+from gevent.pywsgi import WSGIServer
 from schedules import schedule_of
 from test_run import (  # noqa: F401
     assert_ledger_closes,
@@ -28,7 +30,7 @@ from tailrate.cli import drive
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.faults import LoadSide, RefusedError, disk_full, kinds, slow_client
 from tailrate.loadtest.engine.injection import FaultInjection
-from tailrate.loadtest.engine.scenario.fault_plan import Fault, named, parse
+from tailrate.loadtest.engine.scenario.fault_plan import Fault, check, named, parse
 from tailrate.loadtest.engine.scenario.fault_plan import read as read_plan
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.deploy.haproxy import free_port
@@ -39,6 +41,8 @@ from tailrate.serve.deploy.haproxy import free_port
 def test_a_plan_is_read_with_comments_empty_cells_and_any_order_of_columns():
     text = "# mine\nfault, at_s, seconds, target\n\nreplica_killed, 60, , bert/eager\n# later\ncpu_taken,90,5\n"
     assert parse(text) == (Fault("replica_killed", "bert/eager", 0, 60), Fault("cpu_taken", "", 5, 90))
+    (other,) = parse("at_s,fault,endpoint\n1,replica_killed,b\n")
+    assert (other.endpoint, other.as_json()["endpoint"]) == ("b", "b")
     (share,) = parse("at_share,fault\n0.25,telemetry_cut\n")
     assert (share.at_share, share.seconds, share.due_s(400)) == (0.25, kinds()["telemetry_cut"].seconds, 100)
     assert parse("at_s,at_share,fault\n,0.5,slow_client\n")[0].as_json() == {
@@ -51,7 +55,7 @@ def test_a_plan_is_read_with_comments_empty_cells_and_any_order_of_columns():
     [
         ("", "holds no fault"),
         ("at_s,fault\n", "holds no fault"),
-        ("at_s,what\n1,x\n", "line 1: unknown column 'what'; known are at_s, at_share, fault, target, seconds"),
+        ("at_s,what\n1,x\n", "line 1: unknown column 'what'; known are at_s, at_share, fault, target, seconds, end"),
         ("at_s\n1\n", "line 1: the first line names the columns"),
         ("at_s,fault,fault\n", "line 1: the first line names the columns, each once"),
         ("# a\nat_s,fault\n# b\n1,meteor\n", "line 4: unknown fault 'meteor'; known are replica_killed"),
@@ -117,9 +121,9 @@ def here(url="http://127.0.0.1:9", folder=Path(), **more):
     return LoadSide(**({"client": Client(url, 2), "crew": crew, "collector": collector, "folder": folder} | more))
 
 
-def inject(plan, side, wait_s=5.0):
+def inject(plan, side, wait_s=5.0, others=None):
     told = Told()
-    faults = FaultInjection(plan, side, told, time.time_ns, 1.0)
+    faults = FaultInjection(plan, side, told, time.time_ns, 1.0, None, others)
     faults.start()
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline and len({event["id"] for event in told if event["end_ns"]}) < len(plan):
@@ -141,6 +145,36 @@ def test_what_cannot_be_done_is_an_event_and_nothing_else(tmp_path):
     assert by_fault["load_killed"] == "there is no load process 0 to spare: 1 in all"
     assert by_fault["slow_client"] == "slow clients speak plain HTTP only"
     assert all(event["end_ns"] == event["start_ns"] for event in told)
+
+
+def test_a_fault_is_asked_of_the_server_of_the_endpoint_that_it_names():
+    """Of two servers, each of which refuses in words of its own."""
+    asked = {}
+    plan = (Fault("replica_killed", "", 0, at_s=0, endpoint="b"), Fault("replica_killed", "", 0, at_s=0))
+    with refusing("a", asked) as first, refusing("b", asked) as second:
+        told = inject(plan, here(first), others={"a": Client(first, 2), "b": Client(second, 2)})
+    assert asked == {"a": 1, "b": 1}
+    assert {(event.get("endpoint"), event["sentence"].split()[-1]) for event in told} == {("b", "b"), (None, "a")}
+
+
+@contextmanager
+def refusing(name, asked):
+    def answer(environ, start_response):
+        asked[name] = asked.get(name, 0) + 1
+        start_response("403 Forbidden", [("content-type", "application/json")])
+        return [json.dumps({"error": f"not by {name}"}).encode()]
+
+    server = WSGIServer(("127.0.0.1", free_port()), answer, log=None)
+    server.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.stop()
+
+
+def test_an_endpoint_that_is_not_driven_is_no_place_for_a_fault():
+    plan = parse("at_s,fault,endpoint\n1,replica_killed,c\n")
+    check(plan, ["a", "c"])
+    with pytest.raises(ScenarioError, match="there is no endpoint 'c'; driven are a, b"):
+        check(plan, ["a", "b"])
 
 
 def test_a_disk_that_others_need_is_never_filled(tmp_path):
