@@ -40,7 +40,7 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench  ## all benchmarks, one after the other: tables, a JSON line each, a summary: an hour and three quarters
+bench: $(VENV)/.bench  ## all benchmarks, one after the other: tables, a JSON line each, a summary: nearly two hours
 	@$(BIN)/python tests/bench/run_all.py
 
 bench-quick: $(VENV)/.bench  ## what they say within five minutes

@@ -112,12 +112,16 @@ def tokenizer(hub: Path) -> None:
     (model / "refs" / "main").write_text("0" * 40)
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--aiperf", default=shutil.which("aiperf"), metavar="PATH")
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--seconds", type=float, default=8)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--aiperf", default=shutil.which("aiperf"), metavar="PATH")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8)
-    given = parser.parse_args()
+    given = parser().parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "settings": {"delay_ms": str(DELAY_MS)}}

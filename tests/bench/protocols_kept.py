@@ -105,13 +105,17 @@ def round_of(way: str, given: argparse.Namespace) -> dict[str, float]:
     return {"kept_rps": max(good, default=0.0), "late_p99_ms": rates[0]["late_p99_ms"], "cpu_pct": rates[0]["cpu_pct"]}
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--rates", default="1000,2500,3500,4500,5500")
+    found.add_argument("--seconds", type=float, default=2.5)
+    found.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rates", default="1000,2500,3500,4500,5500")
-    parser.add_argument("--seconds", type=float, default=2.5)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser().parse_args()
     rates = [float(rate) for rate in given.rates.split(",")]
     if given.way:
         kept(given.way, rates, given.seconds)
