@@ -88,7 +88,7 @@ BENCHES = {
     "pages": Bench("--rounds 3", 200, "--rows 1e4 --rounds 2", 18),
     "prediction": Bench("--rounds 3 --cnn-rounds 3", 625, None, why="a model takes minutes to be fitted"),
     "other_clients": Bench("", 240, None, why="each client wants seconds of its own, and a server of Ray's"),
-    "protocols_kept": Bench("", 260, "--rounds 2 --rates 1000 --seconds 1", 20),
+    "protocols_kept": Bench("", 260, None, why="a highest rate is found from the lowest upwards, in each protocol"),
     "regressions": Bench("--seeds 50 --alarm-seeds 100", 14, "--seeds 4 --alarm-seeds 8 --before 5,10", 3),
     "request_path": Bench(
         "--seconds 2 --connections 1,64", 370, "--only no-op,ours --connections 16 --bodies 1000 --seconds 1", 23
