@@ -21,11 +21,16 @@ TAIL = PATH.strip("/")
 """Of an endpoint's own path, where a request goes straight to a replica."""
 ENCODINGS = ("float", "base64")
 MOST_BYTES = 16 << 20
+MOST_IDS = 1 << 21
 
 
 def model_of(body: Body) -> str:
     """The model that a request names."""
-    found = _head(body).get("model")
+    return _model(_head(body))
+
+
+def _model(head: Mapping[str, Any]) -> str:
+    found = head.get("model")
     if not isinstance(found, str) or not 0 < len(found) <= MOST_CHARACTERS:
         raise bad_input("'model' must name a model, such as bert or bert/compiled")
     return found
@@ -39,11 +44,13 @@ def listed(names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def read(spec: ModelSpec, body: Body) -> tuple[InferRequest, str]:
-    """The tensors that are meant, and in which form the vectors are wanted."""
+def read(spec: ModelSpec, names: Sequence[str], body: Body) -> tuple[InferRequest, str]:
+    """The tensors that are meant, and in which form the vectors are wanted, of a model that goes by these names."""
     if not spec.text:
         raise WireError(404, f"{spec.name} takes no texts, so it makes no embeddings of them")
     head = _head(body)
+    if (name := _model(head)) not in names:
+        raise WireError(404, f"unknown model '{name[:64]}'; this path is that of {names[-1]}")
     encoding = head.get("encoding_format", "float")
     if encoding not in ENCODINGS:
         raise bad_input(f"'encoding_format' must be {' or '.join(ENCODINGS)}")
@@ -64,6 +71,8 @@ def _inputs(spec: ModelSpec, given: Any) -> dict[str, Array]:
         raise bad_input("'input' must be a text, a list of texts, or token ids")
     ids, *others = (tensor.name for tensor in spec.inputs)
     lengths = np.array([len(row) for row in rows])
+    if len(rows) * lengths.max() > MOST_IDS:
+        raise WireError(413, f"padded to one length the token ids are more than the {MOST_IDS} that are taken")
     known = np.arange(lengths.max()) < lengths[:, None]
     found = np.zeros(known.shape, np.int64)
     try:

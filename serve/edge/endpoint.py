@@ -208,8 +208,7 @@ class Endpoint:
         deadline_ns = _deadline_ns(request)
         encoding = ""
         if tail == embeddings.TAIL:
-            self._check_named(embeddings.model_of(request.body))
-            asked, encoding = embeddings.read(self._spec, request.body)
+            asked, encoding = embeddings.read(self._spec, (self.model, self._info.name), request.body)
         else:
             asked = decode_infer(request.body, _header_length(request))
         self._check(asked)
@@ -251,10 +250,6 @@ class Endpoint:
         if job.compiled:
             headers[wire.COMPILE] = "1"
         return HttpAnswer(200, body, headers)
-
-    def _check_named(self, name: str) -> None:
-        if name not in (self.model, self._info.name):
-            raise WireError(404, f"unknown model '{name[:64]}'; this path is that of {self._info.name}")
 
     def _check(self, asked: InferRequest) -> None:
         """What can be refused before any work is done for it."""

@@ -44,7 +44,7 @@ def over(folder: Path, work: Callable[[Bench, Ask], Awaitable[None]]) -> None:
 
     async def inner(bench: Bench) -> None:
         async def ask(path: str = PATH, method: str = "POST", **body: Any) -> tuple[int, Any]:
-            status, _, found = await bench.call(method, path, json.dumps(body).encode())
+            status, _, found = await bench.call(method, path, json.dumps(body, separators=(",", ":")).encode())
             return status, found
 
         bench.report()  # else the gateway knows of no replica yet
@@ -73,7 +73,7 @@ def test_texts_become_vectors_in_either_form(tmp_path: Path, path: str) -> None:
 
 
 def test_token_ids_of_several_lengths_are_padded_and_the_padding_is_masked() -> None:
-    asked, _ = read(models.load("bert"), json.dumps({"model": "bert", "input": [[5, 6, 7], [8]]}).encode())
+    asked, _ = read(models.load("bert"), ["bert"], json.dumps({"model": "bert", "input": [[5, 6, 7], [8]]}).encode())
     assert {name: tensor.tolist() for name, tensor in asked.inputs.items()} == {
         "input_ids": [[5, 6, 7], [8, 0, 0]],
         "attention_mask": [[1, 1, 1], [1, 0, 0]],
@@ -99,6 +99,7 @@ def test_the_list_has_each_model_that_takes_texts_with_its_variants(tmp_path: Pa
         ({"model": "null", "input": [[1], []]}, 400, "'input' must be a text"),
         ({"model": "null", "input": [1, True]}, 400, "'input' must be a text"),
         ({"model": "null", "input": [1 << 70]}, 400, "no token ids"),
+        ({"model": "null", "input": [[1] * 1600, *[[1]] * 1500]}, 413, "padded to one length"),
         ({"model": "null", "input": "a", "encoding_format": "int8"}, 400, "'encoding_format'"),
         ({"model": "null", "input": "a", "dimensions": 2}, 400, "'dimensions'"),
     ],
