@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 3
+WORKERS ?= 4
 # the one that nvidia-pytriton's stub is made for: Debian's 3.11.2, no newer 3.11
 TRITON_PYTHON ?= /usr/bin/python3.11
 # of the hundreds of processes that the tests start, each would compile our modules anew
@@ -27,8 +27,6 @@ test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: t
 test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns
 	$(BIN)/python -m pytest -m long
 
-# one more worker than in `test`: these wait for disks and each other, not for servers (178 s with three, 160 with four)
-check-tests: WORKERS = 4
 check-tests: $(VENV)/.warm
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or computes or peer)'
 
