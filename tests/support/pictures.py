@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pictures anew, from a real run on this machine (some six minutes, chromium).
+"""Makes the pictures of docs/pictures anew, from a real run on this machine (some five minutes, chromium).
 
 A small model is served eager and compiled, Locust drives rising rates at both with its web page open, the live page is
 taken on the way and the report at the end, each light and dark. The plan is of made-up service times, like the example
@@ -27,8 +27,8 @@ from tailrate.serve.deploy.haproxy import free_port
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 WIDTH_PX = 1240
-RUN = ["--rates=2,3,4,5", "--step-seconds=30", "--settle-seconds=2", "--slo=p90<500ms", "--run-id=pictures"]
-LIVE_AT_S = 190
+RUN = ["--rates=2,3,4,5", "--step-seconds=22", "--settle-seconds=2", "--slo=p90<500ms", "--run-id=pictures"]
+LIVE_AT_S = 140
 """Into the run, of eight steps."""
 
 
