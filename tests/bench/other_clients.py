@@ -6,8 +6,9 @@ AIPerf and ours, in turn. A client that is not installed is left out. AIPerf lie
 
 Physics: nothing else may run on the machine meanwhile.
 
-Prints a table (median of the rounds' P50 and P99, the lowest and the highest, and the difference of the P50s within a
-round), then one JSON line.
+Prints a table (median of the rounds' P50 and P99, the lowest and the highest, the difference of the P50s within a
+round, and the mean that the server itself had of the same requests: what a client adds to that is its own), then one
+JSON line.
 
     python tests/bench/other_clients.py [--aiperf PATH] [--rounds 5] [--seconds 8]
 """
@@ -25,8 +26,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
@@ -91,10 +94,24 @@ def aiperf(program: str, url: str, seconds: float, folder: Path) -> Found:
     shutil.rmtree(folder / "aiperf", ignore_errors=True)
     there = os.environ | {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=there, cwd=folder)
-    (path,) = (folder / "aiperf").rglob("profile_export_aiperf.json") or [None]
-    assert path is not None, done.stdout[-3000:] + done.stderr[-3000:]
+    path = folder / "aiperf" / "profile_export_aiperf.json"
+    assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(path.read_text())["request_latency"]
     return {percent: float(found[f"p{percent}"]) for percent in P}
+
+
+def with_server(way: Callable[[], Found], url: str) -> Found:
+    """And under 0 the mean that the server had of these requests, from body to answer."""
+
+    def counted() -> tuple[int, int]:
+        with urlopen(url + PATH.removesuffix("infer") + "stats") as answer:
+            (stats,) = json.load(answer)["model_stats"]
+        return stats["inference_stats"]["success"]["count"], stats["inference_stats"]["success"]["ns"]
+
+    before = counted()
+    found = way()
+    count, ns = (b - a for a, b in zip(before, counted(), strict=True))
+    return found | {0: ns / count / 1e6}
 
 
 def tokenizer(hub: Path) -> None:
@@ -134,14 +151,17 @@ def main() -> None:
             if given.aiperf:
                 tokenizer(folder / "hub")
                 ways["aiperf"] = lambda: aiperf(given.aiperf, server.url, given.seconds, folder)
-            found = in_turns(given.rounds, ways)
+            url = server.url
+            found = in_turns(given.rounds, {name: partial(with_server, way, url) for name, way in ways.items()})
     rows = {}
-    print(f"{'':8} {'P50 ms':>26} {'P99 ms':>26} {'P50 − ours, ms':>26}")
+    print(f"{'':8} {'P50 ms':>26} {'P99 ms':>26} {'P50 − ours, ms':>26} {'server, mean ms':>26}")
     for name, rounds in found.items():
         p50, p99 = (spread(one[percent] for one in rounds) for percent in P)
         apart = spread(one[50] - its[50] for one, its in zip(rounds, found["ours"], strict=True))
-        rows[name] = {"p50_ms": p50, "p99_ms": p99, "p50_over_ours_ms": apart}
-        print(f"{name:8} {shown(p50, '.2f', 26)} {shown(p99, '.2f', 26)} {shown(apart, '+.2f', 26)}")
+        own = spread(one[0] for one in rounds)
+        rows[name] = {"p50_ms": p50, "p99_ms": p99, "p50_over_ours_ms": apart, "server_mean_ms": own}
+        cells = shown(p50, ".2f", 26), shown(p99, ".2f", 26), shown(apart, "+.2f", 26), shown(own, ".2f", 26)
+        print(f"{name:8} {' '.join(cells)}")
     last_line("other_clients", delay_ms=DELAY_MS, clients=rows)
 
 
