@@ -161,9 +161,9 @@ class GatewayReplica:
         if options.grpc_port:
             from tailrate.serve.edge.over_grpc import GrpcServer  # the package comes with Ray
 
-            server = GrpcServer(self._gateway, options.max_body_bytes, auth.tokens())
+            self._over_grpc = GrpcServer(self._gateway, options.max_body_bytes, auth.tokens())  # it ends when collected
             files = (Path(path).read_bytes() if path else b"" for path in (options.tls_cert, options.tls_key))
-            await server.start(options.host, options.grpc_port, *files)
+            await self._over_grpc.start(options.host, options.grpc_port, *files)
 
     def __serve_build_asgi_app__(self) -> App:
         app = as_app(self._gateway.answer, self._options.max_body_bytes, self._gateway.refused, self._gateway.room)

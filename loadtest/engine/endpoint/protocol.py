@@ -15,7 +15,7 @@ from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.credentials import Access
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.row_fields import row_fields
-from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
+from tailrate.loadtest.engine.endpoint.target import Endpoint, Target, called
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import Array
 
@@ -67,7 +67,7 @@ class Protocol:
         """The target as it is driven at a path; without a name of its own it is called `model/version`."""
         version = version or target.version
         return Endpoint(
-            name=target.name or (f"{target.model}/{version}" if version else target.model),
+            name=target.name or called(target.model, version),
             url=client.url + client.prefix,
             protocol=self.name,
             model=target.model,

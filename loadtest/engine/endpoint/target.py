@@ -25,6 +25,11 @@ _TARGET = re.compile(
 )
 
 
+def called(model: str, version: str) -> str:
+    """`model/version`, or the model alone where it has none."""
+    return f"{model}/{version}" if version else model
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What is not given is empty, and is found out by asking the server: its protocol, the versions that there are."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.protocol import SINCE, Protocol
-from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
+from tailrate.loadtest.engine.endpoint.target import Endpoint, Target, called
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire
 from tailrate.serve.body.request import encode_infer
@@ -52,7 +52,7 @@ class Oip(Protocol):
     def _endpoint(self, client: Client, target: Target, version: str) -> Endpoint:
         path = wire.model_path(target.model, version or None)
         ready = client.send("GET", f"{client.prefix}{path}/ready")
-        name = f"{target.model}/{version}" if version else target.model
+        name = called(target.model, version)
         if ready.status != OK and ready.status not in NO_SUCH_PATH:
             raise ScenarioError(f"{name} at {client.url} is not ready: {error_sentence(ready.body)}")
         try:

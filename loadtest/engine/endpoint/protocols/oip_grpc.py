@@ -16,7 +16,7 @@ from tailrate.loadtest.engine.endpoint.credentials import Access
 from tailrate.loadtest.engine.endpoint.http2.grpc_message import PREFIX, framed, message_flaw
 from tailrate.loadtest.engine.endpoint.http2.replay import as_frames
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
-from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
+from tailrate.loadtest.engine.endpoint.target import Endpoint, Target, called
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.body import infer_grpc as messages
 from tailrate.serve.wire import Array, WireError
@@ -62,7 +62,7 @@ class OipGrpc(Protocol):
 
     def _endpoint(self, client: Client, target: Target, version: str) -> Endpoint:
         about = messages.encode_name(target.model, version)
-        name = f"{target.model}/{version}" if version else target.model
+        name = called(target.model, version)
         ready = _call(client, "ModelReady", about)
         if ready.status != UNIMPLEMENTED and not _read(client, ready, f"ModelReady of {name}", messages.flag):
             raise ScenarioError(f"{name} at {client.url} is not ready")

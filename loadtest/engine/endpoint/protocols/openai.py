@@ -13,7 +13,7 @@ import numpy as np
 
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
-from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
+from tailrate.loadtest.engine.endpoint.target import Endpoint, Target, called
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import Array, bad_input
@@ -86,7 +86,7 @@ class OpenAi(Protocol):
 
 
 def _model(of: Target | Endpoint) -> str:
-    return f"{of.model}/{of.version}" if of.version else of.model
+    return called(of.model, of.version)
 
 
 def _models(client: Client) -> list[str] | None:
