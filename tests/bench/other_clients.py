@@ -1,8 +1,8 @@
 """The same endpoint measured by others' clients and by ours: do they find the same latency?
 
 `null`, which takes 20 ms for each batch, is asked in JSON, one request at a time (a closed loop of one), by hey, wrk,
-AIPerf and ours, in turn. A client that is not installed is left out. AIPerf lies in an environment of its own
-(`--aiperf FOLDER/bin/aiperf`); it wants a tokenizer, so one is made of our own vocabulary.
+k6, AIPerf and ours, in turn. A client that is not installed is left out. AIPerf and k6 lie in environments of their own
+(`--aiperf FOLDER/bin/aiperf`, `--k6 FOLDER/bin/k6`); AIPerf wants a tokenizer, so one is made of our own vocabulary.
 
 Physics: nothing else may run on the machine meanwhile.
 
@@ -10,7 +10,7 @@ Prints a table (median of the rounds' P50 and P99, the lowest and the highest, t
 round, and the mean that the server itself had of the same requests: what a client adds to that is its own), then one
 JSON line.
 
-    python tests/bench/other_clients.py [--aiperf PATH] [--rounds 5] [--seconds 8]
+    python tests/bench/other_clients.py [--aiperf PATH] [--k6 PATH] [--rounds 5] [--seconds 8]
 """
 
 from __future__ import annotations
@@ -82,6 +82,21 @@ def wrk(url: str, seconds: float, folder: Path) -> Found:
     return {50: int(said[1]) / 1e3, 99: int(said[2]) / 1e3}
 
 
+def k6(program: str, url: str, seconds: float, folder: Path) -> Found:
+    script, summary = folder / "post.js", folder / "k6.json"
+    headers = "{headers: {'content-type': 'application/json'}}"
+    script.write_text(
+        f"import http from 'k6/http'\nexport const options = {{vus: 1, duration: '{seconds}s', "
+        f"summaryTrendStats: {[f'p({percent})' for percent in P]}}}\n"
+        f"export default () => http.post('{url}{PATH}', '{BODY}', {headers})\n"
+    )
+    command = [program, "run", "--quiet", "--no-usage-report", "--address", "", f"--summary-export={summary}"]
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(summary.read_text())["metrics"]["http_req_duration"]
+    return {percent: float(found[f"p({percent})"]) for percent in P}
+
+
 def aiperf(program: str, url: str, seconds: float, folder: Path) -> Found:
     count = int(seconds * 1e3 / (DELAY_MS + 2))
     template = {"payload_template": BODY, "response_field": "outputs[0].data"}
@@ -132,6 +147,7 @@ def tokenizer(hub: Path) -> None:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--aiperf", default=shutil.which("aiperf"), metavar="PATH")
+    found.add_argument("--k6", default=shutil.which("k6"), metavar="PATH")
     found.add_argument("--rounds", type=int, default=5)
     found.add_argument("--seconds", type=float, default=8)
     return found
@@ -148,6 +164,8 @@ def main() -> None:
                 ways["hey"] = lambda: hey(server.url, given.seconds, folder)
             if shutil.which("wrk"):
                 ways["wrk"] = lambda: wrk(server.url, given.seconds, folder)
+            if given.k6:
+                ways["k6"] = lambda: k6(given.k6, server.url, given.seconds, folder)
             if given.aiperf:
                 tokenizer(folder / "hub")
                 ways["aiperf"] = lambda: aiperf(given.aiperf, server.url, given.seconds, folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import urllib.error
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from asked import PATIENCE_S
 from servers.arithmetic import answer
 from starts import need
@@ -39,7 +41,10 @@ pytestmark = [pytest.mark.peer, pytest.mark.live]
 ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).parent / "servers"
 SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http"),
-          ("triton", "http"), ("triton", "grpc")]  # fmt: skip
+          ("triton", "http"), ("triton", "grpc"), ("torchserve", "http")]  # fmt: skip
+PROTOCOLS = {"fastapi": "json", "torchserve": "torchserve"}
+"""What is spoken where it isn't the Open Inference Protocol."""
+READY_AT = {"triton": ["/v2/models/mlp/ready"], "torchserve": ["/ping"]}
 RATES = ("20", "40", "60")
 X = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
 JSON = {
@@ -85,22 +90,34 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
             f"http://127.0.0.1:{ports[2]}/metrics",
             r'nv_inference_request_success\{model="mlp",version="1"\} (\S+)',
         ),
+        "torchserve": (
+            [*map(str, ports), str(folder)],
+            f"http://127.0.0.1:{ports[2]}/metrics",
+            r'ts_inference_requests_total\{model_name="mlp".*\} (\S+)',
+        ),
         "fastapi": ([str(ports[0])], f"http://127.0.0.1:{ports[0]}/count", r'"count":(\d+)'),
     }[name]
     python = ROOT / ".peers" / name / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{python} is not there: make peers says why")
+    environment = dict(os.environ)
+    if name == "torchserve":
+        if shutil.which("java") is None:
+            pytest.skip("TorchServe takes Java (Debian: apt-get install default-jre-headless)")
+        environment["PYTHONPATH"] = str(Path(torch.__file__).parents[1])  # of three gigabytes one is enough
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder, start_new_session=True
-        )
+            [python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
     peer = Peer(name, ports[0], ports[1], count_at, count_of)
 
     def answers() -> bool:
         assert process.poll() is None, (folder / "log").read_text()
         try:
-            for url in (count_at, f"http://127.0.0.1:{ports[0]}/v2/models/mlp/ready")[: 1 + (name == "triton")]:
-                urllib.request.urlopen(url, timeout=PATIENCE_S).close()
+            for path in READY_AT.get(name, ()):
+                urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}{path}", timeout=PATIENCE_S).close()
+            urllib.request.urlopen(count_at, timeout=PATIENCE_S).close()
         except OSError as problem:
             if isinstance(problem, urllib.error.HTTPError):
                 problem.close()
@@ -141,7 +158,7 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None
     outputs = found.to.protocol.outputs(found.answer)
     got = outputs["scores"] if peer.name == "fastapi" else outputs["y"]
     assert np.allclose(got, answer(X), rtol=1e-5, atol=1e-6)
-    protocol = "oip-grpc" if scheme == "grpc" else "json" if peer.name == "fastapi" else "oip"
+    protocol = "oip-grpc" if scheme == "grpc" else PROTOCOLS.get(peer.name, "oip")
     assert found.to.endpoint.protocol == protocol
     assert found.to.endpoint.settings.get("binary") in (None, peer.name in ("kserve", "triton"))
 

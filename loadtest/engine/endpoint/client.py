@@ -68,10 +68,7 @@ class Client:
         """The parsed answer; `ScenarioError` where there is none."""
         answer = self.send(method, self.prefix + path, body, {"content-type": "application/json"} if body else None)
         if answer.status in ("timeout", "connect"):
-            why = answer.error or ""
-            if why.startswith(UNTRUSTED):
-                raise ScenarioError(f"{self.url} is not to be trusted: {why}")
-            raise ScenarioError(f"nothing answers at {self.url}: {why}; is the endpoint up?")
+            raise ScenarioError(self.unreached(answer, "nothing"))
         if answer.status != OK:
             said = f"{self.url}{path} answered {answer.status}: {error_sentence(answer.body)}"
             raise ScenarioError(self.shut(answer) or said)
@@ -79,6 +76,13 @@ class Client:
             return json.loads(answer.body)
         except ValueError:
             raise ScenarioError(f"{self.url}{path} did not answer with JSON") from None
+
+    def unreached(self, answer: EndpointAnswer, who: str) -> str:
+        """The sentence about an answer that did not come: who does not answer, or why nobody is asked."""
+        why = answer.error or ""
+        if why.startswith(UNTRUSTED):
+            return f"{self.url} is not to be trusted: {why}"
+        return f"{who} answers at {self.url}: {why}; is the endpoint up?"
 
     def shut(self, answer: EndpointAnswer) -> str | None:
         """The sentence about an answer that lets nobody in, or not us."""

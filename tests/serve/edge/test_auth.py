@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import tritonclient.grpc
 import tritonclient.http as triton
 from rawhttp import BROKEN, PATH, closed, crowd, status_of
 from serving import MARK, Served, assert_private_but, served, started_with
@@ -30,6 +31,12 @@ from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, until
 
 from tailrate.cli.main import main
+from tailrate.loadtest.engine.endpoint import discovery
+from tailrate.loadtest.engine.endpoint.credentials import Access, Keys
+from tailrate.loadtest.engine.endpoint.payloads import Inputs
+from tailrate.loadtest.engine.endpoint.servers import Servers
+from tailrate.loadtest.engine.endpoint.target import parse
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire
 from tailrate.serve.asgi import Request
 from tailrate.serve.body.request import encode_infer
@@ -320,7 +327,7 @@ def server(request: pytest.FixtureRequest, pki: Path, tmp_path_factory: pytest.T
         (cache / "token").write_text(f"{GOOD}\n{NEXT}\n")
         environment = {auth.FILE: str(cache / "token"), "PYTHONPATH": str(broken_haproxy(cache / "broken"))}
     tls = {"tls_cert": str(pki / "own.pem"), "tls_key": str(pki / "own.key")}
-    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"]}
+    options: dict[str, Any] = {"models": ["null"], "variants": ["eager"], "grpc_port": haproxy.free_port()}
     with served(cache, environment=environment, **options, **tls) as found:
         yield found
 
@@ -368,6 +375,48 @@ def test_triton_s_client_shows_it_as_a_header(server: Served, pki: Path) -> None
         assert client.infer("null", [given], headers=bearer(NEXT)).get_response()["model_name"] == "null"
         with pytest.raises(InferenceServerException, match="wants a bearer token"):
             client.infer("null", [given])
+
+
+@pytest.mark.served
+def test_over_grpc_triton_s_client_shows_it_as_metadata(server: Served, pki: Path) -> None:
+    trust = {"ssl": True, "root_certificates": str(pki / "own.pem")}
+    given = tritonclient.grpc.InferInput("x", [1, 4], "UINT8")
+    given.set_data_from_numpy(np.zeros((1, 4), np.uint8))
+    with tritonclient.grpc.InferenceServerClient(server.grpc, **trust) as client:
+        for token in (GOOD, NEXT):
+            found = client.infer("null", [given], headers={"authorization": f"Bearer {token}"})
+            assert found.get_response().model_name == "null"
+        for shown in ({}, {"authorization": f"Bearer {WRONG}"}):
+            with pytest.raises(InferenceServerException, match="wants a bearer token") as refusal:
+                client.infer("null", [given], headers=shown)
+            assert refusal.value.status() == "StatusCode.UNAUTHENTICATED"
+    for wrong in ({}, {"ssl": True, "root_certificates": str(pki / "other.pem")}):  # no TLS; somebody else's CA
+        with (
+            tritonclient.grpc.InferenceServerClient(server.grpc, **wrong) as client,
+            pytest.raises(InferenceServerException) as unreachable,
+        ):
+            client.is_server_live(headers={"authorization": f"Bearer {GOOD}"})
+        assert unreachable.value.status() == "StatusCode.UNAVAILABLE"
+
+
+@pytest.mark.served
+def test_our_load_side_asks_over_grpc_with_tls_and_a_token(server: Served, pki: Path) -> None:
+    (target,) = parse(f"it=grpcs://{server.grpc}", "null")
+
+    def asked(access: Access) -> discovery.Tried:
+        servers = Servers(PATIENCE_S, Keys(access))
+        try:
+            (endpoint,) = discovery.discover(servers, [target], {})
+            return discovery.try_out(servers, endpoint, Inputs(({"x": np.zeros((1, 4), np.uint8)},), (1,)))
+        finally:
+            servers.close()
+
+    trusted = Access(GOOD, ca_file=str(pki / "own.pem"))
+    assert asked(trusted).answer.status == "200"
+    with pytest.raises(ScenarioError, match="token"):
+        asked(replace(trusted, token=WRONG))
+    with pytest.raises(ScenarioError, match="not to be trusted"):
+        asked(replace(trusted, ca_file=str(pki / "other.pem")))
 
 
 @pytest.mark.served

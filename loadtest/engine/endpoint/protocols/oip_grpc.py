@@ -112,7 +112,7 @@ def _call(client: Client, method: str, message: bytes = b"") -> EndpointAnswer:
 def _message(client: Client, answer: EndpointAnswer, what: str) -> bytes:
     """What a call brought; `ScenarioError` where it brought nothing."""
     if answer.status in ("timeout", "connect"):
-        raise ScenarioError(f"nothing that speaks gRPC answers at {client.url}: {answer.error}; is the endpoint up?")
+        raise ScenarioError(client.unreached(answer, "nothing that speaks gRPC"))
     if answer.status in SHUT:
         raise ScenarioError(client.shut(replace(answer, body=(answer.error or "").encode())) or "")
     if answer.status != OK or (problem := message_flaw(answer.body)):
