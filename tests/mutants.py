@@ -757,6 +757,11 @@ LOADTEST = (
         ("loadtest/test_clock.py",),
     ),
     Mutant(
+        "a call that was not looked at is given up after two", "bound", "loadtest/engine/endpoint/http2/pool.py",
+        "range(TRIES - 1)", "range(1)",
+        ("loadtest/endpoint/test_grpc.py::test_it_is_sent_again_until_a_stream_of_the_most_at_once_is_free",),
+    ),
+    Mutant(
         "a token in a refusal is kept", "leak", "loadtest/engine/endpoint/client.py",
         "if status >= 400:", "if status >= 500:",
         (

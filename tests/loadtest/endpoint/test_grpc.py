@@ -181,6 +181,15 @@ def test_what_a_server_says_it_did_not_look_at_is_sent_again(unseen):
         assert call(it).body == ANSWER
 
 
+def test_it_is_sent_again_until_a_stream_of_the_most_at_once_is_free():
+    """The server frees one later than we have seen its end."""
+    refused = [each for mine in (1, 3, 5, 7)
+               for each in (frame(frames.RST_STREAM, 0, mine, frames.number(frames.REFUSED)), 0.1)]  # fmt: skip
+    answered = [piece[:8] + b"\x09" + piece[9:] for piece in USUAL]
+    with odd([OPENED, *refused, *answered]) as (it, _):
+        assert call(it).body == ANSWER
+
+
 def test_a_deadline_frees_its_stream_and_delays_no_other():
     answered = [piece[:8] + b"\x03" + piece[9:] for piece in USUAL]
     with odd([OPENED, 0.4, *answered]) as (client, heard):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import ssl
 from socket import IPPROTO_TCP, TCP_NODELAY
 
+import gevent
 from gevent import socket
 from gevent.lock import Semaphore
 
 from tailrate.loadtest.engine.endpoint.http2.connection import Connection
 from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
 
-TRIES = 3
-"""To send what a server said it did not look at, mostly as it was about to close the connection."""
+TRIES = 8
+"""To send what a server said it did not look at: as it was about to close the connection, or since a stream whose end
+we have seen was still one of the most that it takes."""
+FIRST_WAIT_S = 1e-3
+"""Before the second try; before each further one twice as long."""
 
 
 class Pool:
@@ -29,13 +33,12 @@ class Pool:
 
     def exchange(self, block: bytes, body: bytes) -> Stream:
         """An `OSError` where there is no whole answer."""
-        for left in range(TRIES - 1, -1, -1):
+        for number in range(TRIES - 1):
             try:
                 return self._free().exchange(block, body)
             except UnprocessedError:
-                if not left:
-                    raise
-        raise AssertionError
+                gevent.sleep(FIRST_WAIT_S * 2**number)
+        return self._free().exchange(block, body)
 
     def greet(self) -> None:
         """Returns when there is a connection; an `OSError` where the other side does not greet as HTTP/2 does."""
