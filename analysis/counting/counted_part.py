@@ -18,6 +18,7 @@ from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies
 from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
+from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.join import OwnDevices
 from tailrate.analysis.run.time_axis import Timeline
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 TEXTS = ("endpoint", "status", "error", "device")
 COLUMNS = (
-    "seq", "step", "endpoint", "intended_ns", "sent_ns", "done_ns", "status", "error", "device", "rows", *FIGURES,
+    "seq", "step", "endpoint", "intended_ns", "sent_ns", WHOLE, "status", "error", "device", "rows", *FIGURES,
 )  # fmt: skip
 """What the pass reads."""
 
@@ -101,7 +102,7 @@ class Plan:
             step=_fixed(places, np.int32),
             intended_ns=_fixed(chunk.whole("intended_ns"), np.int64),
             sent_ns=_fixed(chunk.whole("sent_ns"), np.int64),
-            done_ns=_fixed(chunk.whole("done_ns"), np.int64),
+            done_ns=_fixed(chunk.whole(WHOLE), np.int64),
             figures=tuple(_number(chunk, name) for name in FIGURES),
             own_rows=_number(chunk, "rows"),
             **{name: _fixed(codes, np.int32) for name, (codes, _) in texts.items()},

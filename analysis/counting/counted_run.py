@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Grid, Key, Tallies
     from tailrate.analysis.counting.order_statistics import OrderStatistics
     from tailrate.analysis.counting.slices import SliceFigures
+    from tailrate.analysis.counting.streams import StreamFigures
 
 
 class CountedRun(RecordedRun):
@@ -45,6 +46,16 @@ class CountedRun(RecordedRun):
             asked = partial(read, endpoint=endpoint, steps=[plan], span=(grid.start_ns, grid.end_ns))
             self._slices[key] = slices(self.reading(REQUESTS, asked), grid, grid.seconds, self.manifest.slos)
         return self._slices[key]
+
+    @cached_property
+    def streams(self) -> dict[Key, StreamFigures]:
+        """What the streams of each step and endpoint did; nothing where no endpoint streams."""
+        from tailrate.analysis.counting.streams import figures, stream_tallies
+
+        if not self.manifest.streams:
+            return {}
+        tallies = self.reading(REQUESTS, lambda _: stream_tallies(self))
+        return {key: figures(tally, self.manifest.slos) for key, tally in tallies.items()}
 
     @property
     def orders(self) -> dict[Key, OrderStatistics]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tailrate.analysis.counting.counts import Key, Tallies, Tally
 from tailrate.analysis.counting.one_pass import pieces, tally
+from tailrate.analysis.counting.select import SPLIT, Select
 from tailrate.analysis.judging.trust import late_limit_ms
 from tailrate.analysis.records.objective import LATE_MS
 from tailrate.analysis.run.bins import FAILED, SLICE_BITS
@@ -32,7 +33,6 @@ PERCENTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 MEDIAN_AND_TAIL = (50.0, 99.0)
 """Of service times."""
 LATE = (50.0, 99.0, 100.0)
-_SPLIT = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,21 +86,46 @@ def _ms(ns: float) -> float:
     return math.inf if ns >= FAILED else ns / 1e6
 
 
-def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> OrderStatistics:
-    packed = _whole(tally.packed)
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordered:
+    """One figure of the arrivals of a window, in order."""
+
+    ns: Ints
+    sketch: Sketch
+    n_eff: float | None
+    interval_ms: tuple[float, float] | None
+    """Of P99."""
+
+    def percentiles(self, percents: Iterable[float], of: int | None = None) -> dict[float, float]:
+        """Of the lowest so many, or of all; nothing of nothing."""
+        n = len(self.ns) if of is None else of
+        return {percent: _ms(self.ns[rank(n, percent)]) for percent in percents} if n else {}
+
+
+def ordered(packed: Ints, limits: Sequence[float]) -> Ordered:
+    """Of values in ns with their slices of time, which are sorted in place; a failure is `FAILED`."""
     packed.sort()
-    latency = packed >> SLICE_BITS
-    service, late = _whole(tally.service), _whole(tally.late)
-    late_whole = np.concatenate([late, *tally.late_outside])
-    places = np.unique(np.ceil(probabilities(max(1, tally.n)) * (tally.n - 1)).astype(np.int64))[: tally.n]
+    ns = packed >> SLICE_BITS
+    n, finite = len(ns), int(np.searchsorted(ns, FAILED))
+    places = np.unique(np.ceil(probabilities(max(1, n)) * (n - 1)).astype(np.int64))[:n]
     # what is beyond an objective, or failed, can be counted exactly
-    exact = [latency[tally.ok - 1 : tally.ok], [round(limit * 1e6) for limit in limits]]
-    edges = np.unique(np.concatenate([_edges(latency[places]), *exact]).astype(np.int64))
-    held = np.searchsorted(latency, edges, side="right")
-    bins = np.repeat(np.arange(len(edges) + 1), np.diff(held, prepend=0, append=tally.n))
+    exact = [ns[finite - 1 : finite], [round(limit * 1e6) for limit in limits]]
+    edges = np.unique(np.concatenate([_edges(ns[places]), *exact]).astype(np.int64))
+    held = np.searchsorted(ns, edges, side="right")
+    bins = np.repeat(np.arange(len(edges) + 1), np.diff(held, prepend=0, append=n))
     sketch = Sketch.empty(edges / 1e6)
     cells = (packed & ((1 << SLICE_BITS) - 1)) * (len(edges) + 1) + bins
     sketch.counts[...] = np.bincount(cells, minlength=sketch.counts.size).reshape(sketch.counts.shape)
+    n_eff = effective_size(sketch, 99)
+    ends = ranks(n, 99, n_eff)
+    between = ends and (_ms(ns[ends[0]]), math.inf if ends[1] is None else _ms(ns[ends[1]]))
+    return Ordered(ns, sketch, n_eff, between)
+
+
+def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> OrderStatistics:
+    latency = ordered(whole(tally.packed), limits)
+    service, late = whole(tally.service), whole(tally.late)
+    late_whole = np.concatenate([late, *tally.late_outside])
 
     def picked(values: Ints, wanted: Iterable[float], n: int) -> dict[float, float]:
         """In rising order, by partition of what is left: one rank at a time takes less than a sort, or all at once."""
@@ -117,24 +142,22 @@ def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> O
 
     times = picked(service, MEDIAN_AND_TAIL, len(service))
     limit = late_limit_ms(limits, times.get(50.0, 0.0))
-    n_eff = effective_size(sketch, 99)
-    ends = ranks(tally.n, 99, n_eff)
     return OrderStatistics(
-        {percent: _ms(latency[rank(tally.n, percent)]) for percent in percents} if tally.n else {},
-        {percent: _ms(latency[rank(tally.ok, percent)]) for percent in percents} if tally.ok else {},
+        latency.percentiles(percents),
+        latency.percentiles(percents, of=tally.ok),
         times,
         picked(service, percents, tally.n) if len(service) == tally.ok else {},
         picked(late, (99.0,), len(late)),
         picked(late_whole, LATE, len(late_whole)),
         int(np.count_nonzero(late > limit * 1e6)),
         limit,
-        sketch,
-        n_eff,
-        ends and (_ms(latency[ends[0]]), math.inf if ends[1] is None else _ms(latency[ends[1]])),
+        latency.sketch,
+        latency.n_eff,
+        latency.interval_ms,
     )
 
 
-def _whole(pieces: list[Ints]) -> Ints:
+def whole(pieces: list[Ints]) -> Ints:
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
 
@@ -147,52 +170,6 @@ def _edges(ns: Ints) -> Ints:
 
 
 # ---- more values than are kept
-
-
-class Select:
-    """Order statistics of values (whole, not negative) that are shown twice and never held."""
-
-    def __init__(self) -> None:
-        self.counts = np.zeros((52 << _SPLIT) + 2, dtype=np.int64)
-        self.wanted: list[int] = []
-        self.found: dict[int, list[tuple[Ints, Ints]]] = {}
-
-    @staticmethod
-    def bins(values: Ints) -> Ints:
-        """Monotone in the value, a thousandth wide: the first bits of it as a floating-point number."""
-        found: Ints = (np.maximum(values, 0).astype(np.float64).view(np.int64) >> (52 - _SPLIT)) - (1023 << _SPLIT) + 1
-        return np.maximum(found, 0, out=found)
-
-    @property
-    def n(self) -> int:
-        return int(self.counts.sum())
-
-    def count(self, values: Ints) -> None:
-        self.counts += np.bincount(self.bins(values), minlength=len(self.counts))
-
-    def want(self, ranks: Iterable[int]) -> None:
-        """After every value was counted: these will be asked for."""
-        below = np.cumsum(self.counts)
-        self.found = {int(np.searchsorted(below, wanted, side="right")): [] for wanted in ranks}
-        self.wanted = sorted(self.found)
-
-    def look(self, values: Ints) -> None:
-        bins = self.bins(values)
-        inside = np.isin(bins, self.wanted)
-        values, bins = values[inside], bins[inside]
-        for wanted in self.wanted:
-            if len(mine := values[bins == wanted]):
-                self.found[wanted].append(np.unique(mine, return_counts=True))
-
-    def at(self, wanted: int) -> int:
-        """The value of this rank, from zero."""
-        below = np.cumsum(self.counts)
-        number = int(np.searchsorted(below, wanted, side="right"))
-        values = np.concatenate([found for found, _ in self.found[number]])
-        order = np.argsort(values)
-        held = np.cumsum(np.concatenate([counts for _, counts in self.found[number]])[order])
-        before = int(below[number - 1]) if number else 0
-        return int(values[order][np.searchsorted(held, wanted - before, side="right")])
 
 
 def _ranks(n: int, percents: Iterable[float]) -> list[int]:
@@ -212,10 +189,10 @@ class _Passes:
         self.many_late = 0
 
     def _shown(self, piece: Tally) -> Iterator[tuple[Select, Ints]]:
-        yield self.latency, _whole(piece.packed) >> SLICE_BITS
-        yield self.service, _whole(piece.service)
-        yield self.late, _whole(piece.late)
-        yield self.late_whole, _whole([*piece.late, *piece.late_outside])
+        yield self.latency, whole(piece.packed) >> SLICE_BITS
+        yield self.service, whole(piece.service)
+        yield self.late, whole(piece.late)
+        yield self.late_whole, whole([*piece.late, *piece.late_outside])
 
     def count(self, piece: Tally) -> None:
         for select, values in self._shown(piece):
@@ -250,17 +227,17 @@ class _Passes:
         # the upper borders of the bins that hold the sketch's ranks will do for its edges
         places = np.ceil(probabilities(n) * (n - 1)).astype(np.int64)
         borders = np.unique(np.searchsorted(np.cumsum(self.latency.counts), places, side="right"))
-        edges_ms = ((borders + (1023 << _SPLIT)) << (52 - _SPLIT)).view(np.float64) / 1e6
+        edges_ms = ((borders + (1023 << SPLIT)) << (52 - SPLIT)).view(np.float64) / 1e6
         # what is beyond an objective, or failed, can be counted exactly
         exact = [value for value in self.latency_ms.values() if math.isfinite(value)]
         exact += [*map(to_ns, self.limits), *filter(None, _values(self.latency, ok, (100.0,)).values())]
         self.sketch = Sketch.empty(np.unique([*edges_ms[edges_ms < FAILED / 1e6], *exact]))
 
     def add(self, piece: Tally) -> None:
-        packed = _whole(piece.packed)
+        packed = whole(piece.packed)
         latency = packed >> SLICE_BITS
         self.sketch.add(packed & ((1 << SLICE_BITS) - 1), np.where(latency < FAILED, latency / 1e6, math.inf))
-        self.many_late += int(np.count_nonzero(_whole(piece.late) > self.late_limit_ms * 1e6))
+        self.many_late += int(np.count_nonzero(whole(piece.late) > self.late_limit_ms * 1e6))
 
     def order(self) -> OrderStatistics:
         return OrderStatistics(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.records.folder import write_atomically
-from tailrate.analysis.records.manifest import SCHEMA
+from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.soak.soak_verdict import combine_verdicts, soak
 from tailrate.analysis.steps.capacity import capacities
@@ -46,7 +46,7 @@ def report_of(run: Run) -> dict[str, Any]:
     compared, limits, soaked = pairs(run), capacities(run), soak(run)
     judged = combine_verdicts(run, judge(run), soaked)
     whole = {
-        "schema": SCHEMA,
+        "schema": DERIVED_SCHEMA,
         "run": run.manifest.id,
         "verdict": judged.verdict,
         "reasons": judged.reasons,

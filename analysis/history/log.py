@@ -29,7 +29,7 @@ from tailrate.analysis.history.run_summary import (
     figure,
 )
 from tailrate.analysis.records.folder import MANIFEST, RunError
-from tailrate.analysis.records.manifest import SCHEMA
+from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.text import words
 
 FILE = "history.jsonl"
@@ -188,7 +188,7 @@ def _append(runs: Path, new: Callable[[History], Iterable[Line]]) -> int:
             fcntl.flock(out, fcntl.LOCK_EX)
             out.seek(0)
             there = out.read()
-            lines = [json.dumps({"schema": SCHEMA, **line}) for line in new(_parsed(there, runs / FILE))]
+            lines = [json.dumps({"schema": DERIVED_SCHEMA, **line}) for line in new(_parsed(there, runs / FILE))]
             if lines:
                 torn = there and not there.endswith(b"\n")  # the last writer was killed inside its line
                 out.write(("\n" * bool(torn) + "".join(f"{line}\n" for line in lines)).encode("ascii"))
@@ -218,8 +218,8 @@ def _parsed(text: bytes, path: Path) -> History:
 
 
 def _take(found: History, line: Mapping[str, Any]) -> None:
-    if line["schema"] != SCHEMA:
-        raise ValueError(f"schema {line['schema']!r}, but this version reads schema {SCHEMA}")
+    if line["schema"] != DERIVED_SCHEMA:
+        raise ValueError(f"schema {line['schema']!r}, but this version reads schema {DERIVED_SCHEMA}")
     if "pin" in line:
         found.pins[str(line["pin"])] = (str(line["run"]), int(line["time_ns"]))
     elif "unpin" in line:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tailrate.analysis.records.folder import MANIFEST, RunError
-from tailrate.analysis.records.manifest import SCHEMA, Manifest, endpoint_name
+from tailrate.analysis.records.manifest import DERIVED_SCHEMA, Manifest, endpoint_name
 from tailrate.analysis.records.objective import overall
 from tailrate.analysis.run.environment import Origin, origin
 from tailrate.analysis.run.infinities import restored
@@ -204,8 +204,8 @@ def _report(path: Path) -> dict[str, Any] | None:
         raise RunError(f"{path}, line {problem.lineno}: not valid JSON ({problem.msg})") from None
     if not isinstance(found, dict):
         raise RunError(f"{path} holds no JSON object")
-    if found.get("schema") != SCHEMA:
-        raise RunError(f"{path} has schema {found.get('schema')!r}, but this version reads schema {SCHEMA}")
+    if found.get("schema") != DERIVED_SCHEMA:
+        raise RunError(f"{path} has schema {found.get('schema')!r}, but this version reads schema {DERIVED_SCHEMA}")
     return found
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
+from types import MappingProxyType
 
-from tailrate.analysis.judging.share import Count, Term, terms
+from tailrate.analysis.judging.share import ALL, Count, Term, terms
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, effective_size, worth
 from tailrate.analysis.stats.sketch import Sketch
@@ -19,10 +20,17 @@ Burst = Callable[[], float]
 """The mean number of failures in a row."""
 
 
-def counts(slo: Slo, sketch: Sketch, seconds: float, burst: Burst) -> tuple[Count, ...]:
-    """The sketch has an edge at each latency of the objective."""
-    shown = cache(partial(_shown, sketch))  # the same for each term that needs it
-    return tuple(_count(term, sketch, seconds, burst, shown) for term in terms(slo))
+def counts(
+    slo: Slo, sketch: Sketch, seconds: float, burst: Burst, others: Mapping[str, Sketch] = MappingProxyType({})
+) -> tuple[Count, ...]:
+    """The sketch of latencies has an edge at each one of the objective; so have those of streams' figures, by name."""
+    shown = cache(_shown)  # the same for each term that needs it
+    return tuple(
+        _count(term, of, seconds, burst, partial(shown, of))
+        if (of := {"": sketch, **others}.get(term.figure))
+        else Count(0, 0)
+        for term in terms(slo)
+    )
 
 
 def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Callable[[], tuple[float, float]]) -> Count:
@@ -36,7 +44,7 @@ def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Call
     over = int(beyond.sum())
     if over >= LEAST_BEYOND:
         return Count(n, over, n / worth(sketch.counts.sum(axis=1), beyond), seconds)
-    if math.isinf(term.limit_ms):
+    if math.isinf(term.limit_ms) and term.figure != ALL:
         in_a_row = burst() if over else 1.0
         return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")
     size, percent = shown()

@@ -14,6 +14,7 @@ from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.text.words import significant
 
 SURE = 0.99
+ALL = "all"
 
 
 def all_of(answers: Iterable[bool | None]) -> bool | None:
@@ -30,11 +31,20 @@ class Term:
     allowed: float
     limit_ms: float
     """A failure is beyond any; beyond an infinite one are failures alone."""
+    figure: str = ""
+    """What is limited: a whole answer's latency, `ttft`, `tpot`, or `all` limits of the objective at once."""
+    joint: tuple[tuple[str, float], ...] = ()
+    """Of `all`: the figures with their limits."""
 
     @property
     def beyond(self) -> str:
         """What those did that are."""
-        return "failed" if math.isinf(self.limit_ms) else f"took longer than {significant(self.limit_ms)} ms or failed"
+        if self.figure == ALL:
+            return "missed a limit or failed"
+        if math.isinf(self.limit_ms):
+            return "failed"
+        what = f"had a {self.figure.upper()} above" if self.figure else "took longer than"
+        return f"{what} {significant(self.limit_ms)} ms or failed"
 
     @property
     def least(self) -> float:
@@ -51,11 +61,14 @@ class Term:
 def terms(slo: Slo) -> tuple[Term, ...]:
     """All of an objective but the rate that it asks for, which is no share: `reaches`."""
     found = []
-    limit_ms = math.inf if slo.latency_ms is None else slo.latency_ms
-    if slo.percentile is not None:
-        found.append(Term(f"{slo.prefix}p{slo.percentile:g}<{limit_ms:g}ms", _rest(slo.percentile / 100), limit_ms))
+    for name, bound in slo.bounds.items():
+        text = f"{slo.prefix}p{bound.percentile:g}{f' {name}' * bool(name)}<{bound.ms:g}ms"
+        found.append(Term(text, _rest(bound.percentile / 100), bound.ms, name))
     if slo.min_goodput is not None:
-        found.append(Term(f"{slo.prefix}goodput>{100 * slo.min_goodput:g}%", _rest(slo.min_goodput), limit_ms))
+        text, allowed = f"{slo.prefix}goodput>{100 * slo.min_goodput:g}%", _rest(slo.min_goodput)
+        limits = tuple((name, bound.ms) for name, bound in slo.bounds.items())
+        (name, limit_ms), *more = limits
+        found.append(Term(text, allowed, math.inf, ALL, limits) if more else Term(text, allowed, limit_ms, name))
     if slo.max_error_rate is not None:
         found.append(Term(f"{slo.prefix}errors<{100 * slo.max_error_rate:g}%", slo.max_error_rate, math.inf))
     return tuple(found)

@@ -11,7 +11,11 @@ from typing import Any
 from tailrate.analysis.records.folder import MANIFEST, RunError, write_atomically
 from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of run folders: 2 has the columns of streams."""
+READABLE = (1, 2)
+DERIVED_SCHEMA = 1
+"""Of what is made of them: `report.json`, the log of runs."""
 
 
 def formerly(name: str) -> str:
@@ -74,6 +78,11 @@ class Manifest:
         return isinstance(said, dict) and bool(said.get("label"))
 
     @property
+    def streams(self) -> bool:
+        """Whether answers of any endpoint come token by token."""
+        return any(entry.get("streams") for entry in self.endpoints)
+
+    @property
     def max_recovery_s(self) -> float:
         """How long after a planned fault users may be served worse than before."""
         found = self.scenario.get("max_recovery_s")
@@ -105,8 +114,9 @@ class Manifest:
             raise RunError(f"{path} cannot be read: {problem}") from None
         if not isinstance(found, dict):
             raise RunError(f"{path} holds no JSON object")
-        if found.get("schema") != SCHEMA:
-            raise RunError(f"{path} has schema {found.get('schema')!r}, but this version reads schema {SCHEMA}")
+        if found.get("schema") not in READABLE:
+            these = " and ".join(map(str, READABLE))
+            raise RunError(f"{path} has schema {found.get('schema')!r}, but this version reads schemas {these}")
         # an absent value may be written as null, and the clock of a lone host as one entry
         found = {key: value for key, value in found.items() if value is not None}
         if isinstance(found.get("clock"), dict):

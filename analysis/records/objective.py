@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 LATE_MS, LATE_SHARE = 1.0, 0.05
 MOST_CPU_PCT, MOST_UNSENT = 85.0, 0.001
@@ -18,7 +19,15 @@ MAX_RECOVERY_S = 60.0
 LEAST_FOR_P999 = 4603
 """Arrivals that P99.9 takes at least, by MLPerf's rule; of fewer there is none, so that its absence says nothing."""
 
+STREAM_FIGURES = ("ttft", "tpot")
+PRESETS = {
+    "llama2-70b-interactive": "p99 ttft<450ms, p99 tpot<40ms",
+    "llama3.1-8b-interactive": "p99 ttft<500ms, p99 tpot<30ms",
+}
+"""By MLPerf's names."""
+
 _SLICE = re.compile(r"\s*\[([^\[\]]+)\](.*)", re.DOTALL)
+_PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*(e2e|ttft|tpot)?\s*([<>].*)")
 _THRESHOLD = re.compile(r"([a-z]\w*(?:\.\d+)?)\s*(<=?|>=?)\s*([+-]?\d+(?:\.\d+)?)\s*(%\s*/\s*h|%|ms|s|)")
 
 
@@ -43,54 +52,50 @@ class Threshold:
         return match and cls(match[1], match[2][0] == "<", float(match[3]), "".join(match[4].split()))
 
 
+class Bound(NamedTuple):
+    """What all but a few stay below."""
+
+    percentile: float
+    ms: float
+
+
 @dataclass(frozen=True, slots=True)
 class Slo:
     """A service level objective: a latency at a percentile and/or bounds on errors, goodput and rate.
 
-    >>> Slo.parse("p99<50ms, errors<0.1%")
-    Slo(percentile=99.0, latency_ms=50.0, max_error_rate=0.001, min_goodput=None, min_rate_rps=None, slice=None)
+    Of streams also on the time to the first token (TTFT) and on that for each further one (TPOT).
+
+    >>> str(Slo.parse("p99<50ms, errors<0.1%"))
+    'p99<50ms, errors<0.1%'
     >>> Slo.parse("[long] p99<200ms").slice
     'long'
+    >>> Slo.parse("p99 ttft<450ms, p99 tpot<40ms").ttft
+    Bound(percentile=99.0, ms=450.0)
     """
 
     percentile: float | None = None
     latency_ms: float | None = None
     max_error_rate: float | None = None
     min_goodput: float | None = None
-    """Least share of offered arrivals that must succeed within `latency_ms`."""
+    """Least share of offered arrivals that must succeed within all limits."""
     min_rate_rps: float | None = None
     slice: str | None = None
     """The label of the arrivals that it is asked of, where these are not all."""
+    ttft: Bound | None = None
+    tpot: Bound | None = None
 
     @classmethod
     def parse(cls, text: str) -> Slo:
         found: dict[str, Any] = {}
         if named := _SLICE.fullmatch(text):
             found["slice"], text = named[1].strip(), named[2]
-        for term in text.split(","):
-            known = Threshold.parse(term)
-            word, value = (known.figure, known.value) if known else ("", 0.0)
-            percent = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", word)
-            if known is None or not (percent or word in ("errors", "goodput", "rate")) or value < 0:
-                raise ValueError(
-                    f"SLO term '{term.strip()}' is not understood; write for instance p99<50ms, errors<0.1%, "
-                    "goodput>95% or rate>=200"
-                )
-            if percent and known.below and known.unit in ("ms", "s"):
-                if "latency_ms" in found:
-                    raise ValueError(f"SLO '{text}' sets two latencies; give one percentile")
-                found |= {"percentile": float(percent[1]), "latency_ms": value * (1000.0 if known.unit == "s" else 1.0)}
-                if not 0 < found["percentile"] < 100 or value <= 0:
-                    raise ValueError(f"SLO term '{term.strip()}' needs a percentile in (0, 100) and a positive latency")
-            elif word == "errors" and known.below and known.unit == "%":
-                found["max_error_rate"] = value / 100
-            elif word == "goodput" and not known.below and known.unit == "%":
-                found["min_goodput"] = value / 100
-            elif word == "rate" and not known.below and known.unit == "":
-                found["min_rate_rps"] = value
-            else:
-                raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
-        if "min_goodput" in found and "latency_ms" not in found:
+        for term in PRESETS.get(text.strip(), text).split(","):
+            new = _bound(term) or _share_or_rate(term)
+            if twice := found.keys() & new.keys():
+                what = "latencies" if "percentile" in twice else " and ".join(sorted(twice))
+                raise ValueError(f"SLO '{text}' sets two {what}; give one percentile")
+            found |= new
+        if "min_goodput" in found and not found.keys() & {"latency_ms", *STREAM_FIGURES}:
             raise ValueError(f"SLO '{text}' bounds goodput, which needs a latency beside it, such as p99<50ms")
         if "slice" in found and "min_rate_rps" in found:
             raise ValueError(f"SLO '{text.strip()}' asks a slice for a rate, and a rate is that of all arrivals")
@@ -98,15 +103,21 @@ class Slo:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Slo:
-        return cls(**{f.name: found.get(f.name) for f in fields(cls)})
+        known: dict[str, Any] = {f.name: found.get(f.name) for f in fields(cls)}
+        return cls(**known | {name: Bound(**known[name]) for name in STREAM_FIGURES if known[name]})
 
-    def as_json(self) -> dict[str, float | str]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
+    def as_json(self) -> dict[str, Any]:
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            key: value._asdict() if isinstance(value, Bound) else value
+            for key, value in known.items()
+            if value is not None
+        }
 
     def __str__(self) -> str:
-        terms = []
-        if self.percentile is not None:
-            terms.append(f"p{self.percentile:g}<{self.latency_ms:g}ms")
+        terms = [
+            f"p{bound.percentile:g}{f' {name}' * bool(name)}<{bound.ms:g}ms" for name, bound in self.bounds.items()
+        ]
         if self.max_error_rate is not None:
             terms.append(f"errors<{self.max_error_rate * 100:g}%")
         if self.min_goodput is not None:
@@ -116,9 +127,46 @@ class Slo:
         return f"{self.prefix}{', '.join(terms)}"
 
     @property
+    def bounds(self) -> dict[str, Bound]:
+        """By figure; that of a whole answer is nameless."""
+        whole = None if self.percentile is None else Bound(self.percentile, self.latency_ms or math.inf)
+        found = {"ttft": self.ttft, "tpot": self.tpot, "": whole}
+        return {name: bound for name, bound in found.items() if bound is not None}
+
+    @property
     def prefix(self) -> str:
         """What its terms begin with: the slice."""
         return f"[{self.slice}] " if self.slice else ""
+
+
+def _bound(term: str) -> dict[str, Any]:
+    """Of a percentile: `p99<50ms`, `p99 ttft<450ms`; nothing where the term is none."""
+    if not (match := _PERCENTILE.fullmatch(term.strip())):
+        return {}
+    figure, limit = match[2] or "e2e", Threshold.parse(f"{match[2] or 'e2e'}{match[3]}")
+    if limit is None or not limit.below or limit.unit not in ("ms", "s"):
+        raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
+    bound = Bound(float(match[1]), limit.value * (1000.0 if limit.unit == "s" else 1.0))
+    if not 0 < bound.percentile < 100 or bound.ms <= 0:
+        raise ValueError(f"SLO term '{term.strip()}' needs a percentile in (0, 100) and a positive latency")
+    return {"percentile": bound.percentile, "latency_ms": bound.ms} if figure == "e2e" else {figure: bound}
+
+
+def _share_or_rate(term: str) -> dict[str, Any]:
+    known = Threshold.parse(term)
+    if known is None or known.figure not in ("errors", "goodput", "rate") or known.value < 0:
+        raise ValueError(
+            f"SLO term '{term.strip()}' is not understood; write for instance p99<50ms, errors<0.1%, "
+            "goodput>95% or rate>=200, and of streams p99 ttft<450ms or p99 tpot<40ms"
+        )
+    match known.figure, known.below, known.unit:
+        case "errors", True, "%":
+            return {"max_error_rate": known.value / 100}
+        case "goodput", False, "%":
+            return {"min_goodput": known.value / 100}
+        case "rate", False, "":
+            return {"min_rate_rps": known.value}
+    raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
 
 
 def overall(slos: Iterable[Slo]) -> list[Slo]:

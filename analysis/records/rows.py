@@ -1,13 +1,14 @@
-"""The rows of both tables, with the type of each column, and what became of an arrival."""
+"""A row of `requests`, with the type of each column, and what became of an arrival."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple, get_args, get_type_hints
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
-BAD_ANSWER, CHECK = "bad_answer", "check"
-"""Statuses of arrivals whose answer is a 200 but no result, or not one that the scenario's own check takes."""
+BAD_ANSWER, CHECK, CUT = "bad_answer", "check", "cut"
+"""Statuses of arrivals whose answer is a 200 but no result, not one that the scenario's own check takes, or a stream
+that broke off."""
 LOST = "lost"
 """Status of an arrival that was sent but whose answer the run did not live to see."""
 
@@ -16,6 +17,7 @@ Int32 = Annotated[int, "int32"]
 Int64 = Annotated[int, "int64"]
 Number = Annotated[float, "float64"]
 Text = Annotated[str, "string"]
+Gaps = Annotated[Sequence[int], "list<uint32>"]
 
 
 class RequestRecord(NamedTuple):
@@ -31,7 +33,7 @@ class RequestRecord(NamedTuple):
     done_ns: Int64 | None = None
     status: Text = ""
     """The HTTP status, or `timeout`, `connect`, `dropped`, `lost`, `bad_answer` (a 200 that is no result), `check` (one
-    that the scenario's own check refuses)."""
+    that the scenario's own check refuses), `cut` (a stream that broke off)."""
     error: Text | None = None
     bytes_in: Int64 | None = None
     """Bytes of the request's body, as the server takes it in."""
@@ -52,31 +54,23 @@ class RequestRecord(NamedTuple):
     """Number of the file's row that the request carried, the first one of several; None where inputs were drawn."""
     label: Text | None = None
     """What that row says of itself: the slice of the report that it belongs to."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
-    """The state of one device at one instant of its host's wall clock; what the device lacks is None, never zero."""
-
-    time_ns: Int64
-    host: Text
-    device: Text
-    index: Int32
-    util_pct: Number | None = None
-    mem_util_pct: Number | None = None
-    mem_bytes: Int64 | None = None
-    power_w: Number | None = None
-    energy_j: Number | None = None
-    temp_c: Number | None = None
-    sm_mhz: Number | None = None
-    mem_mhz: Number | None = None
-    throttle_bits: Int64 | None = None
-    sm_active_pct: Number | None = None
-    tensor_active_pct: Number | None = None
-    dram_active_pct: Number | None = None
-    own_mem_bytes: Int64 | None = None
-    net_in_bps: Number | None = None
-    net_out_bps: Number | None = None
+    # of streams; a content event is one with text, reasoning or a tool call in it, tokens are as the server counts
+    first_ns: Int64 | None = None
+    """When the first content event came; `done_ns` is when the stream ended."""
+    last_ns: Int64 | None = None
+    plain_ns: Int64 | None = None
+    """When the first one came that isn't reasoning."""
+    events: Int32 | None = None
+    tokens_in: Int32 | None = None
+    tokens_out: Int32 | None = None
+    first_tokens: Int32 | None = None
+    """In the first content event, where the server counts as it goes; else it is taken to hold one."""
+    cached_tokens: Int32 | None = None
+    """Of `tokens_in`, those that the server had read before."""
+    reasoning_tokens: Int32 | None = None
+    gaps_us: Gaps | None = None
+    finish: Text | None = None
+    """Why the stream ended: `stop`, `length`, `cut`, `error`."""
 
 
 def columns_of(record: type) -> dict[str, str]:
@@ -88,7 +82,14 @@ def columns_of(record: type) -> dict[str, str]:
     }
 
 
-REQUEST_COLUMNS, DEVICE_COLUMNS = columns_of(RequestRecord), columns_of(DeviceSample)
+def arrow_type(arrow: Any, kind: str) -> Any:
+    """By pyarrow, which not everybody who knows of rows needs."""
+    if kind.startswith("list<"):
+        return arrow.list_(arrow.type_for_alias(kind.removeprefix("list<").removesuffix(">")))
+    return arrow.type_for_alias(kind)
+
+
+REQUEST_COLUMNS = columns_of(RequestRecord)
 
 
 # ---- what became of an arrival

@@ -47,6 +47,12 @@ class Chunk:
         column = self._column(name)
         return None if column.null_count == len(column) else filled(column, math.nan, np.float64)
 
+    def lists(self, name: str) -> tuple[Ints, Ints]:
+        """(how many each row has, all of them one behind the other)"""
+        column = self._column(name)
+        counts = filled(column.value_lengths(), 0, np.int64)
+        return counts, column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+
     def text(self, name: str) -> tuple[Codes, list[str]]:
         """Texts as numbers into the list of them, −1 where empty."""
         column = self._column(name)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, RunError
 from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import REQUEST_COLUMNS, arrow_type
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,10 @@ NEEDED = {
     METRICS: ("time_ns", "name", "value"),
 }
 """What even a foreign source must have; every other column may be missing."""
+WHOLE = "whole_ns"
+"""Worked out: when all of an answer was there, of a stream when its last token came, however long it stayed open. What
+latency is counted to."""
+_WHOLE_OF = ("last_ns", "done_ns")
 FULL = {REQUESTS: ("step", "intended_ns"), DEVICES: ("time_ns",), METRICS: ("time_ns",)}
 """Columns without empty values: ordinary integers in the frames."""
 
@@ -33,11 +39,16 @@ def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
     found = set(rows.column_names)
     columns = {}
     for name in asked:
+        if name == WHOLE:
+            parts = conform(rows, table, path, _WHOLE_OF)
+            last, done = (parts[part] for part in _WHOLE_OF)
+            columns[name] = done if last.null_count == len(last) else pc.coalesce(last, done)
+            continue
         kind = COLUMNS[table].get(name)
         if kind is None:
             columns[name] = rows[name] if name in found else pa.nulls(len(rows))
             continue
-        want = pa.type_for_alias(kind)
+        want = arrow_type(pa, kind)
         if name not in found:
             columns[name] = pa.nulls(len(rows), _TEXTS if kind == "string" else want)
             continue
@@ -59,12 +70,19 @@ def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
     return pa.table(columns)
 
 
+def in_files(asked: Sequence[str]) -> list[str]:
+    """The columns to read for these."""
+    return [*dict.fromkeys(name for one in asked for name in (_WHOLE_OF if one == WHOLE else (one,)))]
+
+
 def _fits(have: Any, want: Any) -> bool:
     kinds = pa.types
     if kinds.is_dictionary(have):
         have = have.value_type
     if kinds.is_null(have):
         return True
+    if kinds.is_list(want):
+        return bool(kinds.is_list(have) or kinds.is_large_list(have)) and _fits(have.value_type, want.value_type)
     if kinds.is_string(want):
         return bool(kinds.is_string(have) or kinds.is_large_string(have) or kinds.is_integer(have))
     return bool(kinds.is_integer(have) or kinds.is_floating(have))

@@ -34,7 +34,7 @@ from tailrate.analysis.records.folder import (
 )
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import KINDS, is_success, kind_of
-from tailrate.analysis.run.columns import COLUMNS, frame_of
+from tailrate.analysis.run.columns import COLUMNS, WHOLE, frame_of
 from tailrate.analysis.run.compact import compact
 from tailrate.analysis.run.tables import Stored, VanishedError, alive, find
 
@@ -49,8 +49,8 @@ _QUIET_S = 30.0
 _DERIVED = {
     "ok": ("status", "error", "done_ns"),
     "late_ms": ("sent_ns", "intended_ns"),
-    "service_ms": ("done_ns", "sent_ns"),
-    "latency_ms": ("done_ns", "intended_ns"),
+    "service_ms": (WHOLE, "sent_ns"),
+    "latency_ms": (WHOLE, "intended_ns"),
 }
 """Columns of `requests` that are worked out, and what from."""
 
@@ -86,7 +86,8 @@ class RecordedRun:
 
         The recorded columns (times that may be missing as nullable `Int64`, texts as categoricals) and four more: `ok`
         (answered 2xx without an error), `late_ms` (sent − intended), `service_ms` (done − sent) and `latency_ms`
-        (done − intended), NaN where either end is missing. A run of many millions is best asked for what is needed.
+        (done − intended), NaN where either end is missing; of a stream done is its last token. A run of many
+        millions is best asked for what is needed.
         """
         return self.reading(REQUESTS, lambda stored: self._requests(stored, step, columns))
 

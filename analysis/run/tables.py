@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 
 from tailrate.analysis.records.folder import RunError, parts, sealed_path, segments
 from tailrate.analysis.records.manifest import formerly
-from tailrate.analysis.run.columns import COLUMNS, NEEDED, conform
+from tailrate.analysis.records.rows import arrow_type
+from tailrate.analysis.run.columns import COLUMNS, NEEDED, conform, in_files
 
 PART_ROWS = 1 << 18
 
@@ -83,7 +84,8 @@ class Stored:
                 raise VanishedError(f"{part.path} was sealed meanwhile: read the folder again") from None
             return conform(found.slice(part.skip), self.table, part.path, asked)
         metadata = self.metadata[part.path]
-        there = [name for name in metadata.schema.names if name in asked]
+        wanted = in_files(asked)
+        there = [name for name in metadata.schema.to_arrow_schema().names if name in wanted]
         texts = [name for name in there if COLUMNS[self.table].get(name) == "string"]
         with _reading(part.path):
             source = pq.ParquetFile(part.path, metadata=metadata, read_dictionary=texts)
@@ -142,7 +144,7 @@ class Stored:
             os.fsync(out.fileno())
 
     def _schema(self) -> Any:
-        kinds = {name: pa.type_for_alias(kind) for name, kind in COLUMNS[self.table].items()}
+        kinds = {name: arrow_type(pa, kind) for name, kind in COLUMNS[self.table].items()}
         for part in self.parts:  # a column that another source added has its type where it is first seen
             for column in self.read(part, self.extra).schema if self.extra else ():
                 kinds.setdefault(column.name, column.type)

@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 from tailrate.analysis.records.rows import KINDS, is_success, kind_of
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import NEVER
+from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.trend import percentile
 
 if TYPE_CHECKING:
     from tailrate.analysis.run.tables import Stored
 
-_COLUMNS = ("step", "endpoint", "seq", "intended_ns", "sent_ns", "done_ns", "status", "error", "replica", "label")
+_COLUMNS = ("step", "endpoint", "seq", "intended_ns", "sent_ns", WHOLE, "status", "error", "replica", "label")
 
 Texts = npt.NDArray[np.object_]
 
@@ -129,7 +130,7 @@ def read(stored: Stored, endpoint: str, steps: Sequence[Mapping[str, Any]], span
     begins = np.full(max((int(step["index"]) for step in steps), default=0) + 2, 1 << 62)
     for step in steps:
         begins[int(step["index"])] = int(step["start_ns"]) + round(float(step.get("settle_s") or 0) * 1e9)
-    step_of, intended, done = (rows.whole(name) for name in ("step", "intended_ns", "done_ns"))
+    step_of, intended, done = (rows.whole(name) for name in ("step", "intended_ns", WHOLE))
     good = texts("status", lambda word: word is not None and is_success(word), bool)
     good &= texts("error", lambda word: not word, bool) & (done != NEVER)
     replica, label = (texts(name, lambda word: word, object) for name in ("replica", "label"))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.arrays import Chunk, scan
 from tailrate.analysis.run.bins import NEVER
+from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.ratio import LEVEL
 
@@ -69,7 +70,7 @@ def peaks(run: Run, line: Timeline) -> dict[str, Floats]:
     def gather(chunk: Chunk) -> list[tuple[str, int, Singles]]:
         if not len(chunk):
             return []
-        intended, done = chunk.whole("intended_ns"), chunk.whole("done_ns")
+        intended, done = chunk.whole("intended_ns"), chunk.whole(WHOLE)
         codes, names = chunk.text("endpoint")
         at = (intended - line.zero_ns) * TENTHS // 10**9
         good = (done != NEVER) & (at >= 0) & (at < length)
@@ -84,7 +85,7 @@ def peaks(run: Run, line: Timeline) -> dict[str, Floats]:
                 pieces.append((name, first, most))
         return pieces
 
-    for pieces in scan(run.tables[REQUESTS], ("endpoint", "intended_ns", "done_ns"), gather):
+    for pieces in scan(run.tables[REQUESTS], ("endpoint", "intended_ns", WHOLE), gather):
         for name, first, most in pieces:
             whole = found.setdefault(name, np.full(length, -1.0, dtype=np.float32))
             part = whole[first : first + len(most)]

@@ -7,24 +7,25 @@ what the rows say to each objective, what the devices did. `step_summary` makes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.order_statistics import OrderStatistics
+from tailrate.analysis.counting.order_statistics import Ordered, OrderStatistics
 from tailrate.analysis.counting.slices import SliceFigures, counted
 from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
+from tailrate.analysis.counting.streams import StreamFigures
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Judgement, Window
 from tailrate.analysis.judging.judge import answers as judged
-from tailrate.analysis.judging.share import Count, terms
+from tailrate.analysis.judging.share import ALL, Count, terms
 from tailrate.analysis.judging.trust import SPARE, lateness, queue_filled
 from tailrate.analysis.judging.trust import doubts as doubts_of
 from tailrate.analysis.records.folder import REQUESTS
-from tailrate.analysis.records.objective import overall
+from tailrate.analysis.records.objective import Slo, overall
 from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
@@ -52,6 +53,15 @@ class StepEvidence(StepDevices):
         return self.run.orders.get(self.key) or OrderStatistics.empty()
 
     @property
+    def streams(self) -> StreamFigures | None:
+        """Where its answers come token by token."""
+        return self.run.streams.get(self.key)
+
+    def of_streams(self, figure: Callable[[StreamFigures], float | None]) -> float | None:
+        """Nothing where answers don't come token by token."""
+        return None if self.streams is None else figure(self.streams)
+
+    @property
     def concurrency(self) -> int:
         return int(self.plan.get("concurrency") or 0)
 
@@ -68,6 +78,10 @@ class StepEvidence(StepDevices):
 
     def per_success(self, joules: float | None) -> float | None:
         return joules / self.done if joules is not None and self.done else None
+
+    def per_token(self, streams: StreamFigures) -> float | None:
+        came, joules = streams.tally.arrived_out, self.energy.joules
+        return joules / came if joules is not None and came else None
 
     # ---- what stands in the way of the figures
 
@@ -139,12 +153,14 @@ class StepEvidence(StepDevices):
         slos = self.run.manifest.slos
         if not self.n:
             return tuple(Window(counts=tuple(Count(0, 0) for _ in terms(slo))) for slo in slos)
-        sketch = self.order.sketch
         found = (
-            counted(self.slices, slo) if slo.slice else counts(slo, sketch, self.seconds, lambda: self._rows().burst())
-            for slo in slos
+            counted(self.slices, slo) if slo.slice else self._counts(number, slo) for number, slo in enumerate(slos)
         )
         return tuple(replace(self.showed, counts=one) for one in found)
+
+    def _counts(self, number: int, slo: Slo) -> tuple[Count, ...]:
+        of_streams = {**self.streams.sketches, ALL: self.streams.met(number)} if self.streams else {}
+        return counts(slo, self.order.sketch, self.seconds, lambda: self._rows().burst(), of_streams)
 
     @property
     def slices(self) -> Mapping[str, SliceFigures]:
@@ -174,12 +190,22 @@ class StepEvidence(StepDevices):
 
     @property
     def goodput_rps(self) -> float | None:
-        """Of the objective with the highest percentile: the others' limits are lower."""
+        """Of the objective with the highest percentile: the others' limits are lower. Of streams: with most limits."""
+        if self.streams and (
+            asked := [(len(slo.bounds), -number) for number, slo in enumerate(self.run.manifest.slos)]
+        ):
+            limits, number = max(asked)
+            if limits:
+                return (self.n - int(self.streams.tally.missed[-number].sum())) / self.seconds
         return (self.n - self._beyond[max(self._beyond)]) / self.seconds if self._beyond else None
 
     @property
     def p99_interval_ms(self) -> tuple[float | None, float | None]:
         return (None, None) if self.overloaded else self.order.p99_interval_ms or (None, None)
+
+    def between(self, figure: Ordered) -> tuple[float | None, float | None]:
+        """The same of a figure of streams."""
+        return (None, None) if self.overloaded else figure.interval_ms or (None, None)
 
     # ---- in words
 

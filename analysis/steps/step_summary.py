@@ -13,44 +13,34 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrate.analysis.judging.share import all_of
 from tailrate.analysis.records.objective import LEAST_FOR_P999
-from tailrate.analysis.text.words import ABSENT, count, significant, size
+from tailrate.analysis.text.column import (
+    ARRIVALS,
+    DEVICE,
+    GROUPS,
+    JUDGED,
+    KINDS,
+    LATENCY,
+    RATE,
+    SAMPLE,
+    SEEN,
+    STAGES,
+    STEADINESS,
+    STEP,
+    TOKENS,
+    Column,
+    Show,
+    met,
+    text,
+)  # fmt: skip
+from tailrate.analysis.text.words import count, size
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tailrate.analysis.steps.step_evidence import StepEvidence
 
+
 Value = TypeVar("Value")
-Show = Callable[[Any], str]
-
-GROUPS = STEP, RATE, ARRIVALS, LATENCY, SAMPLE, STAGES, DEVICE, SEEN, STEADINESS, JUDGED = (
-    "step", "rate, /s", "arrivals", "latency, ms", "sample", "server stages, mean ms", "device",
-    "device as requests saw it", "steadiness", "judged",
-)  # fmt: skip
-"""In the order of the page."""
-
-
-# ---- how a column is declared
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One field of `StepSummary`."""
-
-    name: str
-    kind: str
-    """Its type, in the words of the field."""
-    group: str
-    head: str
-    """Empty where the page does not show it."""
-    meaning: str
-    value: Callable[[StepEvidence], Any]
-    show: Show
-    """How a value is written."""
-    brief: bool
-    """Also in the short table of `report.md`."""
-    after: str
-    """The column that it follows on the page, where that is another than in the files."""
 
 
 def column(
@@ -68,32 +58,6 @@ def column(
     told = {"group": group, "head": head, "meaning": meaning, "value": value, "brief": brief, "after": after}
     declared: Value = field(default=default, metadata=told | ({"show": show} if show else {}))
     return declared
-
-
-def _text(value: Any) -> str:
-    return ABSENT if value is None else str(value)
-
-
-def _met(value: Any) -> str:
-    """The core says True, False, None or a word; a reader sees a word."""
-    return {"True": "met", "False": "missed", "None": ABSENT}.get(str(value), str(value))
-
-
-def _yes(value: Any) -> str:
-    return {True: "yes", False: "no"}.get(value, ABSENT)
-
-
-_KINDS: dict[str, tuple[Show, str]] = {
-    "int": (count, "int64"),
-    "int | None": (count, "float64"),
-    "float | None": (significant, "float64"),
-    "bool": (_yes, "bool"),
-    "bool | None": (_yes, "object"),
-}
-"""How values of a type are written, and what they are in a frame; texts are as they are."""
-
-
-# ---- the columns
 
 
 # fmt: off
@@ -183,7 +147,7 @@ class StepSummary:
         lambda step: step.device.throttled_pct)
 
     slo: bool | None = column(JUDGED, "objective", "Whether the step met the objective",
-        lambda step: all_of(answer.kept for answer in step.answers) if step.answers else None, show=_met, brief=True)
+        lambda step: all_of(answer.kept for answer in step.answers) if step.answers else None, show=met, brief=True)
     trusted: bool = column(JUDGED, "trusted", "Whether the step's numbers can be believed",
         lambda step: not (step.doubts or step.late), default=False)
     reasons: tuple[str, ...] = column(JUDGED, "", "Why it is not trusted or missed the objective, one sentence each",
@@ -215,6 +179,41 @@ class StepSummary:
         lambda step: step.tally.saw("sm_mhz"))
     seen_throttled_pct: float | None = column(SEEN, "throttled, %", "Share of the requests",
         lambda step: step.tally.saw("throttled_pct"))
+
+    ttft_p50_ms: float | None = column(TOKENS, "TTFT P50", "First token from the intended start; failures are infinite",
+        lambda step: step.of_streams(lambda found: found.ttft_ms.get(50.0)), brief=True)
+    ttft_p90_ms: float | None = column(TOKENS, "P90", "The same, 90 % of all arrivals",
+        lambda step: step.of_streams(lambda found: found.ttft_ms.get(90.0)))
+    ttft_p95_ms: float | None = column(TOKENS, "P95", "The same, 95 % of all arrivals",
+        lambda step: step.of_streams(lambda found: found.ttft_ms.get(95.0)))
+    ttft_p99_ms: float | None = column(TOKENS, "TTFT P99", "The same, 99 % of all arrivals",
+        lambda step: step.of_streams(lambda found: found.ttft_ms.get(99.0)), brief=True)
+    ttft_p99_low_ms: float | None = column(TOKENS, "from", "Lower end of the interval of TTFT's P99",
+        lambda step: step.of_streams(lambda found: step.between(found.ttft)[0]))
+    ttft_p99_high_ms: float | None = column(TOKENS, "to", "Upper end of the interval of TTFT's P99",
+        lambda step: step.of_streams(lambda found: step.between(found.ttft)[1]))
+    ttft_sent_p99_ms: float | None = column(TOKENS, "TTFT P99 sent", "From the actual send, where there was a token",
+        lambda step: step.of_streams(lambda found: found.ttft_sent_p99_ms))
+    gap_p50_ms: float | None = column(TOKENS, "gap P50", "Between content events of all successes",
+        lambda step: step.of_streams(lambda found: found.gap_ms.get(50.0)))
+    gap_p99_ms: float | None = column(TOKENS, "gap P99", "Between content events of all successes",
+        lambda step: step.of_streams(lambda found: found.gap_ms.get(99.0)))
+    tpot_p50_ms: float | None = column(TOKENS, "TPOT P50", "Time per token after the first, by answer",
+        lambda step: step.of_streams(lambda found: found.tpot_ms.get(50.0)), brief=True)
+    tpot_p99_ms: float | None = column(TOKENS, "TPOT P99", "Time per token after the first, by answer",
+        lambda step: step.of_streams(lambda found: found.tpot_ms.get(99.0)), brief=True)
+    tpot_p99_low_ms: float | None = column(TOKENS, "from", "Lower end of the interval of TPOT's P99",
+        lambda step: step.of_streams(lambda found: step.between(found.tpot)[0]))
+    tpot_p99_high_ms: float | None = column(TOKENS, "to", "Upper end of the interval of TPOT's P99",
+        lambda step: step.of_streams(lambda found: step.between(found.tpot)[1]))
+    stall_p99_ms: float | None = column(TOKENS, "stall P99", "Longest gap of an answer",
+        lambda step: step.of_streams(lambda found: found.stall_p99_ms))
+    tokens_in_rps: float | None = column(TOKENS, "in, /s", "Prompt tokens whose first answer came in the window",
+        lambda step: step.of_streams(lambda found: found.tally.arrived_in / step.seconds))
+    tokens_out_rps: float | None = column(TOKENS, "out, /s", "Tokens that came in the window",
+        lambda step: step.of_streams(lambda found: found.tally.arrived_out / step.seconds), brief=True)
+    joules_per_token: float | None = column(TOKENS, "J/token", "Energy for each token that came",
+        lambda step: step.of_streams(lambda found: step.per_token(found)))
 # fmt: on
 
 
@@ -222,7 +221,7 @@ def _declared() -> dict[str, Column]:
     found = {}
     for each in fields(StepSummary):
         kind = str(each.type)
-        show, _ = _KINDS.get(kind, (_text, ""))
+        show, _ = KINDS.get(kind, (text, ""))
         found[each.name] = Column(each.name, kind, **{"show": show, **each.metadata})
     return found
 
@@ -252,4 +251,4 @@ def frame(rows: Sequence[StepSummary]) -> pd.DataFrame:
     import pandas as pd
 
     table = pd.DataFrame([{name: getattr(row, name) for name in COLUMNS} for row in rows], columns=list(COLUMNS))
-    return table.astype({name: _KINDS[each.kind][1] for name, each in COLUMNS.items() if each.kind in _KINDS})
+    return table.astype({name: KINDS[each.kind][1] for name, each in COLUMNS.items() if each.kind in KINDS})

@@ -172,9 +172,9 @@ def _between(low: float, high: float) -> str:
 
 def _objective(slo: Slo) -> str:
     """`P99 ≤ 50 ms and errors ≤ 0.1 %`, without the rate that was asked for."""
-    terms = []
-    if slo.percentile is not None and slo.latency_ms is not None:
-        terms.append(f"P{slo.percentile:g} ≤ {slo.latency_ms:g} ms")
+    terms = [
+        f"{f'{name} '.upper().lstrip()}P{bound.percentile:g} ≤ {bound.ms:g} ms" for name, bound in slo.bounds.items()
+    ]
     if slo.max_error_rate is not None:
         terms.append(f"errors ≤ {slo.max_error_rate * 100:g} %")
     if slo.min_goodput is not None:

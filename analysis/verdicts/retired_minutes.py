@@ -64,15 +64,24 @@ def _count(minute: Minute, term: Term, most: bool) -> Count:
 
 def _told(minute: Minute, term: Term) -> tuple[int, float] | None:
     limit = None if math.isinf(term.limit_ms) else term.limit_ms
-    rows = [row for row in minute.get("counts") or () if row.get("limit_ms") == limit]
+    asked = (limit, term.figure, [list(each) for each in term.joint])
+    if term.joint:
+        asked = (None, "", asked[2])
+    rows = [
+        row
+        for row in minute.get("counts") or ()
+        if (row.get("limit_ms"), row.get("figure", ""), row.get("joint", [])) == asked
+    ]
     return (int(rows[0]["beyond"]), float(rows[0]["worth"])) if rows else None
 
 
 def _bound(minute: Minute, term: Term, most: bool) -> int:
     n = int(minute["n"])
     failed = n - int(minute.get("ok") or 0)
-    if math.isinf(term.limit_ms):
+    if math.isinf(term.limit_ms) and not term.joint:
         return failed
+    if term.figure:
+        return n if most else failed
     within = n - failed if most else 0
     beyond = failed
     for share, name in ((0.5, "p50_ms"), (0.99, "p99_ms")):

@@ -26,6 +26,7 @@ from tailrate.analysis.text import words
 from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.conclusion import on_one_machine, three
 from tailrate.analysis.verdicts.metric_risks import metric_risks
+from tailrate.analysis.verdicts.stream_risks import stream_risks
 
 if TYPE_CHECKING:
     from tailrate.analysis.steps.measure import MeasuredStep
@@ -77,7 +78,7 @@ def risks(run: Run, compared: Sequence[Pair], limits: Sequence[Capacity]) -> lis
     found += [Risk("warning", DOUBT, sentence) for sentence in verdict.warnings(run)]
     for look in LOOKS:
         found += look(run)
-    found += [Risk(*each) for each in metric_risks(run)]
+    found += [Risk(*each) for each in (*metric_risks(run), *stream_risks(run))]
     found += [*_limits(limits), *_parity(run, compared), *_one_run(run)]
     return sorted(found, key=lambda risk: SEVERITIES.index(risk.severity))
 

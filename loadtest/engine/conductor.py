@@ -18,13 +18,13 @@ from typing import Any
 import gevent
 import numpy as np
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import taken
 from tailrate.analysis.records.objective import overall
-from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.endpoint.discovery import Tried, discover, try_out
+from tailrate.loadtest.engine.endpoint.discovery import Tried, check_objectives, discover, try_out
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers
 from tailrate.loadtest.engine.endpoint.target import Settings, Target
@@ -119,6 +119,7 @@ class Conductor:
         found = discover(self._servers, targets, settings)
         if not self.scenario.mode.resumes and (why := taken(self.folder)):
             raise ScenarioError(why)
+        check_objectives(self.scenario.slos, found)
         names = [endpoint.name for endpoint in found]
         fault_plan.check(self.scenario.faults, names)
         self._metric_sources = metric_sources(self.scenario.metrics, self.scenario.metrics_match, names)
@@ -348,7 +349,8 @@ class Conductor:
         """What this machine's load processes can do by themselves, before they are asked to do it to an endpoint."""
         scenario, first = self.scenario, self._first
         assert first is not None
-        endpoint, answer = first.to.endpoint, first.to.protocol.replayed(first.answer)
+        endpoint, protocol = first.to.endpoint, first.to.protocol
+        answer, pace = protocol.replayed(first.answer), protocol.pace(first.answer)
         closed = scenario.mode.closed
         wanted = scenario.peak_rps
         if self._sought and len(scenario.rates) == 1:
@@ -363,7 +365,7 @@ class Conductor:
                 most = int(max(scenario.mode.levels(scenario))) if closed else 0
                 step = LoadStep(0, endpoint.name, rate, selfcheck.SECONDS, 0.0, 0, scenario.seed, concurrency=most)
                 self._checked = []
-                self._dispatch.prepare([step], [endpoint], pattern, answer)
+                self._dispatch.prepare([step], [endpoint], pattern, (answer, pace))
                 self._dispatch.start()
                 self._dispatch.wait()
                 if not self._checked:
@@ -458,7 +460,8 @@ class Conductor:
         if self._metric_sources:
             self._manifest.extra["metrics"] = [source.as_json() for source in self._metric_sources]
         if self._data is not None:
-            self._manifest.scenario["data"] |= self._data.data.as_json()
+            for key, more in self._data.data.as_json().items():
+                self._manifest.scenario[key] = {**self._manifest.scenario.get(key, {}), **more}
         soak = self.scenario.mode if isinstance(self.scenario.mode, Soak) else None
         every_s = ANNOUNCE_S if soak else 0.0
         self._files = RunFolder(self.folder, self._manifest, self._now, self.board.event, every_s)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from locust import User, task
+from locust import User, events, task
 
 from tailrate.loadtest.engine import session
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
@@ -19,6 +19,8 @@ from tailrate.loadtest.engine.scenario.scenario import DataPlan, ScenarioError
 from tailrate.serve.wire import Array
 
 POOL_BYTES = 64 << 20
+SAMPLE = 4
+MOST_PROMPTS = 1 << 40
 
 
 class EndpointUser(User):
@@ -27,7 +29,7 @@ class EndpointUser(User):
     abstract = True
 
     model: ClassVar[str] = ""
-    """The model's name in the endpoint's paths."""
+    """The model's name in the endpoint's paths; empty: the only one that the server lists, where its protocol asks."""
     outputs: ClassVar[Sequence[str]] = ()
     """Outputs to ask for; empty: all that the model has."""
     pool_size: ClassVar[int] = 32
@@ -39,7 +41,7 @@ class EndpointUser(User):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.model:
+        if not cls.abstract:
             session.attach(cls)
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
@@ -97,6 +99,56 @@ class EndpointUser(User):
     def drive(self) -> None:
         """Runs for as long as the test does."""
         session.work(self)
+
+
+class PromptUser(EndpointUser):
+    """For prompts to a language model, each of which is drawn, and none sent twice; see loadtest/chat.py.
+
+    Options of its own say how long prompts and answers are; attributes of the scenario are their defaults.
+    """
+
+    abstract = True
+
+    prompt_tokens: ClassVar[str] = "512"
+    output_tokens: ClassVar[str] = "128"
+    shared_prefix: ClassVar[int] = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+
+        def options(parser: Any, **_: Any) -> None:
+            lengths = "512, uniform:100:900, normal:512:128 or lognormal:512:0.6"
+            parser.add_argument("--prompt-tokens", default=cls.prompt_tokens, help=f"words of a prompt: {lengths}")
+            parser.add_argument("--output-tokens", default=cls.output_tokens, help=f"tokens of an answer: {lengths}")
+            parser.add_argument(
+                "--shared-prefix", type=int, default=cls.shared_prefix, help="words that all prompts begin with"
+            )
+
+        events.init_command_line_parser.add_listener(options)
+
+    def draw(self, seed: int, rows: Sequence[int], data: DataPlan | None = None) -> Inputs:
+        """Prompts of a file where there is one: its column `prompt`, and `max_tokens` if it has that."""
+        if data is not None:
+            return super().draw(seed, rows, data)
+        if rows != (1,):
+            raise ScenarioError("--rows is for tensors: a request carries one prompt")
+        from tailrate.loadtest.engine.workers.input.deal import Deal
+        from tailrate.loadtest.engine.workers.input.lengths import Lengths
+        from tailrate.loadtest.engine.workers.input.prompts import Prompts
+        from tailrate.loadtest.engine.workers.input.requests import FileInputs
+
+        options = self.environment.parsed_options
+        lengths = (
+            Lengths.parse(options.prompt_tokens, "--prompt-tokens"),
+            Lengths.parse(options.output_tokens, "--output-tokens"),
+        )
+        found = Prompts(seed, *lengths, options.shared_prefix)
+        tensors = tuple(found.inputs([number]) for number in range(SAMPLE))
+        deal = Deal(MOST_PROMPTS, False, False, seed)
+        return FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal)
+
+    def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
+        raise NotImplementedError  # `draw` makes them
 
 
 def _bytes(tensor: Array) -> int:

@@ -60,6 +60,8 @@ def drive(
             refuse("--endpoints names what is driven, so there is no --host beside it")
         target.parse(resolved["endpoints"], plan.model)
         host = ""
+    elif host is None and not plan.model:
+        refuse(f"{path.stem} has no model that could be served here: name an endpoint with --host or --endpoints")
     for sentence in answerable.sentences(plan, len(plan.variants) or 2):
         click.echo(sentence)
     for sentence in cpu_priority.lacks():

@@ -122,9 +122,9 @@ def scenario_defaults(path: Path) -> dict[str, Any]:
                     target = item.targets[0] if isinstance(item, ast.Assign) else item.target
                     if isinstance(target, ast.Name):
                         found[target.id] = item.value.value
-    if not isinstance(found.get("model"), str):
+    if not any(isinstance(found.get(name), str) for name in ("model", "protocol")):
         refuse(f"{path} has no class with a `model`; see loadtest/bert.py")
-    return found
+    return {"model": "", **found}
 
 
 def scenario_options(mode: str = "") -> Callable[[Function], Function]:

@@ -82,7 +82,7 @@ def _step(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"schema": 2}, "schema 2"),
+        ({"schema": 3}, "schema 3"),
         ({"status": "done"}, "status 'done' is not one of running, complete, aborted"),
         ({"status": None}, "has no 'status'"),
         ({"totals": []}, "'totals' must be a dict"),

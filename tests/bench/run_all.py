@@ -105,6 +105,7 @@ BENCHES = {
     "soak_findings": Bench("--soaks 7", 130, "--soaks 1 --only 0.7,twice,leak,stall", 12),
     "soak_memory": Bench("--seconds 120", 130, None, why="memory grows over minutes or not at all"),
     "soak_verdicts": Bench("--soaks 1 --clean 4", 45, None, why="a share takes many soaks"),
+    "stream_stamps": Bench("--seconds 3", 190, None, why="a figure takes many streams of half a second each"),
     "ten_million": Bench("", 160, "--rows 1e5 --rounds 2", 13),
     "timing": Bench("", 230, "--seconds 1 --rounds 2 --stalls 0", 14),
     "variants": Bench("--seconds 4", 230, "--models mlp --variants traced --batches 1 --seconds 1", 9),

@@ -60,7 +60,7 @@ def sentence(done):
             "unknown command 'srve'; known are agent, cache, campaign, compare, demo, doctor, history, plan, profile, "
             "report, rows, run, scenarios, serve, soak, tune; did you mean serve?",
         ),
-        (["run", "brt"], "unknown scenario 'brt'; known are bert, custom_cnn, mlp, null"),
+        (["run", "brt"], "unknown scenario 'brt'; known are bert, chat, completion, custom_cnn"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
         (["run", "bert", "--rates", "5:1:1"], "--rates '5:1:1' is not understood"),
         (["run", "bert", "--slo", "p99<50"], "wrong sign or unit"),

@@ -32,7 +32,7 @@ def test_the_table_has_every_benchmark():
 def test_the_table_says_how_long_all_of_it_takes():
     full_s = sum(bench.full_s for bench in run_all.BENCHES.values())
     quick_s = sum(bench.quick_s for bench in run_all.BENCHES.values())
-    assert full_s < 115 * 60
+    assert full_s < 120 * 60
     assert quick_s < 5 * 60
     for name, bench in run_all.BENCHES.items():
         assert bench.full_s > 0, name

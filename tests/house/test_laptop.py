@@ -105,7 +105,7 @@ def test_the_block_blocks():
 
 SCENARIOS = sorted(path.stem for path in (ROOT / "loadtest").glob("[a-z]*.py"))
 PAYLOADS = """
-import os, sys, traceback
+import json, os, sys, traceback
 from locust.argument_parser import parse_options
 from locust.util.load_locustfile import load_locustfile
 from locust.env import Environment
@@ -117,11 +117,12 @@ def payloads_of(scenario):
     options = parse_options(["--host", "http://127.0.0.1:9"])
     environment = Environment(user_classes=[user], parsed_options=options, host=options.host)
     from tailrate.loadtest.engine.endpoint.target import Endpoint
-    from tailrate.loadtest.engine.endpoint.protocols.oip import Oip
+    from tailrate.loadtest.engine.endpoint.protocols import PROTOCOLS
+    protocol = PROTOCOLS[getattr(user, "protocol", "oip")]()
 
     def payloads(seed):
-        inputs = user(environment).draw(seed=seed, rows=(2,))
-        return Oip().payloads(Endpoint("m", "", "oip", "m", "", ""), inputs)
+        inputs = user(environment).draw(seed=seed, rows=(1,) if protocol.streams else (2,))
+        return protocol.payloads(Endpoint("m", "", "", "m", "", ""), inputs)
 
     first, again = payloads(1), payloads(1)
     assert first == again, "payloads must follow from the seed"
@@ -130,6 +131,9 @@ def payloads_of(scenario):
     from tailrate.serve.body.request import decode_infer
     from tailrate.serve import wire
     for body, headers in zip(first.bodies, first.headers, strict=True):
+        if protocol.streams:
+            assert json.loads(body)["stream"] is True
+            continue
         assert decode_infer(body, int(headers[wire.HEADER_LENGTH])).rows == 2
     print(scenario, "made", len(first.bodies), flush=True)
 

@@ -50,6 +50,8 @@ TABLE = {
         ("locust", "gevent", "numpy"),
     ),
     "loadtest.engine.endpoint.http2": (("loadtest.engine.endpoint.http2",), ("gevent",)),
+    "loadtest.engine.endpoint.http1": (("loadtest.engine.endpoint.http1",), ("gevent", "numpy")),
+    "loadtest.engine.endpoint.http1.reading_loop": (("analysis.stats",), ("numba",)),
     "loadtest.engine.child_python": (("__init__",), ()),
     "loadtest._locust": (("analysis", "loadtest", "serve"), ("locust",)),
     "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
@@ -108,7 +110,12 @@ FLOORS = (
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
     ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
-    ("loadtest.engine.scenario", "loadtest._locust", "loadtest.engine.endpoint.http2"),
+    (
+        "loadtest.engine.scenario",
+        "loadtest._locust",
+        "loadtest.engine.endpoint.http1",
+        "loadtest.engine.endpoint.http2",
+    ),
     ("loadtest.engine.endpoint", "loadtest.engine.live"),
     ("loadtest.engine.endpoint.protocols",),
     ("loadtest.engine.modes",),

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.cli.main import main
 from tailrate.cli.options import scenarios
 from tailrate.loadtest.engine.modes import OPTIONS
@@ -83,7 +84,7 @@ def test_the_help_of_make_names_its_targets():
 
 def table(title):
     section = RUN_FOLDER.split(f"## Columns of `{title}`")[1].split("\n#")[0]
-    return dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.M))
+    return dict(re.findall(r"^\| `(\w+)` \| ([\w<>]+) \|", section, re.M))
 
 
 def test_column_tables():

@@ -18,11 +18,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import DEVICES, METRICS, REQUESTS, append_event, sealed_path, segment_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
 from tailrate.analysis.records.objective import Slo
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import REQUEST_COLUMNS, arrow_type
 
 Floats = npt.NDArray[np.float64]
 Latency = Callable[[np.random.Generator, Floats], Floats]
@@ -300,7 +301,7 @@ def _samples(waveform: Waveform, end_s: float, offset_ns: int, drift_ppm: float)
 
 
 def _table(frame: pd.DataFrame, columns: dict[str, str]) -> Any:
-    kinds = {name: pa.type_for_alias(kind) for name, kind in columns.items() if name in frame.columns}
+    kinds = {name: arrow_type(pa, kind) for name, kind in columns.items() if name in frame.columns}
     arrays = {name: pa.array(frame[name], type=kind, from_pandas=True) for name, kind in kinds.items()}
     return pa.table(arrays)
 

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import DEVICES, REQUESTS, sealed_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import REQUEST_COLUMNS, arrow_type
 
 START_NS = 1_790_000_000_000_000_000
 HOUR_S = 3600.0
@@ -160,12 +161,12 @@ def _samples(rng: np.random.Generator) -> pa.Table:
             "throttle_bits": np.where(rng.random(n) < 0.01, 0x4, 0),
         }
         tables.append(pa.table(found))
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in DEVICE_COLUMNS.items() if name in found])
+    schema = pa.schema([(name, arrow_type(pa, kind)) for name, kind in DEVICE_COLUMNS.items() if name in found])
     return pa.concat_tables(tables).sort_by("time_ns").cast(schema)
 
 
 def _schema(columns: dict[str, str]) -> pa.Schema:
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
+    return pa.schema([(name, arrow_type(pa, kind)) for name, kind in columns.items()])
 
 
 if __name__ == "__main__":

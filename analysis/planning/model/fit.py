@@ -124,6 +124,8 @@ def declared(runs: Sequence[Run], endpoint: str) -> dict[str, Any]:
 
 def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Calibration:
     """`said` is what the endpoint declares: `max_batch` and others, as its metadata names them."""
+    if said.get("streams"):
+        raise CalibrationError(f"{endpoint} answers token by token, and no model of such endpoints is calibrated yet")
     good = [one for one in seen if one.doubt is None and not one.overloaded and len(one.batches)]
     drowned = [one for one in seen if one.doubt is None and one.overloaded and len(one.batches)]
     used = good or drowned

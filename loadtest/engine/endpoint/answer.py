@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tailrate.serve import wire
 
@@ -30,6 +31,10 @@ class EndpointAnswer:
     body: bytes = b""
     error: str | None = None
     protocol: Decoder | None = None
+    arrivals: Sequence[tuple[int, int]] = ()
+    """Of one that comes in pieces: the instant of each, and bytes of the body that had come by then."""
+    read: Any = None
+    """What its protocol has made of the body, so that it is made once."""
 
     def outputs(self) -> dict[str, wire.Array]:
         """Named tensors of a result; `wire.WireError` where it is none."""

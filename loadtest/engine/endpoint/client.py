@@ -13,9 +13,10 @@ from typing import Any
 
 import gevent
 
+from tailrate.analysis.records.rows import CUT, is_success
 from tailrate.loadtest.engine.endpoint.answer import OK, SHUT, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access, address
-from tailrate.loadtest.engine.endpoint.http import MOST_BODY, Pool
+from tailrate.loadtest.engine.endpoint.http1.pool import MOST_BODY, Incoming, Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 UNTRUSTED = "its certificate proves nothing"
@@ -32,7 +33,12 @@ class Client:
         self.prefix = parts.path.rstrip("/")
         self.access = access
         self._timeout_s = timeout_s
-        self._pool = Pool(parts, timeout_s, access, most_body)
+        tls = access.tls() if parts.scheme == "https" else None
+        self._pool = self._pool_of()(parts, timeout_s, tls, access.line, most_body)
+
+    @staticmethod
+    def _pool_of() -> type[Pool]:
+        return Pool
 
     @property
     def fields(self) -> bytes:
@@ -40,29 +46,31 @@ class Client:
         return self._pool.fields
 
     def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> EndpointAnswer:
-        sent_ns = time.monotonic_ns()
+        answer = EndpointAnswer("", time.monotonic_ns(), 0)
         deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
         try:
-            status, fields, whole, error = self._exchange(method, path, body, headers or {})
-            return EndpointAnswer(status, sent_ns, time.monotonic_ns(), fields, whole, error)
+            self._exchange(method, path, body, headers or {}, answer)
         except TimeoutError as problem:
-            return EndpointAnswer("timeout", sent_ns, time.monotonic_ns(), error=str(problem) or "timed out")
+            answer.status, answer.error = "timeout", str(problem) or "timed out"
         except ssl.SSLError as problem:
-            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=_insecure(problem))
+            answer.status, answer.error = "connect", _insecure(problem)
         except OSError as problem:
-            reason = str(problem) or type(problem).__name__
-            return EndpointAnswer("connect", sent_ns, time.monotonic_ns(), error=reason)
+            answer.status, answer.error = "connect", str(problem) or type(problem).__name__
         finally:
             deadline.close()
+        answer.done_ns = answer.done_ns or time.monotonic_ns()
+        return answer
 
-    def _exchange(
-        self, method: str, path: str, body: bytes, headers: dict[str, str]
-    ) -> tuple[str, bytes, bytes, str | None]:
-        """(a row's status, header fields, body, what is wrong); an `OSError` where there is no whole answer."""
-        status, fields, whole = self._pool.exchange(method, path, headers, body)
-        if status >= 400:
-            whole = self.access.masked(whole)
-        return str(status), fields, whole, None
+    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str], answer: EndpointAnswer) -> None:
+        """Fills in status, header fields, body and what is wrong; an `OSError` where there is no whole answer."""
+        found = Incoming()
+        self._pool.exchange(method, path, headers, body, found)
+        self._fill(answer, found)
+
+    def _fill(self, answer: EndpointAnswer, found: Incoming) -> None:
+        answer.status, answer.fields, answer.body = str(found.status), found.head, b"".join(found.pieces)
+        if found.status >= 400:
+            answer.body = self.access.masked(answer.body)
 
     def get_json(self, path: str, method: str = "GET", body: bytes = b"") -> Any:
         """The parsed answer; `ScenarioError` where there is none."""
@@ -94,6 +102,36 @@ class Client:
 
     def close(self) -> None:
         self._pool.close()
+
+
+class StreamClient(Client):
+    """One whose answers may come in pieces, each with its instant."""
+
+    @staticmethod
+    def _pool_of() -> type[Pool]:
+        from tailrate.loadtest.engine.endpoint.http1.stream_pool import StreamPool  # numba, which no other client needs
+
+        return StreamPool
+
+    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str], answer: EndpointAnswer) -> None:
+        """A success that breaks off is `CUT`; what had come of an answer stays known, whatever ended it."""
+        from tailrate.loadtest.engine.endpoint.http1.stream_pool import Stream
+
+        found = Stream()
+        try:
+            self._pool.exchange(method, path, headers, body, found)
+            answer.done_ns = found.at_ns
+        except TimeoutError:
+            raise
+        except OSError as problem:
+            if not is_success(str(found.status)):
+                raise
+            answer.error = str(problem) or type(problem).__name__
+        finally:
+            self._fill(answer, found)
+            answer.arrivals = found.pieces.arrivals
+        if answer.error is not None:
+            answer.status = CUT
 
 
 def _insecure(problem: ssl.SSLError) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.endpoint.answer import SHUT, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
@@ -43,6 +44,18 @@ def discover(servers: Servers, targets: Sequence[Target], settings: Mapping[str,
             several = [replace(each, name=f"{target.name}/{each.version}") for each in several]
         found += [named(each, taken) for each in several]
     return found
+
+
+def check_objectives(slos: Sequence[Slo], endpoints: Sequence[Endpoint]) -> None:
+    """`ScenarioError` where an objective is of tokens, and an endpoint answers all at once."""
+    for slo in slos:
+        for endpoint in endpoints if slo.ttft or slo.tpot else ():
+            if not KNOWN[endpoint.protocol].streams:
+                speaks = ", ".join(name for name, kind in KNOWN.items() if kind.streams)
+                raise ScenarioError(
+                    f"--slo '{slo}' is of tokens, and {endpoint.name} answers all at once by {endpoint.protocol}; "
+                    f"what streams is {speaks}"
+                )
 
 
 def _protocol(servers: Servers, target: Target, settings: Mapping[str, Settings]) -> Protocol:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import gevent
 
-from tailrate.loadtest.engine.endpoint.answer import OK
+from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access, address
 from tailrate.loadtest.engine.endpoint.http2.hpack import literal
@@ -57,9 +57,7 @@ class GrpcClient(Client):
         self._blocks: dict[str, bytes] = {}
         """By path: what each header begins with."""
 
-    def _exchange(
-        self, method: str, path: str, body: bytes, headers: dict[str, str]
-    ) -> tuple[str, bytes, bytes, str | None]:
+    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str], answer: EndpointAnswer) -> None:
         """`body` is a message with its prefix; the method is gRPC's own, always."""
         if (block := self._blocks.get(path)) is None:
             block = self._blocks[path] = self._begin + literal(":path", path) + self._always
@@ -69,7 +67,8 @@ class GrpcClient(Client):
         status, error = _outcome(found.head, found.trailers)
         if error is not None:
             error = self.access.masked(error.encode()).decode()
-        return status, found.head + found.trailers, b"".join(found.pieces), error
+        answer.status, answer.error = status, error
+        answer.fields, answer.body = found.head + found.trailers, b"".join(found.pieces)
 
     def speaks(self, timeout_s: float) -> bool:
         """Whether there is HTTP/2, as far as its greeting tells."""

@@ -38,6 +38,8 @@ class Protocol:
     options: ClassVar[tuple[Option, ...]] = ()
     """Of the command line; the field of an option's key, less the protocol's name, gets its value."""
     method: ClassVar[str] = "POST"
+    streams: ClassVar[bool] = False
+    """Answers come token by token."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -103,11 +105,17 @@ class Protocol:
 
     def replayed(self, answer: EndpointAnswer) -> bytes:
         """The answer as the whole HTTP response of a known length that a null server plays back."""
+        return self._head(answer, f"content-length: {len(answer.body)}") + answer.body
+
+    def _head(self, answer: EndpointAnswer, framing: str) -> bytes:
         status, *lines = answer.fields.decode("latin-1").strip().split("\r\n")
         own = ("content-length", "transfer-encoding", "connection", "date")
         kept = [line for line in lines if line.partition(":")[0].lower() not in own]
-        head = "\r\n".join([status, *kept, f"content-length: {len(answer.body)}", "", ""])
-        return head.encode("latin-1") + answer.body
+        return "\r\n".join([status, *kept, framing, "", ""]).encode("latin-1")
+
+    def pace(self, answer: EndpointAnswer) -> tuple[tuple[int, float], ...]:
+        """Of an answer that comes in pieces: where each ends in what is played back, and its ms after the request."""
+        return ()
 
     # ---- what a server says of itself, where it does
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.judging.share import Count, terms
+from tailrate.analysis.judging.share import Count, Term, terms
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, worth
 from tailrate.loadtest.engine.scenario.knee_search import USUAL
@@ -19,34 +19,54 @@ LEAST_SECONDS = 20
 """From which on they tell how much arrivals depend on each other."""
 
 
+Limit = tuple[tuple[str, float], ...]
+"""Figures with their limits, all of which are to be kept."""
+
+
+def _limit(term: Term) -> Limit:
+    return term.joint or ((term.figure, term.limit_ms),)
+
+
+def _beyond(figures_ms: Mapping[str, Floats], limit: Limit) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = np.zeros(len(figures_ms[""]), np.bool_)
+    for name, limit_ms in limit:
+        values = figures_ms[name]
+        found |= np.isinf(values) if math.isinf(limit_ms) else values > limit_ms
+    return found
+
+
 class Counted:
     """`add` arrivals as they come, `count` those beyond a limit; above an infinite one are failures."""
 
     def __init__(self, slos: Sequence[Slo]) -> None:
-        self.limits_ms = sorted({term.limit_ms for slo in slos for term in terms(slo)})
+        self._limits = sorted({_limit(term) for slo in slos for term in terms(slo)})
         self._by_second: dict[int, npt.NDArray[np.int64]] = {}
 
-    def add(self, due_s: Floats, latency_ms: Floats) -> None:
-        if not self.limits_ms:
+    def add(self, due_s: Floats, figures_ms: Mapping[str, Floats]) -> None:
+        """By name: the latency is nameless, of streams there are `ttft` and `tpot`; a failure is infinite."""
+        if not self._limits:
             return
         seconds = due_s.astype(np.int64)
         for second in np.unique(seconds).tolist():
-            mine = latency_ms[seconds == second]
-            beyond = [np.isinf(mine).sum() if math.isinf(limit) else (mine > limit).sum() for limit in self.limits_ms]
+            mine = {name: values[seconds == second] for name, values in figures_ms.items()}
+            beyond = [int(_beyond(mine, limit).sum()) for limit in self._limits]
             row = self._by_second.setdefault(second, np.zeros(1 + len(beyond), dtype=np.int64))
-            row += [len(mine), *beyond]
+            row += [len(mine[""]), *beyond]
 
     def __bool__(self) -> bool:
         return bool(self._by_second)
 
-    def counts(self) -> list[tuple[float, Count]]:
-        return [(limit_ms, self.count(limit_ms)) for limit_ms in self.limits_ms]
+    def counts(self) -> list[tuple[Limit, Count]]:
+        return [(limit, self._count(limit)) for limit in self._limits]
 
-    def count(self, limit_ms: float) -> Count:
+    def count(self, term: Term) -> Count:
+        return self._count(_limit(term))
+
+    def _count(self, limit: Limit) -> Count:
         rows = np.array([self._by_second[second] for second in sorted(self._by_second)], dtype=np.float64)
         if not len(rows):
             return Count(0, 0)
-        arrivals, beyond = rows[:, 0], rows[:, 1 + self.limits_ms.index(limit_ms)]
+        arrivals, beyond = rows[:, 0], rows[:, 1 + self._limits.index(limit)]
         n, over = int(arrivals.sum()), int(beyond.sum())
         seconds = float(len(rows))
         if over >= LEAST_BEYOND and len(rows) >= LEAST_SECONDS:

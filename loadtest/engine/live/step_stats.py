@@ -106,7 +106,8 @@ class Live:
             self._workers[found["values"]] += found["counts"]
         ok = np.isin(codes, [code for code, name in enumerate(names) if is_success(name)])
         dropped = codes == (names.index(DROPPED) if DROPPED in names else -1)
-        intended, sent, done = (_float(batch, f"{name}_ns") for name in ("intended", "sent", "done"))
+        intended, sent = (_float(batch, f"{name}_ns") for name in ("intended", "sent"))
+        done = whole_ns(batch)
         late_ms, latency_ms = (sent - intended) / 1e6, (done - intended) / 1e6
         was_late = late_ms > self.late_limit_ms  # False for what was not sent
         self.late += int(was_late.sum())
@@ -122,7 +123,7 @@ class Live:
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
         due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
-        self._counted.add(due_s[due_s >= 0], np.where(ok, latency_ms, np.inf)[due_s >= 0])
+        self._counted.add(due_s[due_s >= 0], {n: values[due_s >= 0] for n, values in limited_ms(batch, ok).items()})
         if self._keep:
             self._late_ms.append(late_ms[~np.isnan(late_ms)])
             self._latency_ms.append(np.where(ok, latency_ms, np.inf))
@@ -139,9 +140,7 @@ class Live:
         return [
             answer
             for slo in self._slos
-            for answer in answers(
-                slo, [Window(tuple(self._counted.count(term.limit_ms) for term in terms(slo)), late=late)]
-            )
+            for answer in answers(slo, [Window(tuple(map(self._counted.count, terms(slo))), late=late)])
         ]
 
     @property
@@ -300,6 +299,26 @@ def _trend(values: Floats) -> int:
     """Mann-Kendall's S: how many pairs rise, less those that fall."""
     rise = np.sign(values[None, :] - values[:, None])
     return int(np.triu(rise, 1).sum())
+
+
+def limited_ms(batch: Any, ok: npt.NDArray[np.bool_]) -> dict[str, Floats]:
+    """What objectives limit, by its name: infinite of an arrival that failed, NaN of one that has no such figure."""
+    intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
+    events, said, head = (_float(batch, name) for name in ("events", "tokens_out", "first_tokens"))
+    tokens = np.where(np.isnan(said), events, said) - np.where(np.isnan(head), 1, head)
+    several = (events > 1) & (tokens > 0)
+    per_token = np.divide(last - first, tokens, out=np.full(len(first), np.nan), where=several) / 1e6
+    return {
+        "": np.where(ok, (whole_ns(batch) - intended) / 1e6, np.inf),
+        "ttft": np.where(np.isnan(first), np.inf, (first - intended) / 1e6),
+        "tpot": np.where(ok, per_token, np.inf),
+    }
+
+
+def whole_ns(batch: Any) -> Floats:
+    """When all of each answer was there, of a stream when its last token came; NaN where there was none."""
+    last = _float(batch, "last_ns")
+    return np.where(np.isnan(last), _float(batch, "done_ns"), last)
 
 
 def _float(batch: Any, name: str) -> Floats:

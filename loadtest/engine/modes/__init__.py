@@ -56,7 +56,7 @@ def defaults(scenario_class: Mapping[str, Any]) -> dict[str, Any]:
 def protocol_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Those of each protocol that has options: of `--json-path`, the setting `path` of `json`."""
     return {
-        name: {option.key.removeprefix(f"{name}_"): getattr(options, option.key) for option in kind.options}
+        name: {option.key[len(name) + 1 :]: getattr(options, option.key) for option in kind.options}
         for name, kind in PROTOCOLS.items()
     }
 

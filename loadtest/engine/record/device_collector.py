@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import gevent
 
-from tailrate.analysis.records.rows import DEVICE_COLUMNS
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import Client
@@ -70,8 +70,12 @@ class Collector:
         if first.status != OK:
             self._event("warning", sentence=f"{self._who} sends no device samples ({wire.DEVICES}: {first.status})")
             return False
-        found = json.loads(first.body)  # samples from before the run are not ours
-        self._cursor, self.host = str(found["cursor"]), str(found.get("host", ""))
+        try:
+            found = json.loads(first.body)  # samples from before the run are not ours
+            self._cursor, self.host = str(found["cursor"]), str(found.get("host", ""))
+        except (ValueError, KeyError, TypeError, AttributeError):  # one that says 200 to whatever it is asked
+            self._event("warning", sentence=f"{self._who} sends no device samples ({wire.DEVICES} is something else)")
+            return False
         self._said_ns = max((int(event["time_ns"]) for event in found.get("events") or ()), default=0)
         self.devices = devices_in(found)
         self._meet(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.loadtest.engine.endpoint.protocol import KNOWN
 from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.modes.soak import Soak
 from tailrate.loadtest.engine.record.provenance import hosts, versions
@@ -41,6 +42,7 @@ def fresh(
                 "device": endpoint.parameters.get("device"),
                 "max_batch": endpoint.parameters.get("max_batch"),
                 "parameters": dict(endpoint.parameters),
+                **({"streams": True, "settings": dict(endpoint.settings)} if KNOWN[endpoint.protocol].streams else {}),
             }
             for endpoint in endpoints
         ],

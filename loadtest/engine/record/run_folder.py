@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import (
     DEVICES,
     METRICS,
@@ -35,7 +36,7 @@ from tailrate.analysis.records.folder import (
 )
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.metric_rows import METRIC_COLUMNS
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, KINDS, REQUEST_COLUMNS, kind_of
+from tailrate.analysis.records.rows import KINDS, REQUEST_COLUMNS, kind_of
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.record.segments import Segment
 

@@ -20,12 +20,13 @@ from typing import Any
 import pyarrow as pa
 
 from tailrate.analysis.records.folder import append_event, segment_path
+from tailrate.analysis.records.rows import arrow_type
 
 FLUSH_S = 0.5
 
 
 def schema_of(columns: Mapping[str, str]) -> Any:
-    return pa.schema([pa.field(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
+    return pa.schema([pa.field(name, arrow_type(pa, kind)) for name, kind in columns.items()])
 
 
 # the first conversion imports pandas, 0.3 s: here none of it falls into a step, and of `--processes` only the first

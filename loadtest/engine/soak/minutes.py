@@ -17,7 +17,8 @@ import numpy as np
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.limit_counts import Counted
+from tailrate.loadtest.engine.live.limit_counts import Counted, Limit
+from tailrate.loadtest.engine.live.step_stats import limited_ms, whole_ns
 
 LENGTH_NS = 60_000_000_000
 GRACE_NS = 2_000_000_000
@@ -55,10 +56,19 @@ class Minute:
             "replicas": len(self.replicas),
             # of each limit of the objectives (null: failure), so that they can be judged when rows have been deleted
             "counts": [
-                {"limit_ms": limit if math.isfinite(limit) else None, "beyond": found.beyond, "worth": found.worth}
+                {**_plain(limit), "beyond": found.beyond, "worth": found.worth}
                 for limit, found in self.counted.counts()
             ],
         }
+
+
+def _plain(limit: Limit) -> dict[str, Any]:
+    """As JSON: that of a latency by itself, others with what they limit."""
+    (figure, limit_ms), *more = limit
+    if more:
+        return {"joint": [list(each) for each in limit]}
+    found: dict[str, Any] = {"limit_ms": limit_ms if math.isfinite(limit_ms) else None}
+    return found | ({"figure": figure} if figure else {})
 
 
 class Minutes:
@@ -75,7 +85,7 @@ class Minutes:
 
     def see(self, batch: Any) -> None:
         intended = np.asarray(batch.column("intended_ns"))
-        done = batch.column("done_ns").to_numpy(zero_copy_only=False).astype(np.float64)
+        done = whole_ns(batch)
         statuses, endpoints, replicas = (
             np.asarray(batch.column(name).to_pylist(), dtype=object) for name in ("status", "endpoint", "replica")
         )
@@ -90,7 +100,8 @@ class Minutes:
                 latency_ms = (done - intended) / 1e6
                 minute.latency.add(latency_ms[good], int(mine.sum() - good.sum()))
                 due_s = (intended - minute.start_ns) / 1e9
-                minute.counted.add(due_s[mine], np.where(good, latency_ms, np.inf)[mine])
+                figures = {name: values[mine] for name, values in limited_ms(batch, good).items()}
+                minute.counted.add(due_s[mine], figures)
 
     def _minute(self, number: int, endpoint: str) -> Minute:
         start_ns = self._start_ns + number * LENGTH_NS

@@ -18,7 +18,7 @@ from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.driver import HALT_S, WorkOrder
+from tailrate.loadtest.engine.workers.driver import HALT_S, Pace, WorkOrder
 from tailrate.loadtest.engine.workers.protocol import Crew
 
 LEAD_S = 0.3
@@ -50,11 +50,15 @@ class Dispatch:
         return bool(self._waiting)
 
     def prepare(
-        self, steps: Sequence[LoadStep], endpoints: Sequence[Endpoint], pattern: Pattern, answer: bytes = b""
+        self,
+        steps: Sequence[LoadStep],
+        endpoints: Sequence[Endpoint],
+        pattern: Pattern,
+        replay: tuple[bytes, Pace] = (b"", ()),
     ) -> None:
         """For all members that there are; returns when each of them waits for nothing but the start.
 
-        With an answer it is a self-check: at a null server that gives it.
+        With an answer, and how it is paced, it is a self-check: at a null server that gives it.
         """
         self.stopped_ns, self._started = None, False
         while True:
@@ -63,7 +67,7 @@ class Dispatch:
                 raise ScenarioError("no load process is left to send anything")
             count = len(self._members)
             whose = tuple(steps), tuple(endpoints)
-            self._order = WorkOrder(steps[0].block, 0, self._base, 0, count, pattern, *whose, answer)
+            self._order = WorkOrder(steps[0].block, 0, self._base, 0, count, pattern, *whose, *replay)
             bases = self._crew.bases(self._members, self._base)
             self._expect_all()
             for index, member in enumerate(self._members):

@@ -20,7 +20,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 
-from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, LOST, REQUEST_COLUMNS, RequestRecord, is_success
+from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, CUT, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
@@ -40,6 +40,10 @@ GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
 MOST_ERROR = 500
+STREAM_INSTANTS = ("first_ns", "last_ns", "plain_ns")
+
+
+Pace = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class WorkOrder:
     """Of each step."""
     answer: bytes = b""
     """Given: not at the endpoint, but at a null server on this machine that answers so, to see what it can do."""
+    pace: Pace = ()
+    """In pieces: where each ends, and its ms after the request."""
 
     def as_message(self) -> dict[str, Any]:
         return asdict(self) | {"endpoints": [endpoint.as_message() for endpoint in self.endpoints]}
@@ -69,6 +75,7 @@ class WorkOrder:
         pattern = Pattern(**{**message["pattern"], "trace_ns": tuple(message["pattern"]["trace_ns"])})
         endpoints = tuple(Endpoint(**endpoint) for endpoint in message["endpoints"])
         whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "endpoints": endpoints}
+        whole["pace"] = tuple(tuple(piece) for piece in message["pace"])
         return cls(**{**message, **whole})
 
 
@@ -250,6 +257,11 @@ class Driver:
         # where a clock moves in steps it may read less than an instant that has passed
         sent_ns = max(answer.sent_ns, due)
         done_ns = max(answer.done_ns, sent_ns)
+        columns = self._columns(answer, fields, protocol)
+        last_ns = max(columns.get("last_ns", done_ns), sent_ns)
+        columns |= {name: to_wall(max(columns[name], sent_ns)) for name in STREAM_INSTANTS if name in columns}
+        if answer.status == CUT:
+            columns["finish"] = CUT
         self._batcher.append(
             RequestRecord(
                 worker=worker,
@@ -267,14 +279,14 @@ class Driver:
                 handled_ms=None if clock is None else (clock[1] - clock[0]) / 1e6,
                 data_row=request.data_row,
                 label=request.label,
-                **self._columns(answer, fields, protocol),
+                **columns,
             )
         )
         # Locust's own statistics: latency from the scheduled instant, as everywhere in tailrate
         self._fire(
             request_type=protocol.method,
             name=opened.name,
-            response_time=(done_ns - due) / 1e6,
+            response_time=(last_ns - due) / 1e6,
             response_length=len(answer.body),
             exception=None if is_success(answer.status) else RuntimeError(f"{answer.status}: {answer.error}"),
             context={},

@@ -3,6 +3,7 @@
 python -m tailrate.loadtest.engine.workers.null_server       prints its port, and ends when its input does
 
 Its input begins with a line that holds a length, and so many bytes: the answer to each request, a whole HTTP response.
+Behind the length may stand how it comes in pieces: where each ends, and its milliseconds after the request.
 Who begins with HTTP/2's preface is answered in that: then the bytes are frames, which get each request's stream number.
 """
 
@@ -12,19 +13,24 @@ import asyncio
 import os
 import re
 import sys
+from itertools import pairwise
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDE = 1 << 30
 """Windows of HTTP/2 in bytes; the connection's is opened again when half of it was used."""
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE, END_STREAM, ACK = 0, 1, 4, 6, 8, 1, 1
+Pace = tuple[tuple[int, float], ...]
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class NullServer(asyncio.Protocol):
     """Reads requests by their length and answers each with the same bytes."""
 
-    def __init__(self, answer: bytes) -> None:
+    def __init__(self, answer: bytes, pace: Pace = ()) -> None:
         self._answer = answer
+        together = {at_ms: end for end, at_ms in pace}  # of one instant, whose order a timer would not keep
+        bounds = pairwise([0, *together.values()])
+        self._pieces = [(at_ms / 1e3, answer[begin:end]) for at_ms, (begin, end) in zip(together, bounds, strict=True)]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -57,7 +63,16 @@ class NullServer(asyncio.Protocol):
                 if self._missing and data:
                     continue
             if not self._missing:
-                self._transport.write(self._answer)
+                self._reply()
+
+    def _reply(self) -> None:
+        if not self._pieces:
+            self._transport.write(self._answer)
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for at_s, piece in self._pieces:
+            loop.call_at(now + at_s, self._transport.write, piece)
 
 
 class Http2:
@@ -109,9 +124,9 @@ def _frame(kind: int, flags: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((kind, flags, 0, 0, 0, 0)) + payload
 
 
-async def serve(answer: bytes) -> None:
+async def serve(answer: bytes, pace: Pace) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: NullServer(answer), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: NullServer(answer, pace), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     ended = loop.create_future()
 
@@ -124,5 +139,6 @@ async def serve(answer: bytes) -> None:
 
 
 if __name__ == "__main__":
-    size = int(sys.stdin.buffer.readline())
-    asyncio.run(serve(sys.stdin.buffer.read(size)))
+    size, *pieces = sys.stdin.buffer.readline().decode().split()
+    paced = [piece.split(":") for piece in ",".join(pieces).split(",") if piece]
+    asyncio.run(serve(sys.stdin.buffer.read(int(size)), tuple((int(end), float(at_ms)) for end, at_ms in paced)))

@@ -27,7 +27,7 @@ from tailrate.loadtest.engine.endpoint.answer import OK
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.servers import Servers
-from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver, Pace, WorkOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ CACHE = Path.home() / ".cache" / "tailrate" / "self-check.json"
 
 
 @contextmanager
-def null_server(answer: bytes) -> Iterator[str]:
+def null_server(answer: bytes, pace: Pace = ()) -> Iterator[str]:
     """The URL of a null server in a process of its own, which gives that answer: a whole HTTP response."""
     process = subprocess.Popen(
         child_python.command("tailrate.loadtest.engine.workers.null_server"),
@@ -52,7 +52,8 @@ def null_server(answer: bytes) -> Iterator[str]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(b"%d\n%s" % (len(answer), answer))
+    pieces = ",".join(f"{end}:{at_ms:.3f}" for end, at_ms in pace)
+    process.stdin.write(b"%d %s\n%s" % (len(answer), pieces.encode(), answer))
     process.stdin.flush()
     try:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -73,7 +74,7 @@ def measure(order: WorkOrder, inputs: Inputs, timeout_s: float, max_in_flight: i
         elif kind == "done":
             done.update(content)
 
-    with null_server(order.answer) as url:
+    with null_server(order.answer, order.pace) as url:
         servers = Servers(timeout_s, Keys())
         order = replace(order, endpoints=tuple(replace(endpoint, url=url) for endpoint in order.endpoints))
         try:

@@ -141,6 +141,8 @@ def _properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, An
 UNITS = {
     "_ms": "in milliseconds",
     "_s": "in seconds",
+    "tokens_in_rps": "in tokens per second",
+    "tokens_out_rps": "in tokens per second",
     "_rps": "in requests per second",
     "_pct": "in percent",
     "_bytes": "in bytes",

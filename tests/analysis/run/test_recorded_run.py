@@ -14,9 +14,10 @@ import pytest
 from folders import GPU, Load, Waveform, Written, constant, lognormal, make_run
 
 from tailrate import analysis
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import MANIFEST, RunError, append_event, segment_path
 from tailrate.analysis.records.manifest import Manifest
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS
+from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import Stored
 from tailrate.analysis.verdicts.run import Run

@@ -13,7 +13,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from tailrate.loadtest.engine.endpoint.client import Client
-from tailrate.loadtest.engine.endpoint.http import Pool
+from tailrate.loadtest.engine.endpoint.http1.pool import Incoming, Pool
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer-Timing: total;dur=1\r\n\r\nhello"
 
@@ -56,7 +56,9 @@ def server(*connections, tls=None):
 
 
 def exchange(pool, body=b"", method="POST"):
-    return pool.exchange(method, "/x", {"x-request-id": "7"}, body)
+    found = Incoming()
+    pool.exchange(method, "/x", {"x-request-id": "7"}, body, found)
+    return found.status, found.head, b"".join(found.pieces)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from test_step_stats import START, batch
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.objective import Slo
-from tailrate.analysis.records.rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.live.board import Board, warning
 from tailrate.loadtest.engine.live.histogram import Histogram

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import gevent
 import pytest
 
-from tailrate.analysis.records.rows import DEVICE_COLUMNS
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint import credentials
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 from waiting import PATIENCE_S
 
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS, DeviceSample
 from tailrate.analysis.records.folder import parts, read_events, segment_number, segment_path, segments
-from tailrate.analysis.records.rows import DEVICE_COLUMNS, REQUEST_COLUMNS, DeviceSample, RequestRecord
+from tailrate.analysis.records.rows import REQUEST_COLUMNS, RequestRecord
 from tailrate.loadtest.engine.record import segments as segment_files
 from tailrate.loadtest.engine.record.segments import Batcher, Segment, pack, schema_of, unpack
 from tailrate.serve import wire

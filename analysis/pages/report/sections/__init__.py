@@ -21,10 +21,12 @@ from tailrate.analysis.pages.report.sections.server_metrics import SERVER_METRIC
 from tailrate.analysis.pages.report.sections.slices import SLICES
 from tailrate.analysis.pages.report.sections.soak import SOAK
 from tailrate.analysis.pages.report.sections.stages import STAGES_SECTION
+from tailrate.analysis.pages.report.sections.tokens import TOKENS_SECTION
 from tailrate.analysis.pages.report.sections.trust import TRUST
 
 SECTIONS: tuple[Section, ...] = (
     RATES,
+    TOKENS_SECTION,
     CAPACITY,
     PERCENTILES,
     SLICES,

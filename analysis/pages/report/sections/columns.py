@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrate.analysis.steps.step_summary import Column, on_the_page
+from tailrate.analysis.steps.step_summary import on_the_page
+from tailrate.analysis.text.column import Column
 
 
 def present(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> list[Column]:

@@ -10,7 +10,7 @@ from tailrate.analysis.pages.html.table import boxed
 from tailrate.analysis.pages.report.sections.columns import present
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.steps.step_summary import Column
+from tailrate.analysis.text.column import Column
 
 
 def _html(view: View) -> Html | None:

@@ -8,6 +8,7 @@ from typing import Any
 from tailrate.analysis.pages.html.markup import Html
 from tailrate.analysis.pages.report.sections.section import Section, bullets, named
 from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.text import words
 
 
@@ -23,8 +24,7 @@ def _environment(view: View) -> list[tuple[str, str]]:
     """What the run ran on and how, as names and values."""
     manifest, scenario = view.run.manifest, view.run.manifest.scenario
     described = (
-        f"{e.get('model')}/{e.get('variant')}" + (f" on {e['device']}" if e.get("device") else "")
-        for e in manifest.endpoints
+        endpoint_name(entry) + (f" on {entry['device']}" if entry.get("device") else "") for entry in manifest.endpoints
     )
     seconds, steps = view.seconds(), scenario["steps"]
     facts = [

@@ -13,7 +13,8 @@ import numpy as np
 
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
-from tailrate.loadtest.engine.endpoint.target import Endpoint, Target, called
+from tailrate.loadtest.engine.endpoint.protocols._openai_models import known, listed, model_of
+from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.wire import Array, bad_input
@@ -21,7 +22,6 @@ from tailrate.serve.wire import Array, bad_input
 if TYPE_CHECKING:
     from tailrate.loadtest.engine.endpoint.client import Client
 
-MODELS = "/v1/models"
 PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
 LISTS = {"embeddings": "data", "rerank": "results"}
 """What an answer has to hold."""
@@ -45,20 +45,17 @@ class OpenAi(Protocol):
 
     @classmethod
     def spoken(cls, client: Client) -> str:
-        return "an OpenAI API" if _models(client) is not None else ""
+        return "an OpenAI API" if listed(client) is not None else ""
 
     def find(self, client: Client, target: Target) -> list[Endpoint]:
         """Where models are listed, the model has to be there; a version is a part of its name, as a fine-tune's is."""
-        model = _model(target)
-        listed = _models(client)
-        if listed and model not in listed:
-            raise ScenarioError(f"{client.url} lists no model '{model}'; it lists {', '.join(sorted(listed)[:20])}")
+        target = known(client, target)
         return [self.endpoint(client, target, client.prefix + PATHS[self.task])]
 
     def write(
         self, endpoint: Endpoint, inputs: Mapping[str, Array], outputs: Sequence[str]
     ) -> tuple[bytes, dict[str, str]]:
-        body: dict[str, Any] = {"model": _model(endpoint)}
+        body: dict[str, Any] = {"model": model_of(endpoint)}
         if self.task == "rerank":
             query, *documents = _texts(inputs)
             body |= {"query": query, "documents": documents or [query]}
@@ -83,18 +80,6 @@ class OpenAi(Protocol):
             return {"embeddings": np.stack([_vector(row["embedding"]) for row in rows])}
         except (ValueError, KeyError, TypeError) as problem:
             raise bad_input(f"it is no answer to {self.task}: {problem!r}") from None
-
-
-def _model(of: Target | Endpoint) -> str:
-    return called(of.model, of.version)
-
-
-def _models(client: Client) -> list[str] | None:
-    """Those that the server lists; None where it lists none in this way."""
-    try:
-        return [str(model["id"]) for model in client.get_json(MODELS)["data"]]
-    except (ScenarioError, KeyError, TypeError):
-        return None
 
 
 def _texts(inputs: Mapping[str, Array]) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tailrate.analysis.records.rows import DEVICE_COLUMNS
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.record.devices.source import DeviceSource
 
 CHUNK_ROWS = 128

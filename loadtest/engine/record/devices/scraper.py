@@ -12,7 +12,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from tailrate.analysis.records.rows import DEVICE_COLUMNS
+from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import Client

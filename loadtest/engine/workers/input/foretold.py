@@ -32,7 +32,7 @@ def check(scenario: Scenario, requests: DataRequests) -> None:
         if slo.slice and slo.slice not in labels:
             near = get_close_matches(slo.slice, labels, 1)
             hint = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(labels)}"
-            raise ScenarioError(f"--slo: no row of {data.rows.path} is labelled '{slo.slice}'; {hint}")
+            raise ScenarioError(f"--slo: no row of {data.name} is labelled '{slo.slice}'; {hint}")
 
 
 def sentences(scenario: Scenario, endpoints: Sequence[str], requests: DataRequests) -> list[str]:
@@ -52,10 +52,11 @@ def sentences(scenario: Scenario, endpoints: Sequence[str], requests: DataReques
 def _enough(requests: DataRequests, arrivals: int | None) -> Iterator[str]:
     """Whether the rows suffice for so many arrivals."""
     deal = requests.deal
-    has = f"{requests.data.rows.path} has {count(deal.rows)} {'row' if deal.rows == 1 else 'rows'}"
+    if not deal.unique and (arrivals is None or deal.before(arrivals) <= deal.rows):
+        return
+    has = f"{requests.data.name} has {count(deal.rows)} {'row' if deal.rows == 1 else 'rows'}"
     if arrivals is None:
-        if deal.unique:
-            yield f"{has}; how many arrivals there will be is not known, and the run ends when the rows are used up"
+        yield f"{has}; how many arrivals there will be is not known, and the run ends when the rows are used up"
     elif deal.unique and arrivals > (deal.most or 0):
         needs = f"the run needs {count(deal.before(arrivals))} for its {count(arrivals)} arrivals"
         raise ScenarioError(f"--data-reuse unique: {has}, and {needs}")

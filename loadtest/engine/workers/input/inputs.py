@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,6 +38,29 @@ class Wanted(NamedTuple):
     kind: str
 
 
+class Source(Protocol):
+    """What requests are made of, one after the other: the rows of a file, or what stands for them."""
+
+    @property
+    def own(self) -> bool:
+        """The scenario says what a row becomes, so nobody knows before whether every row becomes something."""
+
+    @property
+    def labels(self) -> Sequence[str | None]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> str:
+        """What load processes that read the same have in common."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What the manifest's scenario says of it beside what was asked for, under its key."""
+
+    def label(self, row: int) -> str | None: ...
+    def shares(self) -> dict[str, float]: ...
+    def inputs(self, rows: Sequence[int]) -> dict[str, Array]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
     """A file's rows, ready to be sent."""
@@ -46,17 +69,18 @@ class Data:
     values: Mapping[str, Value]
     made: FromRow
     own: bool
-    """The scenario says what a row becomes, so nobody knows before whether every row becomes something."""
     labels: Sequence[str | None] = ()
 
     @property
-    def file(self) -> str:
-        """What load processes that read the same have in common."""
-        return ", ".join(f"{value} {name}" for name, value in self.as_json().items())
+    def name(self) -> str:
+        return str(self.rows.path)
 
-    def as_json(self) -> dict[str, int]:
-        """What the manifest says of it beside what was asked for."""
-        return {"rows": self.rows.count, "bytes": self.rows.nbytes}
+    @property
+    def file(self) -> str:
+        return f"{self.rows.count} rows, {self.rows.nbytes} bytes"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"data": {"rows": self.rows.count, "bytes": self.rows.nbytes}}
 
     def label(self, row: int) -> str | None:
         return self.labels[row] if self.labels else None

@@ -19,7 +19,7 @@ from tailrate.loadtest.engine.workers.input.deal import Deal
 from tailrate.serve.wire import Array
 
 if TYPE_CHECKING:
-    from tailrate.loadtest.engine.workers.input.inputs import Data  # takes pyarrow, which not every run needs
+    from tailrate.loadtest.engine.workers.input.inputs import Source  # takes pyarrow, which not every run needs
 
 KEPT_BYTES = 64 << 20
 AHEAD_BYTES = 1 << 30
@@ -46,7 +46,7 @@ class ReadyRequest(NamedTuple):
 class FileInputs(Inputs):
     """Rows of a file as inputs; those that are here already are a sample."""
 
-    data: Data = field(kw_only=True)
+    data: Source = field(kw_only=True)
     deal: Deal = field(kw_only=True)
 
     def requests(self, to: OpenEndpoint) -> DataRequests:
@@ -62,7 +62,7 @@ class FileInputs(Inputs):
 class DataRequests:
     """`prepare` a block's arrivals, then ask for each with `of`."""
 
-    def __init__(self, data: Data, deal: Deal, encode: Encode) -> None:
+    def __init__(self, data: Source, deal: Deal, encode: Encode) -> None:
         self.data, self.deal = data, deal
         self._encode = encode
         self._made: dict[tuple[int, ...], ReadyRequest] = {}

@@ -8,14 +8,14 @@ cookies and no decompression here.
 from __future__ import annotations
 
 import re
+import ssl
 from socket import IPPROTO_TCP, MSG_DONTWAIT, MSG_PEEK, TCP_NODELAY
+from typing import Any, Protocol
 from urllib.parse import SplitResult
 
 import gevent
 from gevent import socket
 from gevent.select import select
-
-from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access
 
 BLOCK = 1 << 18
 TOGETHER = 1 << 16
@@ -35,23 +35,50 @@ class BadAnswerError(OSError):
     """What came back is no HTTP, or ended in the middle."""
 
 
+class Connection(Protocol):
+    """What an answer is read from."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+
+class Incoming:
+    """An answer as far as it has come: what was there when a deadline or a broken connection ended it stays known."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.head = b""
+        self.pieces: list[bytes] = []
+        """Of the body."""
+
+    def begin(self, connection: Any) -> None:
+        """Its request is about to be sent there."""
+
+    def in_chunks(self) -> None:
+        """Its body comes in chunks, so what ends it is known by sight."""
+
+
 class Pool:
     """As many connections as there are exchanges at once; the one that was used last is used first."""
 
     def __init__(
-        self, url: SplitResult, timeout_s: float, access: Access = ANYBODY, most_body: int = MOST_BODY
+        self,
+        url: SplitResult,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        line: str = "",
+        most_body: int = MOST_BODY,
     ) -> None:
-        secure = url.scheme == "https"
-        self._address = (url.hostname or "", url.port or (443 if secure else 80))
-        self._tls = access.tls() if secure else None
+        """`line`: a header field that each request has, with its end."""
+        self._address = (url.hostname or "", url.port or (443 if tls else 80))
+        self._tls = tls
         self._timeout_s = timeout_s
         self._most_body = most_body
-        self._idle: list[socket.socket] = []
-        self.fields = f"Host: {url.netloc}\r\n{access.line}".encode("latin-1")
+        self._idle: list[Any] = []
+        self.fields = f"Host: {url.netloc}\r\n{line}".encode("latin-1")
         """What each request's header begins with."""
 
-    def exchange(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, bytes]:
-        """(status, header fields, body); an `OSError` where there is no whole answer."""
+    def exchange(self, method: str, path: str, headers: dict[str, str], body: bytes, answer: Incoming) -> None:
+        """Fills in the answer; an `OSError` where it is not whole."""
         fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         length = f"Content-Length: {len(body)}\r\n" if body or method != "GET" else ""
         head = f"{method} {path} HTTP/1.1\r\n".encode("latin-1")
@@ -60,8 +87,9 @@ class Pool:
         try:
             if len(body) <= TOGETHER:
                 head, body = head + body, b""
-            unsent = _send(connection, head, body, self._tls is not None)
-            status, found, whole, keep = _answer(connection, unsent, self._most_body)
+            answer.begin(connection)
+            unsent = self._send(connection, head, body)
+            keep = _read_answer(connection, unsent, self._most_body, answer)
         except BaseException:  # also a deadline: what comes on this connection later is nobody's
             connection.close()
             raise
@@ -69,18 +97,20 @@ class Pool:
             self._idle.append(connection)
         else:
             connection.close()
-        return status, found, whole
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _take(self) -> socket.socket:
+    def _take(self) -> Any:
         while self._idle:
             connection = self._idle.pop()
-            if _alive(connection):
+            if self._alive(connection):
                 return connection
             connection.close()
+        return self._connect()
+
+    def _connect(self) -> Any:
         fresh = socket.create_connection(self._address, self._timeout_s)
         fresh.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         if self._tls is None:
@@ -89,8 +119,14 @@ class Pool:
 
         return SSLSocket(fresh, server_hostname=self._address[0], _context=self._tls)
 
+    def _alive(self, connection: Any) -> bool:
+        return is_alive(connection)
 
-def _alive(connection: socket.socket) -> bool:
+    def _send(self, connection: Any, head: bytes, body: bytes) -> OSError | None:
+        return _send(connection, head, body, self._tls is not None)
+
+
+def is_alive(connection: socket.socket) -> bool:
     """Whether the other side has neither closed it nor sent what nobody asked for, such as TLS's word that it closes.
 
     The socket below TLS is looked at. One that is closed in the moment in which it is used is not seen, and its request
@@ -128,8 +164,8 @@ def _send(connection: socket.socket, head: bytes, body: bytes, secure: bool) -> 
     return None
 
 
-def _answer(connection: socket.socket, unsent: OSError | None, most: int) -> tuple[int, bytes, bytes, bool]:
-    """(status, header fields, body, whether the connection can be used again)
+def _read_answer(connection: Connection, unsent: OSError | None, most: int, answer: Incoming) -> bool:
+    """Fills in the answer; whether the connection can be used again.
 
     `unsent`: why not all of the request went out; without an answer it is why there is none.
     """
@@ -148,26 +184,25 @@ def _answer(connection: socket.socket, unsent: OSError | None, most: int) -> tup
         status = int(head[9:12])
         if status >= 200:
             break  # else it only says that it goes on
+    answer.status, answer.head, pieces = status, head, answer.pieces
     keep = head.startswith(b"HTTP/1.1") and _CLOSE.search(head) is None and unsent is None
     if status in (204, 304):
-        return status, head, b"", keep and not data
+        return keep and not data
     said = _LENGTH.search(head)
-    pieces: list[bytes] = []
     if _CHUNKED.search(head):  # wins over a length, beside which it is somebody's mischief
-        rest = _chunks(connection, data, pieces, most)
-        keep = keep and said is None
-    elif said:
+        answer.in_chunks()
+        return not _chunks(connection, data, pieces, most) and keep and said is None
+    if said:
         length = int(said[1]) if len(said[1]) < 16 else most + 1
         _bounded(length, most)
-        rest = _take(connection, data, length, pieces)
-    else:
-        pieces, total = [data], len(data)
-        while piece := _read(connection):  # to its end
-            pieces.append(piece)
-            total += len(piece)
-            _bounded(total, most)
-        return status, head, b"".join(pieces), False
-    return status, head, b"".join(pieces), keep and not rest
+        return not _take(connection, data, length, pieces) and keep
+    pieces.append(data)
+    total = len(data)
+    while piece := _read(connection):  # to its end
+        pieces.append(piece)
+        total += len(piece)
+        _bounded(total, most)
+    return False
 
 
 def _bounded(size: int, most: int) -> None:
@@ -175,7 +210,7 @@ def _bounded(size: int, most: int) -> None:
         raise BadAnswerError(f"the answer is larger than {most >> 20} MiB")
 
 
-def _chunks(connection: socket.socket, data: bytes, pieces: list[bytes], most: int) -> bytes:
+def _chunks(connection: Connection, data: bytes, pieces: list[bytes], most: int) -> bytes:
     """What comes behind them."""
     total = 0
     while True:
@@ -195,7 +230,7 @@ def _chunks(connection: socket.socket, data: bytes, pieces: list[bytes], most: i
             raise BadAnswerError("a chunk of the answer is longer than its size")
 
 
-def _line(connection: socket.socket, data: bytes) -> tuple[bytes, bytes]:
+def _line(connection: Connection, data: bytes) -> tuple[bytes, bytes]:
     """(line, what comes behind it)"""
     while (end := data.find(b"\r\n")) < 0:
         if len(data) > MOST_HEAD:
@@ -204,7 +239,7 @@ def _line(connection: socket.socket, data: bytes) -> tuple[bytes, bytes]:
     return data[:end], data[end + 2 :]
 
 
-def _take(connection: socket.socket, data: bytes, size: int, pieces: list[bytes]) -> bytes:
+def _take(connection: Connection, data: bytes, size: int, pieces: list[bytes]) -> bytes:
     """So many bytes into the pieces; what comes behind them."""
     while len(data) < size:
         pieces.append(data)
@@ -214,13 +249,13 @@ def _take(connection: socket.socket, data: bytes, size: int, pieces: list[bytes]
     return data[size:]
 
 
-def _more(connection: socket.socket) -> bytes:
+def _more(connection: Connection) -> bytes:
     if not (piece := _read(connection)):
         raise BadAnswerError("the connection was closed before the answer was whole")
     return piece
 
 
-def _read(connection: socket.socket) -> bytes:
+def _read(connection: Connection) -> bytes:
     piece: bytes = connection.recv(BLOCK)
     if len(piece) == BLOCK:  # more is there already, and nobody else would have a turn until it is read
         gevent.sleep(0)

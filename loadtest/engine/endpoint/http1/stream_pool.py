@@ -1,0 +1,69 @@
+"""Connections whose answers may come in pieces, each with its instant: what came stays known if the rest does not."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import SplitResult
+
+from tailrate.loadtest.engine.endpoint.http1.pool import Incoming, Pool
+from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped, Watched, can_watch, stamper
+
+
+class _Pieces(list[bytes]):
+    """Of a body: each is stamped as it is put behind the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection: Stamped | None = None
+        self.arrivals: list[tuple[int, int]] = []
+        self._size = 0
+
+    def append(self, piece: bytes) -> None:
+        if piece:
+            assert self.connection is not None
+            super().append(piece)
+            self._size += len(piece)
+            self.arrivals.append((self.connection.at_ns, self._size))
+
+
+class Stream(Incoming):
+    pieces: _Pieces
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces = _Pieces()
+
+    def begin(self, connection: Stamped) -> None:
+        self.pieces.connection = connection
+        connection.begin()
+
+    def in_chunks(self) -> None:
+        assert self.pieces.connection is not None
+        self.pieces.connection.in_chunks()
+
+    @property
+    def at_ns(self) -> int:
+        """When the last of it came."""
+        assert self.pieces.connection is not None
+        return self.pieces.connection.at_ns
+
+
+class StreamPool(Pool):
+    def __init__(self, url: SplitResult, *more: Any) -> None:
+        super().__init__(url, *more)
+        if self._tls is None and can_watch():
+            stamper()  # compiling it takes seconds, the first time
+
+    def _connect(self) -> Stamped:
+        inner = super()._connect()
+        return Watched(inner, stamper()) if self._tls is None and can_watch() else Stamped(inner)
+
+    def _alive(self, connection: Stamped) -> bool:
+        return connection.quiet
+
+    def _send(self, connection: Stamped, head: bytes, body: bytes) -> OSError | None:
+        try:
+            connection.sendall(head + body)
+        except OSError as problem:
+            return problem
+        return None

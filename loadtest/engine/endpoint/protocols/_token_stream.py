@@ -1,0 +1,121 @@
+"""What a stream of OpenAI's events held, and when each of them had come.
+
+A content event is one with text, reasoning or a tool call in it; one that only names a role, counts tokens or ends is
+none. How many tokens there were is for the server to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tailrate.loadtest.engine.endpoint.protocols._sse import events
+
+DONE = b"[DONE]"
+REASONING = ("reasoning", "reasoning_content")
+FINISHES = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop", "eos": "stop"}
+"""What rows say of a server's `finish_reason`; anything else is an error."""
+MOST_GAP_US = (1 << 32) - 1
+Arrivals = Sequence[tuple[int, int]]
+"""Of an answer's pieces: the instant of each, and bytes of the body that had come by then."""
+
+
+@dataclass(slots=True)
+class TokenStream:
+    content_ns: list[int] = field(default_factory=list)
+    """Of each content event."""
+    plain_ns: int | None = None
+    """Of the first that isn't reasoning."""
+    finish: str = ""
+    flaw: str = ""
+    """What the server said went wrong, or what makes no sense."""
+    text: list[str] = field(default_factory=list)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    first_tokens: int | None = None
+    """Of the first content event, where the server counts as it goes."""
+
+    def columns(self) -> dict[str, Any]:
+        """Of the request's row; instants are those of the monotonic clock."""
+        content = self.content_ns
+        said = self.usage
+        found = {
+            "first_ns": content[0] if content else None,
+            "last_ns": content[-1] if content else None,
+            "plain_ns": self.plain_ns,
+            "events": len(content),
+            "gaps_us": _gaps_us(content) if content else None,
+            "tokens_in": _count(said, "prompt_tokens"),
+            "tokens_out": _count(said, "completion_tokens"),
+            "first_tokens": self.first_tokens,
+            "cached_tokens": _count(said, "prompt_tokens_details", "cached_tokens"),
+            "reasoning_tokens": _count(said, "completion_tokens_details", "reasoning_tokens"),
+            "finish": self.finish or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _take(self, said: Mapping[str, Any], at_ns: int) -> None:
+        has_content = False
+        for choice in _list(said, "choices"):
+            if not isinstance(choice, dict):
+                continue
+            delta = choice["delta"] if isinstance(choice.get("delta"), dict) else choice
+            text = delta.get("content") or delta.get("text")
+            if isinstance(text, str):
+                self.text.append(text)
+            plain = bool(text or delta.get("tool_calls"))
+            if plain and self.plain_ns is None:
+                self.plain_ns = at_ns
+            has_content = has_content or plain or any(delta.get(name) for name in REASONING)
+            if reason := choice.get("finish_reason"):
+                self.finish = FINISHES.get(str(reason), "error")
+        if isinstance(usage := said.get("usage"), dict):
+            self.usage = usage
+        if has_content:
+            self.content_ns.append(at_ns)
+            if len(self.content_ns) == 1:
+                self.first_tokens = _count(self.usage, "completion_tokens")
+
+
+def token_stream(body: bytes, arrivals: Arrivals) -> TokenStream:
+    found, piece = TokenStream(), 0
+    for event in events(body):
+        while piece < len(arrivals) - 1 and arrivals[piece][1] < event.end:
+            piece += 1
+        if event.data == DONE:
+            continue
+        try:
+            said = json.loads(event.data)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            found.flaw = found.flaw or f"an event of the stream is no JSON object: {_begin(event.data)}"
+        elif event.name == b"error" or said.get("error"):
+            found.flaw, found.finish = f"the stream holds an error: {_begin(event.data)}", "error"
+        else:
+            found._take(said, arrivals[piece][0])
+    return found
+
+
+def _gaps_us(content_ns: list[int]) -> Any:
+    """Each is the difference of two instants in whole microseconds, so that they add up without drifting."""
+    return np.diff(np.array(content_ns, np.int64) // 1000).clip(0, MOST_GAP_US).astype(np.uint32)
+
+
+def _begin(data: bytes) -> str:
+    return data[:200].decode("utf-8", "replace")
+
+
+def _list(said: Mapping[str, Any], name: str) -> list[Any]:
+    found = said.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _count(said: Mapping[str, Any], *names: str) -> int | None:
+    found: Any = said
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 31 else None
