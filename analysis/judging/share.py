@@ -62,8 +62,7 @@ def terms(slo: Slo) -> tuple[Term, ...]:
     """All of an objective but the rate that it asks for, which is no share: `reaches`."""
     found = []
     for name, bound in slo.bounds.items():
-        text = f"{slo.prefix}p{bound.percentile:g}{f' {name}' * bool(name)}<{bound.ms:g}ms"
-        found.append(Term(text, _rest(bound.percentile / 100), bound.ms, name))
+        found.append(Term(f"{slo.prefix}{bound.text(name)}", _rest(bound.percentile / 100), bound.ms, name))
     if slo.min_goodput is not None:
         text, allowed = f"{slo.prefix}goodput>{100 * slo.min_goodput:g}%", _rest(slo.min_goodput)
         limits = tuple((name, bound.ms) for name, bound in slo.bounds.items())

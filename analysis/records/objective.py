@@ -58,6 +58,13 @@ class Bound(NamedTuple):
     percentile: float
     ms: float
 
+    def text(self, figure: str) -> str:
+        """
+        >>> Bound(99.0, 450.0).text("ttft")
+        'p99 ttft<450ms'
+        """
+        return f"p{self.percentile:g}{f' {figure}' * bool(figure)}<{self.ms:g}ms"
+
 
 @dataclass(frozen=True, slots=True)
 class Slo:
@@ -115,9 +122,7 @@ class Slo:
         }
 
     def __str__(self) -> str:
-        terms = [
-            f"p{bound.percentile:g}{f' {name}' * bool(name)}<{bound.ms:g}ms" for name, bound in self.bounds.items()
-        ]
+        terms = [bound.text(name) for name, bound in self.bounds.items()]
         if self.max_error_rate is not None:
             terms.append(f"errors<{self.max_error_rate * 100:g}%")
         if self.min_goodput is not None:

@@ -154,11 +154,11 @@ class Stamper:
         self._lanes[file] = 0
         self._lanes[file, [loop.EACH, loop.BYTES_AT, loop.STAMPS_AT]] = 1, ring.ctypes.data, stamps.ctypes.data
         self._news[file] = news
-        self._epoll.register(file, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        self._epoll.register(file, _edge())
         return memoryview(self._lanes[file]), memoryview(ring), memoryview(stamps)
 
     def resume(self, file: int) -> None:
-        self._epoll.modify(file, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        self._epoll.modify(file, _edge())
 
     def leave(self, inner: socket.socket) -> None:
         """Closes a connection, as soon as the thread cannot be reading it any more."""
@@ -187,6 +187,11 @@ class Stamper:
             if (news := self._news.get(file)) is not None:
                 news.set()
         self._bury()
+
+
+def _edge() -> int:
+    """What the thread is woken by, once for each; not every system has the words."""
+    return select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 
 
 def can_watch() -> bool:
