@@ -28,6 +28,8 @@ from tailrate.analysis.records.rows import arrow_type
 from tailrate.analysis.run.columns import COLUMNS, NEEDED, conform, in_files
 
 PART_ROWS = 1 << 18
+LIST_BYTES = 64 << 20
+"""Of a part's lists: where rows have long ones a part has fewer rows."""
 
 _HELD = b"tailrate.segments"
 
@@ -135,10 +137,7 @@ class Stored:
                 held = [self.nothing().cast(schema)]
                 for part in self.parts:
                     held.append(self.read(part).cast(schema))
-                    while sum(map(len, held)) >= PART_ROWS:
-                        whole = pa.concat_tables(held)
-                        writer.write_table(whole.slice(0, PART_ROWS).combine_chunks(), row_group_size=PART_ROWS)
-                        held = [whole.slice(PART_ROWS)]
+                    held = [write_groups(writer, pa.concat_tables(held))]
                 writer.write_table(pa.concat_tables(held))
             out.flush()
             os.fsync(out.fileno())
@@ -149,6 +148,16 @@ class Stored:
             for column in self.read(part, self.extra).schema if self.extra else ():
                 kinds.setdefault(column.name, column.type)
         return pa.schema(list(kinds.items()))
+
+
+def write_groups(writer: Any, rows: Any) -> Any:
+    """As whole row groups; what is left over for the next."""
+    nbytes = sum(rows[name].nbytes for name in rows.column_names if pa.types.is_list(rows.schema.field(name).type))
+    most = min(PART_ROWS, max(1, int(LIST_BYTES / nbytes * len(rows)))) if nbytes else PART_ROWS
+    while len(rows) >= most:
+        writer.write_table(rows.slice(0, most).combine_chunks(), row_group_size=most)
+        rows = rows.slice(most)
+    return rows
 
 
 def find(folder: Path, table: str) -> Stored:

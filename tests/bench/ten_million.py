@@ -3,12 +3,13 @@
 Each row of the table is a process of its own: `tailrate report --no-page` on a sealed folder; DuckDB and Polars with
 the same join (each request and the sample of its device) and the same summary (counts, five percentiles of latency, two
 more, means of stages and of what the devices did, by step and endpoint); and Arrow that only decodes the columns that
-the report reads, on all cores and on one. They take turns, round by round; each figure is the median of the rounds
+the report reads, on all cores and on one. With `--gaps 200` answers are streams with so many gaps each: ours alone, as
+the queries know none. They take turns, round by round; each figure is the median of the rounds
 with the lowest and the highest, and ratios are of one round each. `whole` is from the start of the process to its end,
 `imported` from when it has its modules. `report` does more than the queries: intervals, steadiness, queue growth,
 ledger, comparison, breakdown, verdict. `--rows 1e8` is for the memory: the queries are left out there.
 
-    python tests/bench/ten_million.py [--rows 1e7] [--rates 20] [--rounds 3] [--keep FOLDER]
+    python tests/bench/ten_million.py [--rows 1e7] [--rates 20] [--gaps 0] [--rounds 3] [--keep FOLDER]
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ REPORT = """
 import sys, time
 from pathlib import Path
 import rich.table
-from tailrate.analysis.counting import loop, order_statistics
+from tailrate.analysis.counting import loop, order_statistics, streams
 from tailrate.analysis.exports import report_json
 from tailrate.analysis.verdicts import run
 from tailrate.analysis.steps import measure
@@ -139,6 +140,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rows", type=float, default=1e7)
     found.add_argument("--rounds", type=int, default=3)
     found.add_argument("--rates", type=int, default=20, help="steps of each endpoint; 1 makes two long ones")
+    found.add_argument("--gaps", type=int, default=0, help="of each answer, which is a stream then")
     found.add_argument("--keep", type=Path, help="use or leave the run folder here")
     return found
 
@@ -152,7 +154,7 @@ def main() -> None:
             print(f"writing {asked.rows:,.0f} requests", file=sys.stderr)
             # in a process of its own: the peak of one that is started here is at least what this one has
             apart("import sys, wide; from pathlib import Path; wide.write(Path(sys.argv[1]), *map(int, sys.argv[2:]))",
-                  str(folder), str(int(asked.rows)), str(asked.rates))  # fmt: skip
+                  str(folder), str(int(asked.rows)), str(asked.rates), str(asked.gaps))  # fmt: skip
         names = apart("from tailrate.analysis.counting.counted_part import COLUMNS; print(','.join(COLUMNS))")
         scripts = {
             OURS: [REPORT],
@@ -164,7 +166,9 @@ def main() -> None:
         commands = {
             name: [sys.executable, "-c", script, str(folder), *more] for name, (script, *more) in scripts.items()
         }
-        for name in ("DuckDB", "Polars"):
+        for name in [name for name in commands if asked.gaps and name != OURS]:
+            commands.pop(name)
+        for name in ("DuckDB", "Polars") if not asked.gaps else ():
             if asked.rows > 2e7 or find_spec(name.lower()) is None:
                 print(f"{name} is left out: {'too many rows' if asked.rows > 2e7 else 'it is not installed'}")
                 commands.pop(name)
@@ -184,7 +188,7 @@ def main() -> None:
             result[name] = row
             times = f"{shown(row['whole_s'], '.2f', 19)} {shown(row['imported_s'], '.2f', 19)} {row['mb']:8,.0f}"
             print(f"{name:28} {times} {shown(row['ratio'], '.2f', 18)} {shown(row['ratio_imported'], '.2f', 18)}")
-        last_line("ten_million", rows=asked.rows, steps=2 * asked.rates, found=result)
+        last_line("ten_million", rows=asked.rows, gaps=asked.gaps, steps=2 * asked.rates, found=result)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -19,6 +19,7 @@ from tailrate.analysis.records.folder import DEVICES, REQUESTS, sealed_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.records.rows import REQUEST_COLUMNS, arrow_type
+from tailrate.analysis.run.tables import write_groups
 
 START_NS = 1_790_000_000_000_000_000
 HOUR_S = 3600.0
@@ -27,8 +28,11 @@ ENDPOINTS = ("resnet50/eager", "resnet50/compiled")
 ROW_GROUP = 1 << 18
 
 
-def write(folder: Path, rows: int, rates: int = 20, seed: int = 1) -> Path:
-    """A folder of about so many requests (Poisson), in `rates` rising steps of each endpoint."""
+def write(folder: Path, rows: int, rates: int = 20, gaps: int = 0, seed: int = 1) -> Path:
+    """A folder of about so many requests (Poisson), in `rates` rising steps of each endpoint.
+
+    With `gaps` each answer is a stream with so many of them.
+    """
     folder.mkdir(parents=True)
     count = rates * len(ENDPOINTS)
     seconds = HOUR_S / count
@@ -45,14 +49,10 @@ def write(folder: Path, rows: int, rates: int = 20, seed: int = 1) -> Path:
     with pq.ParquetWriter(requests, _schema(REQUEST_COLUMNS), compression="zstd") as out:
         held: list[pa.Table] = []
         for step in steps:
-            for table in _arrivals(np.random.default_rng([seed, step["index"]]), step):
+            for table in _arrivals(np.random.default_rng([seed, step["index"]]), step, gaps):
                 scheduled += len(table)
                 failed += int(table["error"].length() - table["error"].null_count)
-                held.append(table)
-                while sum(map(len, held)) >= ROW_GROUP:
-                    whole = pa.concat_tables(held)
-                    out.write_table(whole.slice(0, ROW_GROUP).combine_chunks(), row_group_size=ROW_GROUP)
-                    held = [whole.slice(ROW_GROUP)]
+                held = [write_groups(out, pa.concat_tables([*held, table]))]
         out.write_table(pa.concat_tables(held).combine_chunks())
     pq.write_table(_samples(np.random.default_rng(seed)), sealed_path(folder, DEVICES), compression="zstd")
     models = [name.partition("/")[::2] for name in ENDPOINTS]
@@ -64,7 +64,7 @@ def write(folder: Path, rows: int, rates: int = 20, seed: int = 1) -> Path:
             "mode": "ramp",
             "seed": seed,
             "arrivals": "poisson",
-            "slo": [Slo.parse("p99<60ms,errors<0.1%").as_json()],
+            "slo": [Slo.parse("p99 ttft<60ms,p99 tpot<6ms" if gaps else "p99<60ms,errors<0.1%").as_json()],
             "timeout_s": 10,
             "max_in_flight": 1000,
             "planned_steps": count,
@@ -72,6 +72,7 @@ def write(folder: Path, rows: int, rates: int = 20, seed: int = 1) -> Path:
         },
         endpoints=[
             {"model": model, "variant": variant, "path": f"/v2/models/{model}/versions/{variant}/infer"}
+            | ({"streams": True} if gaps else {})
             for model, variant in models
         ],
         started_ns=START_NS,
@@ -82,7 +83,7 @@ def write(folder: Path, rows: int, rates: int = 20, seed: int = 1) -> Path:
     return folder
 
 
-def _arrivals(rng: np.random.Generator, step: dict[str, float]) -> Iterator[pa.Table]:
+def _arrivals(rng: np.random.Generator, step: dict[str, float], gaps: int) -> Iterator[pa.Table]:
     """The rows of one step, in pieces of at most a few hundred thousand."""
     total = rng.poisson(step["rate"] * step["seconds"])
     pieces = max(1, total // ROW_GROUP)
@@ -131,8 +132,26 @@ def _arrivals(rng: np.random.Generator, step: dict[str, float]) -> Iterator[pa.T
             "device": _coded(gpu, GPUS, bad),
             "handled_ms": pa.array(handled_ns / 1e6, mask=bad),
         }
+        if gaps:
+            found |= _streams(rng, sent, gaps, bad)
         first += n
-        yield pa.table(found).take(order).cast(_schema(REQUEST_COLUMNS))
+        whole = {name: found.get(name, pa.nulls(n)) for name in REQUEST_COLUMNS}
+        yield pa.table(whole).take(order).cast(_schema(REQUEST_COLUMNS))
+
+
+def _streams(rng: np.random.Generator, sent: np.ndarray, gaps: int, bad: np.ndarray) -> dict[str, pa.Array]:
+    """Of the rows that are no failure: 20 ms and a queue to the first token, about 5 ms from one to the next."""
+    n = len(sent)
+    gaps_us = rng.integers(4800, 5312, (n, gaps), dtype=np.uint32)
+    begun = sent + 20_000_000 + rng.exponential(8e6, n).astype(np.int64)
+    last = begun + 1000 * gaps_us.sum(axis=1, dtype=np.int64)
+    lists = pa.ListArray.from_arrays(np.arange(n + 1, dtype=np.int32) * gaps, gaps_us.ravel(), mask=pa.array(bad))
+    counts = {"events": gaps + 1, "tokens_out": gaps + 1}
+    return {
+        "first_ns": pa.array(begun, mask=bad), "last_ns": pa.array(last, mask=bad), "done_ns": pa.array(last + 200_000),
+        "gaps_us": lists, "tokens_in": pa.array(rng.integers(50, 2000, n).astype(np.int32), mask=bad),
+        **{name: pa.array(np.full(n, count, np.int32), mask=bad) for name, count in counts.items()},
+    }  # fmt: skip
 
 
 def _coded(codes: np.ndarray, words: list[str], mask: np.ndarray | None = None) -> pa.Array:

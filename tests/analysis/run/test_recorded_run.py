@@ -18,6 +18,7 @@ from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import MANIFEST, RunError, append_event, segment_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import REQUEST_COLUMNS
+from tailrate.analysis.run import tables
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import Stored
 from tailrate.analysis.verdicts.run import Run
@@ -357,3 +358,15 @@ def test_a_folder_of_the_former_name_is_read_and_its_rows_are_not_counted_twice(
     seal(written.folder)
     assert not list(written.folder.glob("*.arrows"))
     _same_rows(analysis.load(written.folder), written)
+
+
+def test_rows_with_long_lists_are_sealed_in_smaller_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"seq": pa.array(range(1000)), "gaps_us": [[number] * 50 for number in range(1000)]})
+    path = tmp_path / "rows.parquet"
+    for most, groups in ((tables.LIST_BYTES, 1), (50_000, 9)):  # of 400 bytes each, and where it begins
+        monkeypatch.setattr(tables, "LIST_BYTES", most)
+        with pq.ParquetWriter(path, rows.schema) as writer:
+            left = tables.write_groups(writer, rows)
+            writer.write_table(left)
+        assert pq.read_metadata(path).num_row_groups == groups
+        assert pq.read_table(path) == rows
