@@ -16,7 +16,7 @@ import numpy as np
 
 from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
 from tailrate.analysis.records.rows import is_success
-from tailrate.analysis.run.arrays import Chunk
+from tailrate.analysis.run.arrays import Chunk, fixed
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.device_tracks import THROTTLED
@@ -73,11 +73,11 @@ class Plan:
         self.spans = {int(step["index"]): self.line.span(step) for step in steps}
         tracks = [track for track in run.tracks.values() if track.period_ns is not None]
         self.track = {track.device: number for number, track in enumerate(tracks)}
-        self.times = _fixed(np.concatenate([np.zeros(0, np.int64), *(track.time_ns for track in tracks)]), np.int64)
-        self.starts = _fixed(np.cumsum([0, *(len(track.time_ns) for track in tracks)]), np.int64)
-        self.reach = _fixed([(track.period_ns, track.error_ns or 0) for track in tracks], np.int64).reshape(-1, 2)
+        self.times = fixed(np.concatenate([np.zeros(0, np.int64), *(track.time_ns for track in tracks)]), np.int64)
+        self.starts = fixed(np.cumsum([0, *(len(track.time_ns) for track in tracks)]), np.int64)
+        self.reach = fixed([(track.period_ns, track.error_ns or 0) for track in tracks], np.int64).reshape(-1, 2)
         states = [np.zeros((0, 2 * len(SEEN))), *map(_state, tracks)]
-        self.state = _fixed(np.concatenate(states), np.float64)
+        self.state = fixed(np.concatenate(states), np.float64)
 
     def _windows(self, endpoint: str) -> tuple[Sequence[int], Ints, Ints]:
         """Numbers, starts and ends of an endpoint's steps, in order."""
@@ -99,20 +99,20 @@ class Plan:
         table, keys = self._table(present, words["endpoint"])
         groups = Groups(keys, [self.grids[step] for step, _ in keys], [self.spans[step] for step, _ in keys])
         rows = loop.Rows(
-            step=_fixed(places, np.int32),
-            intended_ns=_fixed(chunk.whole("intended_ns"), np.int64),
-            sent_ns=_fixed(chunk.whole("sent_ns"), np.int64),
-            done_ns=_fixed(chunk.whole(WHOLE), np.int64),
+            step=fixed(places, np.int32),
+            intended_ns=fixed(chunk.whole("intended_ns"), np.int64),
+            sent_ns=fixed(chunk.whole("sent_ns"), np.int64),
+            done_ns=fixed(chunk.whole(WHOLE), np.int64),
             figures=tuple(_number(chunk, name) for name in FIGURES),
             own_rows=_number(chunk, "rows"),
-            **{name: _fixed(codes, np.int32) for name, (codes, _) in texts.items()},
+            **{name: fixed(codes, np.int32) for name, (codes, _) in texts.items()},
         )
         own.first_ns = int(rows.intended_ns.min())
         own.last_ns = max(int(values.max()) for values in (rows.intended_ns, rows.sent_ns, rows.done_ns))
         own.with_device = int(np.count_nonzero(rows.device >= 0))
         meaning = loop.Meaning(
-            _fixed([*map(is_success, words["status"]), False], np.bool_),
-            _fixed([*(not text for text in words["error"]), True], np.bool_),
+            fixed([*map(is_success, words["status"]), False], np.bool_),
+            fixed([*(not text for text in words["error"]), True], np.bool_),
             table, lowest, _numbers_of(groups), SLICES, self.line.zero_ns, self.line.slice_ns,
         )  # fmt: skip
         sums = loop.Sums(*self._zeros(groups, len(words["status"]), len(words["device"])))
@@ -142,11 +142,11 @@ class Plan:
             if index in self.planned:
                 for column, name in enumerate((self.planned[index], *names)):
                     table[row, column] = keys.setdefault((index, name), len(keys))
-        return _fixed(table, np.int32), list(keys)
+        return fixed(table, np.int32), list(keys)
 
     def _devices(self, names: Sequence[str], first_ns: int) -> tuple[Any, ...]:
         """`loop.Devices`: every track is looked at from the first arrival on."""
-        track_of = _fixed([*(self.track.get(name, -1) for name in names), -1], np.int64)
+        track_of = fixed([*(self.track.get(name, -1) for name in names), -1], np.int64)
         nearest = [
             start + max(0, int(np.searchsorted(self.times[start:end], first_ns)) - 2)
             for start, end in pairwise(self.starts.tolist())
@@ -221,7 +221,7 @@ def _numbers_of(groups: Groups) -> Any:
         (grid.start_ns, grid.end_ns, grid.first_ns, grid.slice_ns, grid.before, row, *line)
         for grid, row, line in zip(groups.grids, groups.line_rows, groups.line, strict=False)
     ]
-    return _fixed(found, np.int64).reshape(-1, 8)
+    return fixed(found, np.int64).reshape(-1, 8)
 
 
 def _words(counted: Ints, words: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -230,16 +230,9 @@ def _words(counted: Ints, words: Sequence[str]) -> Iterator[tuple[str, int]]:
             yield word, count
 
 
-def _fixed(values: Any, kind: Any) -> Any:
-    """As an array that the compiled loop takes: of this kind, in one piece, not to be written."""
-    found = np.ascontiguousarray(values, dtype=kind).view()
-    found.flags.writeable = False
-    return found
-
-
 def _number(chunk: Chunk, name: str) -> Any:
     found = chunk.number(name)
-    return _fixed(() if found is None else found, np.float64)
+    return fixed(() if found is None else found, np.float64)
 
 
 def _state(track: DeviceTrack) -> Floats:

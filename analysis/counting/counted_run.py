@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Grid, Key, Tallies
     from tailrate.analysis.counting.order_statistics import OrderStatistics
     from tailrate.analysis.counting.slices import SliceFigures
-    from tailrate.analysis.counting.streams import StreamFigures
+    from tailrate.analysis.counting.stream_tally import StreamFigures
+    from tailrate.analysis.counting.streams import CountedStreams
 
 
 class CountedRun(RecordedRun):
@@ -48,14 +49,20 @@ class CountedRun(RecordedRun):
         return self._slices[key]
 
     @cached_property
-    def streams(self) -> dict[Key, StreamFigures]:
-        """What the streams of each step and endpoint did; nothing where no endpoint streams."""
-        from tailrate.analysis.counting.streams import figures, stream_tallies
+    def counted_streams(self) -> CountedStreams:
+        """What their events say; nothing where no endpoint streams."""
+        from tailrate.analysis.counting.streams import CountedStreams, count_streams
 
         if not self.manifest.streams:
-            return {}
-        tallies = self.reading(REQUESTS, lambda _: stream_tallies(self))
-        return {key: figures(tally, self.manifest.slos) for key, tally in tallies.items()}
+            return CountedStreams()
+        return self.reading(REQUESTS, lambda _: count_streams(self))
+
+    @cached_property
+    def streams(self) -> dict[Key, StreamFigures]:
+        """What the streams of each step and endpoint did."""
+        from tailrate.analysis.counting.stream_tally import figures
+
+        return {key: figures(tally, self.manifest.slos) for key, tally in self.counted_streams.tallies.items()}
 
     @property
     def orders(self) -> dict[Key, OrderStatistics]:

@@ -8,21 +8,22 @@ values, to the nanosecond. Times are in ms, a failure is +infinity.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from tailrate.analysis.counting.counts import Key, Tallies, Tally
 from tailrate.analysis.counting.one_pass import pieces, tally
-from tailrate.analysis.counting.select import SPLIT, Select
 from tailrate.analysis.judging.trust import late_limit_ms
 from tailrate.analysis.records.objective import LATE_MS
 from tailrate.analysis.run.bins import FAILED, SLICE_BITS
 from tailrate.analysis.stats.array_types import Ints
 from tailrate.analysis.stats.dependence import effective_size
 from tailrate.analysis.stats.interval import interval, ranks
+from tailrate.analysis.stats.select import SPLIT, Select
 from tailrate.analysis.stats.sketch import Sketch, probabilities, to_ns
 from tailrate.analysis.stats.trend import rank
 
@@ -69,16 +70,17 @@ def gather(run: RecordedRun) -> tuple[Tallies, dict[Key, OrderStatistics]]:
     """The tallies of a run and the order of each; a step's values are let go of when it has no more rows."""
     percents = sorted({*PERCENTS, *(slo.percentile for slo in run.manifest.slos if slo.percentile)})
     limits = [slo.latency_ms for slo in run.manifest.slos if slo.latency_ms]
+    late_limit = partial(late_limit_ms, run.manifest.slos, streams=run.manifest.streams)
     found: dict[Key, OrderStatistics] = {}
 
     def closed(key: Key, whole: Tally) -> None:
         if whole.kept:
-            found[key] = _kept(whole, percents, limits)
+            found[key] = _kept(whole, percents, limits, late_limit)
             whole.let_go()
 
     tallies = tally(run, closed)
     if rest := [key for key in tallies.groups if key not in found]:
-        found |= _passed(run, tallies, rest, percents, limits)
+        found |= _passed(run, rest, {key: _Passes(tallies.groups[key], percents, limits, late_limit) for key in rest})
     return tallies, found
 
 
@@ -122,7 +124,11 @@ def ordered(packed: Ints, limits: Sequence[float]) -> Ordered:
     return Ordered(ns, sketch, n_eff, between)
 
 
-def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> OrderStatistics:
+LateLimit: TypeAlias = Callable[[float], float]
+"""In ms, from the median service time."""
+
+
+def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float], late_limit: LateLimit) -> OrderStatistics:
     latency = ordered(whole(tally.packed), limits)
     service, late = whole(tally.service), whole(tally.late)
     late_whole = np.concatenate([late, *tally.late_outside])
@@ -141,7 +147,7 @@ def _kept(tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> O
         return found
 
     times = picked(service, MEDIAN_AND_TAIL, len(service))
-    limit = late_limit_ms(limits, times.get(50.0, 0.0))
+    limit = late_limit(times.get(50.0, 0.0))
     return OrderStatistics(
         latency.percentiles(percents),
         latency.percentiles(percents, of=tally.ok),
@@ -183,8 +189,8 @@ def _values(select: Select, n: int, percents: Iterable[float]) -> dict[float, fl
 class _Passes:
     """A step whose values are shown three times and never held: they are counted, looked at, added to the sketch."""
 
-    def __init__(self, tally: Tally, percents: Sequence[float], limits: Sequence[float]) -> None:
-        self.tally, self.percents, self.limits = tally, percents, limits
+    def __init__(self, tally: Tally, percents: Sequence[float], limits: Sequence[float], late_limit: LateLimit) -> None:
+        self.tally, self.percents, self.limits, self.late_limit = tally, percents, limits, late_limit
         self.latency, self.service, self.late, self.late_whole = Select(), Select(), Select(), Select()
         self.many_late = 0
 
@@ -223,7 +229,7 @@ class _Passes:
             percent: _ms(self.service.at(place)) if (place := rank(n, percent)) < ok else math.inf
             for percent in (percents if self.all_sent else ())
         }
-        self.late_limit_ms = late_limit_ms(self.limits, self.service_ms.get(50.0, 0.0))
+        self.late_limit_ms = self.late_limit(self.service_ms.get(50.0, 0.0))
         # the upper borders of the bins that hold the sketch's ranks will do for its edges
         places = np.ceil(probabilities(n) * (n - 1)).astype(np.int64)
         borders = np.unique(np.searchsorted(np.cumsum(self.latency.counts), places, side="right"))
@@ -255,10 +261,7 @@ class _Passes:
         )
 
 
-def _passed(
-    run: RecordedRun, tallies: Tallies, keys: Sequence[Key], percents: Sequence[float], limits: Sequence[float]
-) -> dict[Key, OrderStatistics]:
-    steps = {key: _Passes(tallies.groups[key], percents, limits) for key in keys}
+def _passed(run: RecordedRun, keys: Sequence[Key], steps: Mapping[Key, _Passes]) -> dict[Key, OrderStatistics]:
     for key, piece in pieces(run, keys):
         steps[key].count(piece)
     for step in steps.values():

@@ -1,33 +1,30 @@
-"""What the streams of each step did: first tokens, time per token, gaps and tokens, counted part by part.
+"""The rows of streams, counted part by part: a `StreamTally` for each endpoint in each step, an `AnswerShape` by load.
 
-t0 is the intended instant, N the tokens of an answer as the server counted them, n those in its first content event:
-TTFT is first content event − t0, TPOT is (last − first content event) ÷ (N − n), for each answer. A failure has neither
-in time; one that broke off after its first token has the TTFT that its user saw. An answer in a single event has no
-TPOT and is judged by the rest. Gaps are counted in bins a thousandth wide, so that billions take the memory of a few.
 Like slices, streams are no part of the one pass: a run without them pays nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.counting.answer_shape import GAP_BINS, POSITIONS, AnswerShape, Level, by_length
 from tailrate.analysis.counting.counts import Grid, Key
-from tailrate.analysis.counting.order_statistics import MEDIAN_AND_TAIL, PERCENTS, Ordered, ordered, whole
-from tailrate.analysis.counting.select import Select
+from tailrate.analysis.counting.stream_tally import StreamTally
 from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
 from tailrate.analysis.records.rows import is_success
-from tailrate.analysis.run.arrays import Chunk, scan
-from tailrate.analysis.run.bins import FAILED, NEVER, SLICE_BITS
+from tailrate.analysis.run.arrays import Chunk, fixed, scan
+from tailrate.analysis.run.bins import BINS, FAILED, NEVER, SLICE_BITS, latency_bins
 from tailrate.analysis.run.columns import WHOLE
-from tailrate.analysis.stats.array_types import Ints
-from tailrate.analysis.stats.sketch import SLICES, Sketch
-from tailrate.analysis.stats.trend import rank
+from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats.array_types import Floats, Ints
+from tailrate.analysis.stats.select import Select
+from tailrate.analysis.stats.sketch import SLICES
 
 if TYPE_CHECKING:
     from tailrate.analysis.run.recorded_run import RecordedRun
@@ -36,72 +33,53 @@ COLUMNS = (
     "step", "endpoint", "intended_ns", "sent_ns", WHOLE, "status", "error", "first_ns", "last_ns", "events",
     "tokens_in", "tokens_out", "first_tokens", "cached_tokens", "gaps_us",
 )  # fmt: skip
+NOBODY: Ints = np.zeros(0, np.int64)
 NONE = -1
 """Of a row that has no such figure."""
 
 
-@dataclass(slots=True, eq=False)
-class StreamTally:
-    """One endpoint in one step; arrivals are those of its window."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedStreams:
+    """Of a part or of all."""
 
-    grid: Grid
-    n: int = 0
-    ok: int = 0
-    single: int = 0
-    """Successes whose answer came in one event."""
-    uncounted: int = 0
-    """Successes of which the server did not say how many tokens they have: each event counts as one."""
-    events: int = 0
-    """Of successes."""
-    tokens_out: int = 0
-    """Of successes."""
-    prompt_tokens: int = 0
-    """Of successes whose server said how many of them it had read before; and those."""
-    cached_tokens: int = 0
-    arrived_in: float = 0.0
-    """Prompt tokens of answers, whatever arrival's, whose first token came in the window; and tokens that did."""
-    arrived_out: float = 0.0
-    gaps: Select = field(default_factory=Select)
-    """Of successes, in us."""
-    ttft: list[Ints] = field(default_factory=list)
-    """In ns with the slice of time, one integer per arrival."""
-    tpot: list[Ints] = field(default_factory=list)
-    """Of those that have one, and of failures."""
-    ttft_sent: list[Ints] = field(default_factory=list)
-    """From the sending, in ns, of those that had a first token."""
-    stall: list[Ints] = field(default_factory=list)
-    """The longest gap of each success that has any, in ns."""
-    missed: Ints = field(default_factory=lambda: np.zeros((0, SLICES), np.int64))
-    """By objective and slice: arrivals that missed any of its limits."""
+    tallies: dict[Key, StreamTally] = field(default_factory=dict)
+    shapes: dict[Level, AnswerShape] = field(default_factory=dict)
+    arrived: dict[Key, Floats] = field(default_factory=lambda: defaultdict(lambda: np.zeros(2)))
+    """In the window of a step: prompt tokens of the answers that began in it, and tokens that came."""
 
-    def add(self, other: StreamTally) -> None:
-        self.gaps.counts += other.gaps.counts
-        for each in fields(self):
-            if each.name not in ("grid", "gaps"):
-                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+    def add(self, other: CountedStreams) -> None:
+        _add_to(self.tallies, other.tallies)
+        _add_to(self.shapes, other.shapes)
+        for key, tokens in other.arrived.items():
+            self.arrived[key] += tokens
 
 
-def stream_tallies(run: RecordedRun) -> dict[Key, StreamTally]:
-    steps = run.manifest.scenario["steps"]
-    plan = {int(step["index"]): (str(step["endpoint"]), Grid.of(step, run.ended_ns)) for step in steps}
-    found: dict[Key, StreamTally] = {}
-    for part in scan(run.tables[REQUESTS], COLUMNS, partial(_counted, plan, run.manifest.slos)):
-        for key, tally in part.items():
-            if key in found:
-                found[key].add(tally)
-            else:
-                found[key] = tally
+def _add_to(mine: dict[Any, Any], its: Mapping[Any, Any]) -> None:
+    for key, found in its.items():
+        if key in mine:
+            mine[key].add(found)
+        else:
+            mine[key] = found
+
+
+def count_streams(run: RecordedRun) -> CountedStreams:
+    found, plan = CountedStreams(), _Plan(run)
+    for part in scan(run.tables[REQUESTS], COLUMNS, plan.count):
+        found.add(part)
+    for key, tokens in found.arrived.items():
+        if key not in found.tallies:
+            found.tallies[key] = plan.nothing(key[0])
+        found.tallies[key].arrived_in, found.tallies[key].arrived_out = tokens.tolist()
     return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Streams:
+class _Answers:
     """Rows as arrays; an instant that was not is `NEVER`."""
 
     intended_ns: Ints
     sent_ns: Ints
     first_ns: Ints
-    last_ns: Ints
     ok: Ints
     events: Ints
     tokens_in: Ints
@@ -109,14 +87,13 @@ class _Streams:
     """As the server counted, else as there were events."""
     counted: Ints
     cached: Ints
+    streamed_ns: Ints
     ttft_ns: Ints
     tpot_ns: Ints
     latency_ns: Ints
-    gap_ends: Ints
-    gaps_us: Ints
 
     @classmethod
-    def of(cls, chunk: Chunk) -> _Streams:
+    def of(cls, chunk: Chunk) -> _Answers:
         names = ("intended_ns", "sent_ns", "first_ns", "last_ns", "events", "tokens_in", "tokens_out", "first_tokens")
         intended, sent, first, last, events, tokens_in, said, head = (chunk.whole(name) for name in names)
         status, words = chunk.text("status")
@@ -128,148 +105,168 @@ class _Streams:
         tokens, head = np.where(said == NEVER, events, said), np.where(head == NEVER, 1, head)
         several = ok & (events > 1) & (tokens > head)
         per_token = np.where(several, (last - first) // np.maximum(tokens - head, 1), NONE)
-        lengths, gaps = chunk.lists("gaps_us")
         return cls(
-            intended, sent, first, last, ok, events, tokens_in, tokens, said != NEVER, chunk.whole("cached_tokens"),
-            np.where(first == NEVER, FAILED, first - intended), np.where(ok, per_token, FAILED),
-            np.where(ok, done - intended, FAILED), np.cumsum(lengths), gaps,
+            intended, sent, first, ok, events, tokens_in, tokens, said != NEVER, chunk.whole("cached_tokens"),
+            last - first, np.where(first == NEVER, FAILED, first - intended), np.where(ok, per_token, FAILED),
+            np.where(ok, done - intended, FAILED),
         )  # fmt: skip
 
-    def gaps_of(self, row: int) -> Ints:
-        return self.gaps_us[self.gap_ends[row - 1] if row else 0 : self.gap_ends[row]]
+    def of_rows(self, rows: Ints) -> _Answers:
+        return _Answers(*(getattr(self, each.name)[rows] for each in fields(self)))
 
-    def where(self, name: str, rows: Ints) -> Ints:
-        found: Ints = getattr(self, name)[rows]
+
+class _Plan:
+    """What the rows of a part are sorted into."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        steps = run.manifest.scenario["steps"]
+        self.planned = {int(step["index"]): str(step["endpoint"]) for step in steps}
+        self.grids = {int(step["index"]): Grid.of(step, run.ended_ns) for step in steps}
+        self.slos, self.line = run.manifest.slos, Timeline.of(run)
+        self.spans = {int(step["index"]): self.line.span(step) for step in steps}
+        self.asked: dict[int, tuple[float, int]] = {}
+        for step in steps:
+            concurrency = int(step.get("concurrency") or 0)
+            self.asked[int(step["index"])] = (0.0 if concurrency else float(step["rate"]), concurrency)
+        self.windows = sorted(self.planned, key=lambda step: (self.planned[step], self.grids[step].start_ns))
+
+    def nothing(self, step: int) -> StreamTally:
+        first, slices = self.spans[step]
+        ttft, tpot = (_by_time(NOBODY, slices, NOBODY) for _ in STREAM_FIGURES)
+        return StreamTally(
+            self.grids[step],
+            missed=np.zeros((len(self.slos), SLICES), np.int64),
+            tokens_by_time=np.zeros(self.line.slices),
+            first=first,
+            ttft_by_time=ttft,
+            tpot_by_time=tpot,
+        )
+
+    def count(self, chunk: Chunk) -> CountedStreams:
+        found = CountedStreams()
+        keys, group = self._groups(chunk)
+        if not keys:
+            return found
+        answers, grids = _Answers.of(chunk), [self.grids[step] for step, _ in keys]
+        begin, end, slice_ns = np.array([(grid.start_ns, grid.end_ns, grid.slice_ns) for grid in grids]).T[:, group]
+        inside = (group >= 0) & (begin <= answers.intended_ns) & (answers.intended_ns < end)
+        at = np.minimum((answers.intended_ns - begin) // slice_ns, SLICES - 1)
+        levels = {(name, *self.asked[step]): 0 for step, name in keys}
+        level = np.array([list(levels).index((name, *self.asked[step])) for step, name in keys])
+        sums = self._walk(chunk, answers, keys, group, inside & answers.ok, level, len(levels))
+
+        for number, (key, grid) in enumerate(zip(keys, grids, strict=True)):
+            rows = np.flatnonzero(inside & (group == number))
+            found.tallies[key] = tally = _tally(grid, answers.of_rows(rows), at[rows], self.slos)
+            stall = sums.stall_us[rows]
+            tally.stall.append(1000 * stall[stall >= 0])
+            tally.gaps.counts += sums.gaps[number]
+            tally.tokens_by_time = sums.tokens_by_time[number, :-1]
+            whole = np.flatnonzero(group == number)
+            tally.first, slices = self.spans[key[0]]
+            places = np.clip(self.line.numbers(answers.intended_ns[whole]) - tally.first, 0, slices - 1)
+            tally.ttft_by_time = _by_time(places, slices, answers.ttft_ns[whole])
+            tally.tpot_by_time = _by_time(places, slices, answers.tpot_ns[whole])
+        for number, step in enumerate(self.windows):
+            if sums.arrived[number].any():
+                found.arrived[step, self.planned[step]] += sums.arrived[number]
+        good = np.flatnonzero(inside & answers.ok)
+        mine, its = answers.of_rows(good), level[group[good]]
+        for number, asked in enumerate(levels):
+            found.shapes[asked] = _shape(mine.of_rows(np.flatnonzero(its == number)), sums.by_position[number])
         return found
 
+    def _groups(self, chunk: Chunk) -> tuple[list[Key], Ints]:
+        """The steps and endpoints of a part, and which of them each row is of; −1 of none."""
+        codes, names = chunk.text("endpoint")
+        width = len(names) + 1
+        pairs, place = np.unique(chunk.whole("step") * width + codes + 1, return_inverse=True)
+        keys: dict[Key, int] = {}
+        group = np.full(len(pairs), -1)
+        for number, pair in enumerate(pairs.tolist()):
+            step, code = divmod(pair, width)
+            if step in self.planned:  # a row without endpoint is its step's
+                group[number] = keys.setdefault((step, (self.planned[step], *names)[code]), len(keys))
+        return list(keys), group[place]
 
-def _counted(plan: Mapping[int, tuple[str, Grid]], slos: Sequence[Slo], chunk: Chunk) -> dict[Key, StreamTally]:
-    if not len(chunk):
-        return {}
-    streams, steps = _Streams.of(chunk), chunk.whole("step")
-    codes, names = chunk.text("endpoint")
-    found: dict[Key, StreamTally] = {}
-    for index in np.unique(steps).tolist():
-        if index not in plan:
-            continue
-        planned, grid = plan[index]
-        for code in np.unique(codes[steps == index]).tolist():
-            mine = (steps == index) & (codes == code)
-            inside = mine & (streams.intended_ns >= grid.start_ns) & (streams.intended_ns < grid.end_ns)
-            key = index, names[code] if code >= 0 else planned
-            found[key] = _tally(streams, np.flatnonzero(inside), grid, slos)
-    for index, (planned, grid) in plan.items():  # tokens come when they come, whatever step their arrival is of
-        for code, name in enumerate(names):
-            if name == planned and (rows := _overlapping(streams, codes == code, grid)).size:
-                tally = found.setdefault(
-                    (index, name), StreamTally(grid, missed=np.zeros((len(slos), SLICES), np.int64))
-                )
-                tally.arrived_in += float(streams.tokens_in[rows[streams.first_ns[rows] >= grid.start_ns]].sum())
-                tally.arrived_out += sum(_within(streams, rows, grid))
-    return found
+    def _walk(
+        self, chunk: Chunk, answers: _Answers, keys: Sequence[Key], group: Ints, good: Ints, level: Ints, levels: int
+    ) -> Any:
+        from tailrate.analysis.counting import stream_loop as loop  # like `loop`: not for who only reads rows
+
+        gap_ends, gaps_us = chunk.lists("gaps_us")
+        of = [self.planned[step] for step in self.windows]
+        spans = [(of.index(name), of.index(name) + of.count(name)) if name in of else (0, 0) for _, name in keys]
+        first, last = fixed(spans, np.int64).T
+        sums = loop.Sums(
+            np.zeros((len(keys), len(Select().counts)), np.int64),
+            fixed(level, np.int64),
+            np.zeros((levels, POSITIONS, GAP_BINS), np.int64),
+            np.zeros((len(keys), self.line.slices + 1)),
+            np.zeros((len(self.windows), 2)),
+            np.full(len(group), NONE),
+        )
+        events = loop.Events(
+            fixed(group, np.int64), fixed(good, np.bool_), fixed(answers.first_ns, np.int64),
+            fixed(answers.tokens_out, np.int64), fixed(answers.tokens_in, np.int64), fixed(gap_ends, np.int64),
+            fixed(gaps_us, np.uint32),
+        )  # fmt: skip
+        starts, ends = ([getattr(self.grids[step], f"{edge}_ns") for step in self.windows] for edge in ("start", "end"))
+        windows = loop.Windows(
+            fixed(starts, np.int64), fixed(ends, np.int64), fixed(first, np.int64), fixed(last, np.int64),
+            first.copy(), self.line.zero_ns, self.line.slice_ns,
+        )  # fmt: skip
+        loop.walk(events, windows, sums)
+        return sums
 
 
-def _overlapping(streams: _Streams, mine: Ints, grid: Grid) -> Ints:
-    """Rows of which any token may have come in the window."""
-    came = mine & (streams.first_ns != NEVER)
-    return np.flatnonzero(came & (streams.first_ns < grid.end_ns) & (streams.last_ns >= grid.start_ns))
-
-
-def _within(streams: _Streams, rows: Ints, grid: Grid) -> Iterator[float]:
-    """Their tokens that came in the window; those of streams across its edges by the events that are inside."""
-    first, last = streams.first_ns[rows], streams.last_ns[rows]
-    whole = (first >= grid.start_ns) & (last < grid.end_ns)
-    yield float(streams.tokens_out[rows[whole]].sum())
-    for row in rows[~whole].tolist():
-        at = streams.first_ns[row] + 1000 * np.concatenate([[0], np.cumsum(streams.gaps_of(row))])
-        share = np.count_nonzero((at >= grid.start_ns) & (at < grid.end_ns)) / len(at)
-        yield float(streams.tokens_out[row]) * share
-
-
-def _tally(streams: _Streams, rows: Ints, grid: Grid, slos: Sequence[Slo]) -> StreamTally:
-    at = np.minimum((streams.intended_ns[rows] - grid.start_ns) // grid.slice_ns, SLICES - 1)
-    ok = streams.ok[rows]
-    good = rows[ok]
-    known = good[streams.cached[good] != NEVER]
-    ttft, tpot, sent = (streams.where(name, rows) for name in ("ttft_ns", "tpot_ns", "sent_ns"))
-    first = streams.first_ns[rows]
-    begun = (first != NEVER) & (sent != NEVER)
-    stall = [int(gaps.max()) * 1000 for row in good.tolist() if (gaps := streams.gaps_of(row)).size]
-    found = StreamTally(
+def _tally(grid: Grid, answers: _Answers, at: Ints, slos: Sequence[Slo]) -> StreamTally:
+    """Of the arrivals of a window; `at`: their slices."""
+    ok = answers.ok
+    known = ok & (answers.cached != NEVER)
+    ttft, tpot = answers.ttft_ns, answers.tpot_ns
+    begun = (answers.first_ns != NEVER) & (answers.sent_ns != NEVER)
+    return StreamTally(
         grid,
-        n=len(rows),
-        ok=len(good),
+        n=len(ok),
+        ok=int(ok.sum()),
         single=int(np.count_nonzero(tpot[ok] == NONE)),
-        uncounted=int(np.count_nonzero(~streams.counted[good])),
-        events=int(streams.events[good].sum()),
-        tokens_out=int(streams.tokens_out[good].sum()),
-        prompt_tokens=int(streams.tokens_in[known].sum()),
-        cached_tokens=int(streams.cached[known].sum()),
+        uncounted=int(np.count_nonzero(~answers.counted[ok])),
+        events=int(answers.events[ok].sum()),
+        tokens_out=int(answers.tokens_out[ok].sum()),
+        streamed_ns=int(answers.streamed_ns[ok].sum()),
+        prompt_tokens=int(answers.tokens_in[known].sum()),
+        cached_tokens=int(answers.cached[known].sum()),
         ttft=[(ttft << SLICE_BITS) | at],
         tpot=[((tpot << SLICE_BITS) | at)[tpot != NONE]],
-        ttft_sent=[(first - sent)[begun]],
-        stall=[np.array(stall, np.int64)],
-        missed=_missed(streams, rows, at, slos),
+        ttft_sent=[(answers.first_ns - answers.sent_ns)[begun]],
+        missed=_missed(answers, at, slos),
     )
-    if len(good):
-        found.gaps.count(np.concatenate([streams.gaps_of(row) for row in good.tolist()]))
-    return found
 
 
-def _missed(streams: _Streams, rows: Ints, at: Ints, slos: Sequence[Slo]) -> Ints:
+def _by_time(places: Ints, slices: int, ns: Ints) -> Ints:
+    cells = (places * (BINS + 1) + latency_bins(ns))[ns != NONE]
+    return np.bincount(cells, minlength=slices * (BINS + 1)).reshape(slices, BINS + 1).astype(np.int32)
+
+
+def _missed(answers: _Answers, at: Ints, slos: Sequence[Slo]) -> Ints:
     found = np.zeros((len(slos), SLICES), np.int64)
-    figures = {"": streams.latency_ns, **{name: getattr(streams, f"{name}_ns") for name in STREAM_FIGURES}}
+    figures = {"": answers.latency_ns, **{name: getattr(answers, f"{name}_ns") for name in STREAM_FIGURES}}
     for number, slo in enumerate(slos):
         if not slo.slice:
-            beyond = ~streams.ok[rows]
+            beyond = ~answers.ok
             for name, bound in slo.bounds.items():
-                beyond = beyond | (figures[name][rows] > round(bound.ms * 1e6))
+                beyond = beyond | (figures[name] > round(bound.ms * 1e6))
             found[number] = np.bincount(at[beyond], minlength=SLICES)
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamFigures:
-    """What follows from a tally; of nothing there is None."""
-
-    tally: StreamTally
-    ttft: Ordered
-    tpot: Ordered
-    ttft_ms: Mapping[float, float]
-    tpot_ms: Mapping[float, float]
-    ttft_sent_p99_ms: float | None
-    gap_ms: Mapping[float, float]
-    stall_p99_ms: float | None
-
-    @property
-    def sketches(self) -> dict[str, Sketch]:
-        """By what an objective limits."""
-        return {"ttft": self.ttft.sketch, "tpot": self.tpot.sketch}
-
-    def met(self, number: int) -> Sketch:
-        """Arrivals by slice, those that kept all limits of an objective below the one edge, the others above it."""
-        arrived = self.ttft.sketch.counts.sum(axis=1)
-        found = Sketch.empty(np.zeros(1))
-        found.counts[:, 1] = self.tally.missed[number]
-        found.counts[:, 0] = arrived - self.tally.missed[number]
-        return found
-
-
-def figures(tally: StreamTally, slos: Sequence[Slo]) -> StreamFigures:
-    limits = {name: [bound.ms for slo in slos if (bound := getattr(slo, name))] for name in STREAM_FIGURES}
-    ttft, tpot = (ordered(whole(getattr(tally, name)), limits[name]) for name in STREAM_FIGURES)
-    sent, stall = (np.sort(whole(values)) for values in (tally.ttft_sent, tally.stall))
-    return StreamFigures(
-        tally,
-        ttft,
-        tpot,
-        ttft.percentiles(PERCENTS),
-        tpot.percentiles(PERCENTS),
-        _p99_ms(sent),
-        {percent: tally.gaps.near(percent) / 1e3 for percent in MEDIAN_AND_TAIL} if tally.gaps.n else {},
-        _p99_ms(stall),
+def _shape(answers: _Answers, gaps_us: Ints) -> AnswerShape:
+    """Of successes."""
+    prompt, several = answers.tokens_in > 0, answers.tpot_ns != NONE
+    return AnswerShape(
+        gaps_us,
+        by_length(answers.tokens_in[prompt], answers.ttft_ns[prompt]),
+        by_length(answers.tokens_out[several], answers.tpot_ns[several]),
+        by_length(answers.tokens_out, answers.latency_ns),
     )
-
-
-def _p99_ms(ns: Ints) -> float | None:
-    return float(ns[rank(len(ns), 99)]) / 1e6 if len(ns) else None

@@ -47,11 +47,11 @@ class Chunk:
         column = self._column(name)
         return None if column.null_count == len(column) else filled(column, math.nan, np.float64)
 
-    def lists(self, name: str) -> tuple[Ints, Ints]:
-        """(how many each row has, all of them one behind the other)"""
+    def lists(self, name: str) -> tuple[Ints, Any]:
+        """(where those of each row end, all of them one behind the other)"""
         column = self._column(name)
-        counts = filled(column.value_lengths(), 0, np.int64)
-        return counts, column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+        ends = np.cumsum(filled(column.value_lengths(), 0, np.int64))
+        return ends, column.flatten().to_numpy(zero_copy_only=False)
 
     def text(self, name: str) -> tuple[Codes, list[str]]:
         """Texts as numbers into the list of them, −1 where empty."""
@@ -81,6 +81,13 @@ def filled(column: Any, nothing: float, kind: Any) -> Any:
         known = np.unpackbits(np.frombuffer(column.buffers()[0], dtype=np.uint8), bitorder="little")
         values[np.flatnonzero(known[column.offset : column.offset + len(column)] == 0)] = nothing
     return values
+
+
+def fixed(values: Any, kind: Any) -> Any:
+    """As an array that a compiled loop takes: of this kind, in one piece, not to be written."""
+    found = np.ascontiguousarray(values, dtype=kind).view()
+    found.flags.writeable = False
+    return found
 
 
 def scan(stored: Stored, columns: Sequence[str], made: Callable[[Chunk], Made]) -> Iterator[Made]:

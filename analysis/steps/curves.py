@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailrate.analysis.run.bins import BINS, LOWEST, MOST_ROWS, SPLIT
-from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.array_types import Floats, Ints
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Tally
@@ -71,7 +71,7 @@ def percentiles(n: int) -> list[float]:
     return sorted(found | {p for p in (50.0, 95.0) if (1 - p / 100) * n >= LEAST_ABOVE})
 
 
-def in_bins(counts: Floats, below: float) -> float:
+def in_bins(counts: Floats | Ints, below: float) -> float:
     """The latency in ms under which so many arrivals lie, by counts per bin, taken to lie evenly within each."""
     reached = np.cumsum(counts)
     below = max(1.0, below)  # the fastest of all

@@ -11,6 +11,20 @@ from tailrate.analysis.stats.trend import rank
 
 SPLIT = 10
 """Bins to an octave, as a power of two."""
+COARSE = 5
+"""The same where there are many such counts, by length or position: 3 % wide."""
+
+
+def bins(values: Ints, split: int = SPLIT) -> Ints:
+    """Monotone in the value: the first bits of it as a floating-point number."""
+    found: Ints = (np.maximum(values, 0).astype(np.float64).view(np.int64) >> (52 - split)) - (1023 << split) + 1
+    return np.maximum(found, 0, out=found)
+
+
+def near(counts: Ints, percent: float, split: int = SPLIT) -> float:
+    """The upper border of the bin that holds a percentile of what was counted in them."""
+    number = int(np.searchsorted(np.cumsum(counts), rank(int(counts.sum()), percent), side="right"))
+    return float(np.array([(number + (1023 << split)) << (52 - split)], np.int64).view(np.float64)[0])
 
 
 class Select:
@@ -21,23 +35,16 @@ class Select:
         self.wanted: list[int] = []
         self.found: dict[int, list[tuple[Ints, Ints]]] = {}
 
-    @staticmethod
-    def bins(values: Ints) -> Ints:
-        """Monotone in the value, a thousandth wide: the first bits of it as a floating-point number."""
-        found: Ints = (np.maximum(values, 0).astype(np.float64).view(np.int64) >> (52 - SPLIT)) - (1023 << SPLIT) + 1
-        return np.maximum(found, 0, out=found)
-
     @property
     def n(self) -> int:
         return int(self.counts.sum())
 
     def count(self, values: Ints) -> None:
-        self.counts += np.bincount(self.bins(values), minlength=len(self.counts))
+        self.counts += np.bincount(bins(values), minlength=len(self.counts))
 
     def near(self, percent: float) -> float:
-        """The upper border of the bin that holds a percentile: at most a thousandth above it."""
-        number = int(np.searchsorted(np.cumsum(self.counts), rank(self.n, percent), side="right"))
-        return float(np.array([(number + (1023 << SPLIT)) << (52 - SPLIT)], np.int64).view(np.float64)[0])
+        """A percentile, or at most a thousandth above it."""
+        return near(self.counts, percent)
 
     def want(self, ranks: Iterable[int]) -> None:
         """After every value was counted: these will be asked for."""
@@ -46,11 +53,11 @@ class Select:
         self.wanted = sorted(self.found)
 
     def look(self, values: Ints) -> None:
-        bins = self.bins(values)
-        inside = np.isin(bins, self.wanted)
-        values, bins = values[inside], bins[inside]
+        places = bins(values)
+        inside = np.isin(places, self.wanted)
+        values, places = values[inside], places[inside]
         for wanted in self.wanted:
-            if len(mine := values[bins == wanted]):
+            if len(mine := values[places == wanted]):
                 self.found[wanted].append(np.unique(mine, return_counts=True))
 
     def at(self, wanted: int) -> int:
