@@ -64,3 +64,14 @@ def figure(
         id=id_,
         **{f"data-{name}": value for name, value in known.items()},
     )
+
+
+def one_of(drawn: Mapping[str, Html], first: str, label: str) -> Html:
+    """Of several figures of one kind the one that a reader chooses by its name; without script the first stays."""
+    figures = [tag("div", each, hidden=name != first, data_choice=k) for k, (name, each) in enumerate(drawn.items())]
+    buttons = [
+        tag("button", name, type="button", data_choose=k, aria_pressed="true" if name == first else "false")
+        for k, name in enumerate(drawn)
+    ]
+    choices = tag("div", tag("span", "at"), buttons, class_="choices", role="group", aria_label=label)
+    return tag("div", tag("div", choices, class_="scripted", hidden=True) if len(buttons) > 1 else None, figures)

@@ -25,7 +25,7 @@ def test_the_report_has_the_keys_of_the_contract_and_is_plain_json(tmp_path: Pat
     report = _report(tmp_path / "run", loads, slo=SLO, devices=[Waveform()])
     assert list(report) == [
         "schema", "run", "verdict", "reasons", "conclusion", "steps", "pairs", "capacity", "breakdown",
-        "curves", "batches", "ledger", "risks", "slices", "faults", "metrics", "soak", "trust",
+        "curves", "batches", "answers", "ledger", "risks", "slices", "faults", "metrics", "soak", "trust",
     ]  # fmt: skip
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert (report["schema"], report["run"]) == (1, "run")

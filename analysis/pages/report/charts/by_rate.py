@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
@@ -56,94 +57,116 @@ def middles(rows: Sequence[Row], key: str) -> list[tuple[float, float | None]]:
     return found
 
 
-def hockey_stick(steps: Sequence[Row], series: Mapping[str, int], slos: Sequence[Slo], id_: str = "hockey") -> Html:
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A time of which a step has P50 and P99, in columns that begin alike."""
+
+    prefix: str
+    name: str
+    note: str
+    limited: str | None = None
+    """What an objective on it calls it."""
+
+    def limits(self, slos: Sequence[Slo]) -> list[tuple[float, str]]:
+        """(ms, what the objective says)"""
+        if self.limited is None:
+            return []
+        found = [(slo.bounds[self.limited].ms, slo) for slo in slos if self.limited in slo.bounds]
+        return [(ms, slo.bounds[self.limited].text(self.limited) if self.limited else str(slo)) for ms, slo in found]
+
+    def interval(self, row: Row) -> tuple[float, float] | None:
+        low, high = (row.get(f"{self.prefix}p99_{end}_ms") for end in ("low", "high"))
+        return None if low is None or high is None else (low, high)
+
+
+LATENCY = Figure("", "Latency", "Latency from the intended start over requests offered per second", "")
+
+
+def hockey_stick(
+    steps: Sequence[Row], series: Mapping[str, int], slos: Sequence[Slo], id_: str = "hockey", of: Figure = LATENCY
+) -> Html:
     """Offered rate against P50 and P99, with the interval of P99 and the objective."""
-    limits = [slo for slo in slos if slo.latency_ms is not None]
-    heights = [
-        float(row[key]) for row in steps for key in ("p50_ms", "p99_ms", "p99_low_ms", "p99_high_ms") if row[key]
-    ]
-    heights += [slo.latency_ms * 1.1 for slo in limits if slo.latency_ms]
+    p50_ms, p99_ms = f"{of.prefix}p50_ms", f"{of.prefix}p99_ms"
+    limits = of.limits(slos)
+    heights = [float(row[key]) for row in steps for key in (p50_ms, p99_ms) if row[key]]
+    heights += [end for row in steps for end in of.interval(row) or () if end]
+    heights += [ms * 1.1 for ms, _ in limits]
     panel = Panel(Scale(0, max(float(row["offered_rps"]) for row in steps) * 1.04), fitting(heights), 340)
     panel.grid(panel.y.labels(9, words.latency_tick))
     panel.x_ticks(panel.x.labels(9, words.rate_tick))
     short = words.short_names(list(series))
     ends: list[tuple[float, str, str, int | None]] = []
-    for slo in limits:
-        panel.rule(slo.latency_ms or 0.0, "slo")
-        ends.append((slo.latency_ms or 0.0, "objective", "slo", None))
+    for ms, _ in limits:
+        panel.rule(ms, "slo")
+        ends.append((ms, "objective", "slo", None))
     for endpoint, n in series.items():
         mine = [row for row in steps if row["endpoint"] == endpoint]
-        banded = bands(panel, mine, n)
-        for key, kind in (("p50_ms", "p50"), ("p99_ms", "p99")):
+        banded = bands(panel, mine, n, of)
+        for key, kind in ((p50_ms, "p50"), (p99_ms, "p99")):
             points = middles(mine, key)
             panel.line(points, f"{kind} s{n}", n)
             if known := [y for _, y in points if y is not None]:
                 ends.append((known[-1], f"{short[endpoint]} {kind.upper()}", f"s{n}", n))
         for row in mine:
             x, hollow = float(row["offered_rps"]), " hollow" if doubts(row) else ""
-            if _has_interval(row) and row["rate"] not in banded:
-                panel.whisker(x, row["p99_low_ms"], row["p99_high_ms"], f"whisker s{n}", n)
-            if row["p50_ms"] is not None:
-                panel.dot(x, row["p50_ms"], f"dot s{n}{hollow}", n, radius=2.5)
-            if row["p99_ms"] is not None:
-                panel.dot(x, row["p99_ms"], f"dot s{n}{hollow}", n)
+            if (span := of.interval(row)) and row["rate"] not in banded:
+                panel.whisker(x, *span, f"whisker s{n}", n)
+            if row[p50_ms] is not None:
+                panel.dot(x, row[p50_ms], f"dot s{n}{hollow}", n, radius=2.5)
+            if row[p99_ms] is not None:
+                panel.dot(x, row[p99_ms], f"dot s{n}{hollow}", n)
     panel.end_labels(ends)
     keys = [("p99", "P99"), ("p50", "P50")]
-    if any(map(_has_interval, steps)):
+    if any(map(of.interval, steps)):
         keys.append(("band", "interval of P99"))
-    keys += [("slo", f"objective: {slo}") for slo in limits]
+    keys += [("slo", f"objective: {said}") for _, said in limits]
     if any(doubts(row) for row in steps):
         keys.append(("hollow", "overloaded or not trusted"))
-    if any(row[key] == math.inf for row in steps for key in ("p50_ms", "p99_ms")):
+    if any(row[key] == math.inf for row in steps for key in (p50_ms, p99_ms)):
         keys.append(("arrow", "infinite: lost to failures"))
-    note = "Latency from the intended start over requests offered per second; a failure is infinitely late."
+    beside = ("achieved_rps", "errors") if of is LATENCY else ()
     return figure(
         id_,
-        "Latency against offered rate",
-        note,
+        f"{of.name} against offered rate",
+        f"{of.note}; a failure is infinitely late." if of.limited is not None else f"{of.note}.",
         legend(series, keys),
-        panel.svg(_in_words(steps, series), above=26, below=26),
-        _readout(panel, steps, series, short, ("p99_ms", "p50_ms", "achieved_rps", "errors")),
+        panel.svg(_in_words(steps, series, of), above=26, below=26),
+        _readout(panel, steps, series, short, (p99_ms, p50_ms, *beside), of),
         room=2 + min(24, max(len(label) for _, label, _, _ in ends)),
     )
 
 
-def _has_interval(row: Row) -> bool:
-    return row["p99_low_ms"] is not None and row["p99_high_ms"] is not None
-
-
-def bands(panel: Panel, rows: Sequence[Row], n: int) -> set[float]:
+def bands(panel: Panel, rows: Sequence[Row], n: int, of: Figure = LATENCY) -> set[float]:
     """The interval of P99 as an area where neighbouring rates have one; returns these rates."""
-    runs: list[list[Row]] = [[]]
+    runs: list[list[tuple[Row, float, float]]] = [[]]
     for same in by_rate(rows).values():
-        row = middle(same, "p99_ms")
-        if row and _has_interval(row) and math.isfinite(row["p99_high_ms"]):
-            runs[-1].append(row)
+        row = middle(same, f"{of.prefix}p99_ms")
+        if row and (span := of.interval(row)) and math.isfinite(span[1]):
+            runs[-1].append((row, *span))
         elif runs[-1]:
             runs.append([])
     long = [run for run in runs if len(run) > 1]
     for run in long:
-        area = [(float(row["offered_rps"]), row["p99_low_ms"], row["p99_high_ms"]) for row in run]
-        panel.area(area, f"band s{n}", n)
-    return {row["rate"] for run in long for row in run}
+        panel.area([(float(row["offered_rps"]), low, high) for row, low, high in run], f"band s{n}", n)
+    return {row["rate"] for run in long for row, _, _ in run}
 
 
-def _in_words(steps: Sequence[Row], series: Mapping[str, int]) -> str:
+def _in_words(steps: Sequence[Row], series: Mapping[str, int], of: Figure) -> str:
     """The text alternative of the hockey stick."""
     parts = []
     for endpoint in series:
         mine = [row for row in steps if row["endpoint"] == endpoint]
-        points = zip(by_rate(mine), middles(mine, "p99_ms"), strict=True)
+        points = zip(by_rate(mine), middles(mine, f"{of.prefix}p99_ms"), strict=True)
         said = [f"{words.ms(p99)} at {words.rate(rate)}" for rate, (_, p99) in points]
         if said:
             parts.append(f"P99 of {endpoint}: {', '.join(said)}")
-    return "Chart. " + ". ".join(parts) + "."
+    return f"Chart{f' of {of.name.lower()}' if of is not LATENCY else ''}. {'. '.join(parts)}."
 
 
-def _cell(row: Row, key: str) -> str:
-    if key == "p99_ms":
-        span = f" ({words.interval(row['p99_low_ms'], row['p99_high_ms'])})" if _has_interval(row) else ""
-        return words.ms(row[key]) + span
+def _cell(row: Row, key: str, of: Figure) -> str:
+    if key.endswith("p99_ms"):
+        span = of.interval(row)
+        return words.ms(row[key]) + (f" ({words.interval(*span)})" if span else "")
     if key == "errors":
         return f"{words.count(row['errors'])} of {words.count(row['n'])}"
     return words.ms(row[key]) if key.endswith("_ms") else words.rate(row[key])
@@ -153,17 +176,23 @@ _SAID = {"p99_ms": "P99", "p50_ms": "P50", "achieved_rps": "achieved", "goodput_
 
 
 def _readout(
-    panel: Panel, steps: Sequence[Row], series: Mapping[str, int], short: Mapping[str, str], keys: Sequence[str]
+    panel: Panel,
+    steps: Sequence[Row],
+    series: Mapping[str, int],
+    short: Mapping[str, str],
+    keys: Sequence[str],
+    of: Figure = LATENCY,
 ) -> Readout:
     readout = Readout()
-    labels = {(n, key): readout.row(n, f"{short[name]} {_SAID[key]}") for name, n in series.items() for key in keys}
+    said = {key: _SAID[key.removeprefix(of.prefix)] for key in keys}
+    labels = {(n, key): readout.row(n, f"{short[name]} {said[key]}") for name, n in series.items() for key in keys}
     for rate, rows in by_rate(steps).items():
         values: dict[int, str] = {}
         for endpoint, n in series.items():
             mine = [row for row in rows if row["endpoint"] == endpoint]
             for key in keys if mine else ():
                 if key != "errors" or any(row["errors"] for row in mine):
-                    values[labels[n, key]] = ", ".join(_cell(row, key) for row in mine)
+                    values[labels[n, key]] = ", ".join(_cell(row, key, of) for row in mine)
         x = sum(float(row["offered_rps"]) for row in rows) / len(rows)
         readout.place(panel.x(x), f"{words.rate(rate)} offered", values)
     return readout

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tailrate.analysis.pages.html.figure import Readout, figure, legend
+from tailrate.analysis.pages.html.figure import Readout, figure, legend, one_of
 from tailrate.analysis.pages.html.markup import Html, tag
 from tailrate.analysis.pages.html.svg import Panel, Point, Scale, fitting
 from tailrate.analysis.pages.report.charts.by_rate import asked_for, middle
@@ -52,7 +52,7 @@ def percentile_charts(
     keys = [("pale", "the other rates")] if len(by_asked) > 1 else []
     keys += [("target", f"objective {slo}: to stay below") for slo in targets]
 
-    figures, buttons = [], []
+    figures = {}
     for number, (asked, rows) in enumerate(by_asked.items()):
         panel = Panel(behind.x, behind.y, behind.height)
         # written once, as it is the same for all
@@ -61,12 +61,8 @@ def percentile_charts(
         each = {name: middle([row for row in rows if row["endpoint"] == name], "p99_ms") for name in series}
         chosen = {name: found[row["index"], row["endpoint"]] for name, row in each.items() if row}
         several = " Of several rounds, the one in the middle." if len(rows) > len(chosen) else ""
-        chart = _figure(number, asked, chosen, panel, series, keys, several)
-        figures.append(tag("div", chart, hidden=asked != first, data_choice=number))
-        pressed = "true" if asked == first else "false"
-        buttons.append(tag("button", asked, type="button", data_choose=number, aria_pressed=pressed))
-    choices = tag("div", tag("span", "at"), buttons, class_="choices", role="group", aria_label="Rate to show")
-    return tag("div", tag("div", choices, class_="scripted", hidden=True) if len(buttons) > 1 else None, figures)
+        figures[asked] = _figure(number, asked, chosen, panel, series, keys, several)
+    return one_of(figures, first, "Rate to show")
 
 
 def _restored(row: Row) -> Curve:

@@ -159,25 +159,34 @@ def _latency(chart: _Chart, slices: Mapping[str, Slices]) -> Panel:
 
 
 def _rates(chart: _Chart, slices: Mapping[str, Slices]) -> Iterator[tuple[str, Panel]]:
-    """Offered by intended time and achieved by time of the answer; the last slice may be shorter than the others."""
+    """Offered by intended time and achieved by time of the answer; tokens by when they came."""
     line = chart.line
     lengths = np.full(line.slices, float(line.slice_s))
-    lengths[-1] = max(1e-9, line.seconds - (line.slices - 1) * line.slice_s)
+    lengths[-1] = max(1e-9, line.seconds - (line.slices - 1) * line.slice_s)  # may be shorter than the others
     if lengths[-1] < 0.2 * line.slice_s:  # too short to speak of a rate
         lengths[-1] = math.nan
-    rates = {name: (found.n / lengths, found.answered / lengths) for name, found in slices.items()}
-    panel = chart.panel(linear(np.nan_to_num([each for pair in rates.values() for each in pair]).ravel().tolist()), 84)
+    if slices:
+        of = {name: {"offered": found.n, "achieved": found.answered} for name, found in slices.items()}
+        yield "offered (dotted) and achieved, requests/s", _lane(chart, of, lengths)
+    if streams := {name: {"tokens": found.tokens} for name, found in slices.items() if found.tokens is not None}:
+        yield "tokens/s", _lane(chart, streams, lengths)
+
+
+def _lane(chart: _Chart, counted: Mapping[str, Mapping[str, Any]], lengths: Any) -> Panel:
+    """By endpoint and what was counted: the last of these is drawn in full, one before it dotted."""
+    rates = {name: {what: counts / lengths for what, counts in found.items()} for name, found in counted.items()}
+    every = np.nan_to_num([values for found in rates.values() for values in found.values()])
+    panel = chart.panel(linear(every.ravel().tolist()), 84)
     panel.grid(panel.y.labels(3, words.rate_tick))
-    for name, (offered, achieved) in rates.items():
+    for name, found in rates.items():
         n, short = chart.series[name], chart.short[name]
-        busy = (offered > 0) | (achieved > 0)
+        busy = np.any([values > 0 for values in found.values()], axis=0)
         for part in np.flatnonzero(busy).tolist():
-            chart.say(part, n, f"{short} offered", words.rate(float(offered[part])))
-            chart.say(part, n, f"{short} achieved", words.rate(float(achieved[part])))
-        for values, kind in ((offered, "p50"), (achieved, "p99")):
+            for what, values in found.items():
+                chart.say(part, n, f"{short} {what}", words.rate(float(values[part])))
+        for kind, values in zip(("p50", "p99")[-len(found) :], found.values(), strict=True):
             panel.line(chart.points(np.where(busy, values, math.nan).tolist()), f"{kind} thin s{n}", n)
-    if rates:
-        yield "offered (dotted) and achieved, requests/s", panel
+    return panel
 
 
 def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[str, Panel]]:

@@ -52,6 +52,8 @@ class Slices:
     """NaN where nothing arrived; good to 3 %."""
     counts: Counts
     """Successes by slice and bin of latency."""
+    tokens: Floats | None = None
+    """By when they came, of an endpoint that streams."""
 
     def rows(self) -> tuple[int, int] | None:
         """The bins between which its successes lie, as whole rows of a heat map."""
@@ -70,8 +72,13 @@ def slices(run: Run, line: Timeline) -> dict[str, Slices]:
             if name == endpoint:
                 counts[tally.first : tally.first + len(tally.by_time)] += tally.by_time
                 answered += tally.answered_by_time
-        found[endpoint] = _slices(counts, answered)
+        found[endpoint] = _slices(counts, answered, _tokens(run, endpoint))
     return found
+
+
+def _tokens(run: Run, endpoint: str) -> Floats | None:
+    found = [tally.tokens_by_time for (_, name), tally in run.counted_streams.tallies.items() if name == endpoint]
+    return np.sum(found, axis=0) if found else None
 
 
 def from_rows(rows: pd.DataFrame, line: Timeline) -> dict[str, Slices]:
@@ -89,11 +96,11 @@ def from_rows(rows: pd.DataFrame, line: Timeline) -> dict[str, Slices]:
     return found
 
 
-def _slices(counts: Counts, answered: Counts) -> Slices:
+def _slices(counts: Counts, answered: Counts, tokens: Floats | None = None) -> Slices:
     reached = np.cumsum(counts, axis=1)
     middles = np.append(np.sqrt(EDGES_MS[1:] * EDGES_MS[:-1]), np.inf)
     p50, p99 = (_quantiles(reached, middles, q) for q in (0.5, 0.99))
-    return Slices(reached[:, -1], counts[:, BINS], answered, p50, p99, counts[:, :BINS])
+    return Slices(reached[:, -1], counts[:, BINS], answered, p50, p99, counts[:, :BINS], tokens)
 
 
 def _quantiles(reached: Counts, values: Floats, q: float) -> Floats:

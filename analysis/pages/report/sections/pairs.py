@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.table import table
 from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.text import markdown, words
 
 
@@ -13,9 +17,10 @@ def _html(view: View) -> Html | None:
     rows = view.report["pairs"]
     if not rows:
         return None
+    streams = any(pair["ttft_ratio"] or pair["tpot_ratio"] for pair in rows)
     heads = (
-        "pair", "at", "in words", "P50 ratio", "interval", "P99 ratio", "interval", "smallest visible", "J/request",
-        "rounds",
+        "pair", "at", "in words", "P50 ratio", "interval", "P99 ratio", "interval", "smallest visible",
+        *(("TTFT P99 ratio", "interval", "TPOT P99 ratio", "interval") if streams else ()), "J/request", "rounds",
     )  # fmt: skip
     cells = [
         (
@@ -29,6 +34,7 @@ def _html(view: View) -> Html | None:
             words.ABSENT
             if pair["smallest_visible"] is None
             else f"{words.significant(100 * pair['smallest_visible'])} %",
+            *(_of_streams(pair) if streams else ()),
             words.significant(pair["joules_ratio"]),
             words.count(pair["rounds"]),
         )
@@ -36,6 +42,12 @@ def _html(view: View) -> Html | None:
     ]
     note = "Ratios are the first one's latency over the second one's: above 1 the second is faster."
     return join([tag("p", note), table(heads, cells, "Pairs at the same offered rate", numbers_from=3, class_="pairs")])
+
+
+def _of_streams(pair: Mapping[str, Any]) -> Iterator[str]:
+    for figure in STREAM_FIGURES:
+        yield words.significant(pair[f"{figure}_ratio"])
+        yield words.interval(pair[f"{figure}_low"], pair[f"{figure}_high"])
 
 
 def _lines(view: View) -> list[str]:

@@ -27,8 +27,9 @@ from tailrate.analysis.text import markdown, words
 Row = Mapping[str, Any]
 
 _LANES = (
-    "p99_ms", "p50_ms", "error_share", "achieved_rps", "memory_bytes", "own_memory_bytes", "host_memory_bytes",
-    "power_w", "sm_mhz", "throttled_pct", "rss_bytes", "open_files", "recompiles",
+    "p99_ms", "p50_ms", "ttft_p99_ms", "tpot_p99_ms", "error_share", "achieved_rps", "memory_bytes",
+    "own_memory_bytes", "host_memory_bytes", "power_w", "sm_mhz", "throttled_pct", "rss_bytes", "open_files",
+    "recompiles",
 )  # fmt: skip
 _WHOSE = {"rss_bytes": "memory of the load generator", "open_files": "open files of the load generator"}
 _IF_ANY = ("error_share", "throttled_pct", "recompiles")
