@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from tailrate.analysis.judging.share import percent
-from tailrate.analysis.records.objective import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT
+from tailrate.analysis.records.objective import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT, Slo
 from tailrate.analysis.text.words import significant
 
 MOST_GIVEN_UP = 0.05
 SPARE = 1.5
 """Of requests under way, over rate times P99: what to ask for where there were too few."""
+FILLED = 2.0
+"""After so many times what an answer takes by itself, as many are under way as will be where nothing waits."""
 BUILT_UP = 2.0
 """A queue is seen by answers that take so many times as long as the first ones."""
 
 
-def late_limit_ms(limits_ms: Sequence[float], usual_ms: float) -> float:
-    """How late arrivals may be sent: so that the nearest objective would not show it, or else the usual service."""
-    return max(LATE_MS, LATE_SHARE * min(limits_ms, default=usual_ms))
+def late_limit_ms(slos: Iterable[Slo], usual_ms: float, *, streams: bool = False) -> float:
+    """How late arrivals may be sent: so that the nearest objective would not show it, or else the usual service.
+
+    Of streams the first token is what lateness would show in, however long the whole answer takes.
+    """
+    if streams:
+        limits = [slo.ttft.ms for slo in slos if slo.ttft]
+    else:
+        limits = [slo.latency_ms for slo in slos if slo.latency_ms]
+    return max(LATE_MS, LATE_SHARE * min(limits, default=0.0 if streams else usual_ms))
 
 
 def lateness(p99_ms: float, late: int, limit_ms: float) -> str:

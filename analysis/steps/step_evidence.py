@@ -17,7 +17,7 @@ import numpy as np
 from tailrate.analysis.counting.order_statistics import Ordered, OrderStatistics
 from tailrate.analysis.counting.slices import SliceFigures, counted
 from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
-from tailrate.analysis.counting.streams import StreamFigures
+from tailrate.analysis.counting.stream_tally import StreamFigures
 from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Judgement, Window
 from tailrate.analysis.judging.judge import answers as judged
@@ -87,10 +87,14 @@ class StepEvidence(StepDevices):
 
     @cached_property
     def growth(self) -> Growth:
-        before = self.tally.grid.before
         if not self.n:
             return Growth(False, 0.0, 1.0)
-        return trend.queue_growth(self.tally.in_flight()[before:], self.tally.arrived[before:], self.seconds)
+        grid = self.tally.grid
+        # while the first answers come, more and more are under way without anything having to wait
+        filled_s = self.streams.tally.filled_s if self.streams else 0.0
+        skip = max(grid.before, int(filled_s * 1e9 / grid.slice_ns))
+        left, arrived = self.tally.in_flight()[skip:], self.tally.arrived[skip:]
+        return trend.queue_growth(left, arrived, len(left) * grid.slice_ns / 1e9)
 
     @cached_property
     def overload(self) -> str:

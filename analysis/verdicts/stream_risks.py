@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.judging.share import percent
-from tailrate.analysis.text.words import significant
+from tailrate.analysis.judging.trust import FILLED
+from tailrate.analysis.text.words import duration, significant
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Key
-    from tailrate.analysis.counting.streams import StreamTally
+    from tailrate.analysis.counting.stream_tally import StreamTally
     from tailrate.analysis.verdicts.run import Run
 
 Found = tuple[str, str, str, float | None]
@@ -20,11 +22,13 @@ MUCH_CACHED = 0.1
 BUNDLED = 1.5
 """Tokens in an event, from which on gaps between events are not those between tokens."""
 UNFORCED = "no"
+SHORT = 0.1
+"""Of a window, in which what is not so yet makes no difference."""
 
 
 def stream_risks(run: Run) -> Iterator[Found]:
     tallies = {key: found.tally for key, found in run.streams.items()}
-    for look in (_cached, _uncounted, _bundled):
+    for look in (_cached, _uncounted, _bundled, _not_filled):
         yield from look(tallies)
     yield from _unforced(run)
 
@@ -73,3 +77,19 @@ def _unforced(run: Run) -> Iterator[Found]:
                 f"{entry['name']} was not made to answer at full length, so that answers may be shorter at one "
                 "variant than at another", None,
             )  # fmt: skip
+
+
+def _not_filled(tallies: dict[Key, StreamTally]) -> Iterator[Found]:
+    """A step whose window begins before as much is under way as its rate makes."""
+    short: dict[str, float] = {}
+    for (_, endpoint), tally in tallies.items():
+        settle_s = (tally.grid.start_ns - tally.grid.begin_ns) / 1e9
+        if tally.filled_s > max(settle_s, SHORT * tally.grid.seconds):
+            short[endpoint] = max(tally.filled_s, short.get(endpoint, 0.0))
+    for endpoint, filled_s in short.items():
+        yield (
+            "not_filled", "doubt",
+            f"answers of {endpoint} stream for {duration(filled_s / FILLED)}, and its steps are measured before as "
+            "many are under way as their rate makes: "
+            f"--settle-seconds {math.ceil(filled_s)} would wait for that", filled_s,
+        )  # fmt: skip

@@ -305,7 +305,7 @@ class Conductor:
         if (objective := self._sought) is None or self._dispatch.stopped_ns:
             return
         for live in self._live.values():
-            if live.drowning((self._now() - live.start_ns) / 1e9, objective.latency_ms):
+            if live.drowning((self._now() - live.start_ns) / 1e9, objective):
                 self._event("step_cut", step=live.step.index, sentence="the queue grows without bound")
                 self._dispatch.cut()
 
@@ -489,7 +489,9 @@ class Conductor:
         facts: dict[str, Any] = {"run": self.folder.name, "folder": str(self.folder), "url": self._client.url}
         facts |= {"name": self.scenario.name, "mode": self.scenario.mode.name}
         facts |= {"total_s": soak.total_seconds} if soak else {}
-        facts |= {"slo_ms": [slo.latency_ms for slo in overall(self.scenario.slos) if slo.latency_ms]}
+        bounds = [slo.bounds for slo in overall(self.scenario.slos)]
+        facts |= {"slo_ms": [one[""].ms for one in bounds if "" in one]}
+        facts |= {"ttft_slo_ms": [one["ttft"].ms for one in bounds if "ttft" in one]}
         names = [endpoint.name for endpoint in self._endpoints]
         self.board.open(facts, names, overall(self.scenario.slos), self._now())
         say.info("run folder: %s", self.folder)

@@ -128,7 +128,7 @@ def search(one: Case, seed: int, guided: bool) -> dict[str, Any]:
 
     probes = Probes(one, seed)
     guide = Guide(probes.ask, WIDTH) if guided else None
-    objective = KneeObjective(one.limit_ms, 0.01)
+    objective = KneeObjective((("", one.limit_ms),), 0.01)
     made = Search(objective, one.first_rps, np.inf, PROBE_S, SETTLE_S, BUDGET_S, guide)
     spent_s, count, began = 0.0, 0, time.monotonic()
     while (wanted := made.probe(spent_s)) is not None:

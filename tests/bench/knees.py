@@ -1,9 +1,9 @@
 """The knee search in virtual time, through the live path: how often its interval holds the true knee, and what it
 costs.
 
-Endpoints whose knee is known: M/D/1, and batches of up to 8. Each search is `KneeSearch.searches`; each probe's rows go
-through `Live`, second by second, which cuts it or says what it showed, as the conductor does. Searches begin at
-several rates and with several settle times.
+Endpoints whose knee is known: M/D/1, batches of up to 8, and two that stream, with limits on TTFT and TPOT together.
+Each search is `KneeSearch.searches`; each probe's rows go through `Live`, second by second, which cuts it or says what
+it showed, as the conductor does. Searches begin at several rates and with several settle times.
 
 Prints a row for each cell (share of searches that came to their end; of these, how often the interval holds the
 knee, and how often each end has a probe that does not contradict it; width; seconds of load), then one JSON line.
@@ -33,7 +33,9 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
+import slots  # noqa: E402
 from bench._rounds import last_line  # noqa: E402
+from slots import BY_BATCH, BY_QUEUE, Slots  # noqa: E402
 
 from tailrate.analysis.records.objective import Slo  # noqa: E402
 from tailrate.analysis.records.rows import REQUEST_COLUMNS  # noqa: E402
@@ -58,12 +60,17 @@ class System:
     each_s: float
     most: int
     limit_ms: float
-    percent: float = 99.0
+
+    @property
+    def slo(self) -> str:
+        return f"p99<{self.limit_ms:g}ms"
 
 
-SYSTEMS = (
+SYSTEMS: tuple[System | Slots, ...] = (
     System("M/D/1", 0.005, 0.0, 1, 50.0),
     System("batches of 8", 0.008, 0.002, 8, 60.0),
+    BY_QUEUE,
+    BY_BATCH,
 )
 
 
@@ -84,56 +91,83 @@ def answered(at_s: Floats, fixed_s: float, each_s: float, most: int) -> Floats:
 
 
 @cache
-def true_knee(system: System) -> float:
+def true_knee(system: System | Slots) -> float:
     """The rate with just that share beyond the limit, on twenty million arrivals that are the same at every rate."""
+    if isinstance(system, Slots):
+        return slots.true_knee(system)
     gaps = np.random.default_rng(0).exponential(1.0, 20_000_000)
     low, high = 0.0, system.most / (system.fixed_s + system.each_s * system.most)
     for _ in range(16):
         rate = (low + high) / 2
         at_s = np.cumsum(gaps / rate)
         late = (answered(at_s, system.fixed_s, system.each_s, system.most) - at_s) * 1e3 > system.limit_ms
-        low, high = (low, rate) if late.mean() > 1 - system.percent / 100 else (rate, high)
+        low, high = (low, rate) if late.mean() > 0.01 else (rate, high)
     return (low + high) / 2
 
 
-def rows(at_s: Floats, done_s: Floats) -> Any:
-    n = len(at_s)
+Answers = dict[str, Any]
+"""Of each arrival, by column; instants in seconds from the start."""
+
+
+def answers(system: System | Slots, at_s: Floats, seed: int) -> Answers:
+    if isinstance(system, Slots):
+        first, last, tokens = system.answers(at_s, np.random.default_rng(seed))
+        return {
+            "intended_ns": at_s,
+            "done_ns": last,
+            "first_ns": first,
+            "last_ns": last,
+            "events": tokens,
+            "tokens_out": tokens,
+        }
+    return {"intended_ns": at_s, "done_ns": answered(at_s, system.fixed_s, system.each_s, system.most)}
+
+
+def rows(found: Answers, which: Any) -> Any:
+    n = int(np.count_nonzero(which))
     columns = {name: pa.nulls(n, SCHEMA.field(name).type) for name in REQUEST_COLUMNS}
-    intended, done = (START_NS + np.rint(1e9 * found).astype(np.int64) for found in (at_s, done_s))
+    for name, values in found.items():
+        instants = name.endswith("_ns")
+        columns[name] = pa.array(
+            START_NS + np.rint(1e9 * values[which]).astype(np.int64) if instants else values[which]
+        )
     columns |= {"worker": pa.array(np.zeros(n, np.int32)), "endpoint": pa.array(["m/a"] * n).dictionary_encode()}
-    columns |= {"intended_ns": pa.array(intended), "sent_ns": pa.array(intended + 50_000), "done_ns": pa.array(done)}
+    columns["sent_ns"] = pa.array(np.asarray(columns["intended_ns"]) + 50_000)
     columns["status"] = pa.array(["200"] * n)
     return pa.record_batch([columns[name].cast(SCHEMA.field(name).type) for name in REQUEST_COLUMNS], schema=SCHEMA)
 
 
-def probed(system: System, step: LoadStep, scenario: Scenario) -> ProbeOutcome:
+def probed(system: System | Slots, step: LoadStep, scenario: Scenario) -> ProbeOutcome:
     """One step as the conductor drives it: looked at every second, and cut when its queue grows without bound."""
-    assert scenario.objective is not None
+    objective = scenario.objective
+    assert objective is not None
     at_s = step.offsets(scenario.pattern) / 1e9
-    done_s = answered(at_s, system.fixed_s, system.each_s, system.most)
+    found = answers(system, at_s, step.seed)
+    done_s = found["done_ns"]
     live = Live(step, START_NS, at_s, keep=True)
     told, cut, look_s = 0.0, False, FIRST_LOOK_S
-    waits = float((done_s - at_s).max(initial=0.0)) * 1e3 > scenario.objective.latency_ms  # else nothing can be cut
+    # else nothing can be cut
+    waits = float((done_s - at_s).max(initial=0.0)) * 1e3 > min(limit_ms for _, limit_ms in objective.limits)
     while waits and look_s < step.seconds and not cut:
         new = (done_s > told) & (done_s <= look_s - 0.3)
         if new.any():
-            live.see(rows(at_s[new], done_s[new]))
+            live.see(rows(found, new))
         told = max(told, look_s - 0.3)
-        cut = live.drowning(look_s, scenario.objective.latency_ms)
+        cut = live.drowning(look_s, objective)
         look_s += 0.0 if cut else LOOK_S
     seconds = look_s if cut else step.seconds
     rest = (done_s > told) & (at_s < seconds)
     if rest.any():
-        live.see(rows(at_s[rest], done_s[rest]))
-    outcome = live.outcome(scenario.objective, seconds, 10.0, cut)
+        live.see(rows(found, rest))
+    outcome = live.outcome(objective, seconds, 10.0, cut, scenario.vetoes)
     over_s = max(seconds, float(done_s[at_s < seconds].max(initial=0.0)))
     return replace(outcome, seconds=over_s + 0.3)
 
 
-def search(system: System, first: float, settle_s: float, seed: int) -> tuple[Knee, list[ProbeOutcome]]:
+def search(system: System | Slots, first: float, settle_s: float, seed: int) -> tuple[Knee, list[ProbeOutcome]]:
     scenario = Scenario(
         "x", "m", (), mode=KneeSearch(), rates=(first,), pattern=Pattern("poisson"), step_seconds=30.0,
-        settle_seconds=settle_s, slos=(Slo.parse(f"p{system.percent:g}<{system.limit_ms:g}ms"),), seed=seed,
+        settle_seconds=settle_s, slos=(Slo.parse(system.slo),), seed=seed,
     )  # fmt: skip
     found: dict[str, Knee] = {}
     seen: list[ProbeOutcome] = []
@@ -148,7 +182,7 @@ def search(system: System, first: float, settle_s: float, seed: int) -> tuple[Kn
         seen += told
 
 
-def cell(job: tuple[System, float, float, int]) -> dict[str, Any]:
+def cell(job: tuple[System | Slots, float, float, int]) -> dict[str, Any]:
     system, first, settle_s, seeds = job
     truth = true_knee(system)
     found = [search(system, first, settle_s, seed) for seed in range(1, seeds + 1)]
@@ -168,7 +202,7 @@ def both_ends(knee: Knee, seen: list[ProbeOutcome]) -> bool:
     return all(any(abs(one.rate / end - 1) < 1e-3 for one in seen) for end in (knee.low_rps, knee.high_rps) if end)
 
 
-def jobs(options: argparse.Namespace) -> Iterator[tuple[System, float, float, int]]:
+def jobs(options: argparse.Namespace) -> Iterator[tuple[System | Slots, float, float, int]]:
     for system, first, settle_s in product(SYSTEMS, numbers(options.first), numbers(options.settle)):
         if not options.systems or system.name in options.systems.split(","):
             yield system, first, settle_s, options.seeds
@@ -190,7 +224,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    print(f"{'system':>13} {'first':>6} {'settle':>7} {'resolved':>9} {'holds':>8} {'probed':>8} {'width':>7} {'s':>6}")
+    print(f"{'system':>17} {'first':>6} {'settle':>7} {'resolved':>9} {'holds':>8} {'probed':>8} {'width':>7} {'s':>6}")
     found = []
     with ProcessPoolExecutor(options.jobs) as pool:
         for row in pool.map(cell, jobs(options)):
@@ -198,7 +232,7 @@ def main() -> None:
             n, width = max(1, row["resolved"]), "–" if row["width"] is None else f"{row['width']:.1%}"
             share = row["resolved"] / row["searches"]
             print(
-                f"{row['system']:>13} {row['first']:6g} {row['settle_s']:5g} s {share:8.0%} "
+                f"{row['system']:>17} {row['first']:6g} {row['settle_s']:5g} s {share:8.0%} "
                 f"{row['holds'] / n:8.1%} {row['probed'] / n:8.1%} {width:>7} {row['seconds']:6.0f}  "
                 f"{'; '.join(row['reasons'])[:70]}",
                 flush=True,

@@ -7,6 +7,7 @@ figures from the rows.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +17,13 @@ import numpy.typing as npt
 
 from tailrate.analysis.judging.judge import Judgement, Window, answers
 from tailrate.analysis.judging.share import Term, judged, terms
-from tailrate.analysis.judging.trust import SPARE, doubts, late_limit_ms, lateness, queue_filled
-from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, late_limit_ms, lateness, queue_filled
+from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
 from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.stats.dependence import inflation, worth
 from tailrate.analysis.stats.sketch import SLICES
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.limit_counts import Counted
+from tailrate.loadtest.engine.live.limit_counts import Counted, beyond_any, limits_of
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
@@ -46,17 +47,26 @@ class Second:
         self.latency = Histogram()
         self.dropped = 0
         self.late = 0
+        self.ttft = Histogram()
+        self.tokens: int | None = None
 
     def columns(self) -> list[float | None]:
-        """`history.RATES` from `ok` to `p99_ms`."""
+        """`points.RATES` from `ok` to `p99_ms`."""
         ok, over = self.latency.finite, self.latency
         failed = over.infinite - self.dropped
         return [ok, failed, self.dropped, self.late, over.quantile(0.5), over.quantile(0.99)]
+
+    def streamed(self) -> list[float | None]:
+        """… and from `ttft_p99_ms` on."""
+        return [None if self.tokens is None else self.ttft.quantile(0.99), self.tokens]
 
     def merge(self, other: Second) -> None:
         self.latency.merge(other.latency)
         self.dropped += other.dropped
         self.late += other.late
+        self.ttft.merge(other.ttft)
+        if other.tokens is not None:
+            self.tokens = (self.tokens or 0) + other.tokens
 
 
 class Live:
@@ -76,7 +86,9 @@ class Live:
     ) -> None:
         self.step = step
         self.start_ns = start_ns
-        self.latency, self.lateness = Histogram(), Histogram()
+        self.latency, self.lateness, self.ttft = Histogram(), Histogram(), Histogram()
+        self.tokens = 0
+        """Of answers that are over."""
         self.late = 0
         self.next_second = 0
         """The first second that the board has not taken yet."""
@@ -85,6 +97,9 @@ class Live:
         self._origin_ns = start_ns if origin_ns is None else origin_ns
         self._schedule_s = schedule_s
         self._slos = slos
+        self._streams = 0
+        self._streamed_ns = 0.0
+        """From the first to the last event, of all streams."""
         self._counted = Counted(slos)
         """Without the settle time."""
         self._statuses: Counter[str] = Counter()
@@ -93,7 +108,7 @@ class Live:
         self.taken_ok, self._taken = 0, 0
         self._gone: list[tuple[Floats, int]] = []
         self._keep = keep
-        self._latency_ms: list[Floats] = []
+        self._figures_ms: dict[str, list[Floats]] = {"": [], **{figure: [] for figure in STREAM_FIGURES}}
         self._late_ms: list[Floats] = []
         self._intended_s: list[Floats] = []
         self._done_s: list[Floats] = []
@@ -123,14 +138,37 @@ class Live:
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
         due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
-        self._counted.add(due_s[due_s >= 0], {n: values[due_s >= 0] for n, values in limited_ms(batch, ok).items()})
+        self._see_streams(batch, seconds, ok)
+        figures_ms = limited_ms(batch, ok)
+        self._counted.add(due_s[due_s >= 0], {name: values[due_s >= 0] for name, values in figures_ms.items()})
         if self._keep:
             self._late_ms.append(late_ms[~np.isnan(late_ms)])
-            self._latency_ms.append(np.where(ok, latency_ms, np.inf))
+            for name, values in figures_ms.items():
+                self._figures_ms[name].append(values)
             self._intended_s.append((intended - self.start_ns) / 1e9)
             self._done_s.append((over_ns - self.start_ns) / 1e9)
 
+    def _see_streams(self, batch: Any, seconds: npt.NDArray[np.int64], ok: npt.NDArray[np.bool_]) -> None:
+        intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
+        if np.isnan(first).all():
+            return
+        streamed = (last - first)[ok]
+        self._streams += int(np.count_nonzero(~np.isnan(streamed)))
+        self._streamed_ns += float(np.nansum(streamed))
+        said, events = (_float(batch, name) for name in ("tokens_out", "events"))
+        tokens, ttft_ms = np.nan_to_num(np.where(np.isnan(said), events, said)), (first - intended) / 1e6
+        for second in np.unique(seconds).tolist():
+            mine, place = seconds == second, self._seconds[second]
+            place.ttft.add(ttft_ms[mine & ~np.isnan(first)], int((mine & np.isnan(first)).sum()))
+            place.tokens = (place.tokens or 0) + int(tokens[mine].sum())
+        self.ttft.add(ttft_ms[~np.isnan(first)], int(np.isnan(first).sum()))
+        self.tokens += int(tokens.sum())
+
     # ---- for people
+
+    @property
+    def streams(self) -> bool:
+        return self._streams > 0
 
     def answers(self) -> list[Judgement]:
         """What the judge says of it so far, to each term of each objective."""
@@ -146,8 +184,7 @@ class Live:
     @property
     def late_limit_ms(self) -> float:
         """From where on lateness is held against the load generator; as the report, of what is known by now."""
-        limits = [slo.latency_ms for slo in self._slos if slo.latency_ms]
-        return late_limit_ms(limits, self.latency.quantile(0.5) or 0.0)
+        return late_limit_ms(self._slos, self.latency.quantile(0.5) or 0.0, streams=self.streams)
 
     @property
     def n(self) -> int:
@@ -193,7 +230,7 @@ class Live:
     def end(self, seconds: float) -> None:
         """Every arrival has its row; what only a search wants is let go."""
         self.ended_s = seconds
-        for kept in (self._latency_ms, self._late_ms, self._intended_s, self._done_s):
+        for kept in (*self._figures_ms.values(), self._late_ms, self._intended_s, self._done_s):
             kept.clear()
 
     def forget(self) -> None:
@@ -224,25 +261,32 @@ class Live:
 
     # ---- for a search
 
-    def drowning(self, elapsed_s: float, limit_ms: float) -> bool:
-        """Whether the queue grows without bound, and is already so long that everything in it misses its limit."""
-        until_s = elapsed_s - SETTLED_S
-        if until_s < LEAST_S:
+    def drowning(self, elapsed_s: float, objective: KneeObjective) -> bool:
+        """Whether the queue grows without bound, and is already so long that everything in it misses its limit.
+
+        While the first streams last, more and more are under way without anything having to wait.
+        """
+        until_s, streaming_s = elapsed_s - SETTLED_S, self._streamed_ns / 1e9 / max(1, self._streams)
+        if until_s - FILLED * streaming_s < LEAST_S:
             return False
-        in_flight = self._in_flight(0.0, until_s)
-        waiting_ms = 1e3 * in_flight[-1] / max(1e-9, self.step.rate)
+        in_flight = self._in_flight(FILLED * streaming_s, until_s)
+        waiting_ms = 1e3 * (in_flight[-1] / max(1e-9, self.step.rate) - streaming_s)
+        # that of a token says nothing of waiting
+        limit_ms = min((ms for figure, ms in objective.limits if figure != "tpot"), default=math.inf)
         return _trend(in_flight) >= SURELY_RISING and waiting_ms > 2 * limit_ms
 
     def outcome(
         self, objective: KneeObjective, seconds: float, cpu_pct: float, cut: bool, vetoes: Sequence[Term] = ()
     ) -> ProbeOutcome:
         """What the arrivals behind the settle time showed."""
-        latency, intended, late = (
-            np.concatenate(parts or [np.empty(0)]) for parts in (self._latency_ms, self._intended_s, self._late_ms)
+        figures_ms, intended = (
+            {name: self._kept(parts) for name, parts in self._figures_ms.items()},
+            self._kept(self._intended_s),
         )
-        settle_s = self.step.settle_s
+        latency, settle_s = figures_ms[""], self.step.settle_s
         counted = (intended >= settle_s) & (intended < seconds)
-        missed = latency[counted] > objective.latency_ms
+        inside = {name: values[counted] for name, values in figures_ms.items()}
+        missed = max((beyond_any(inside, (limit,)) for limit in objective.limits), key=np.count_nonzero)
         slices = ((intended[counted] - settle_s) / max(1e-9, seconds - settle_s) * SLICES).astype(np.int64)
 
         def by_slice(weights: Any = None) -> Floats:
@@ -250,7 +294,7 @@ class Live:
 
         arrivals, beyond, kept = by_slice(), by_slice(missed), []
         for term in vetoes:
-            over = by_slice(~(latency[counted] <= term.limit_ms) | np.isinf(latency[counted]))
+            over = by_slice(beyond_any(inside, limits_of(term)))
             kept.append(judged(over.sum() / max(1, len(missed)), worth(arrivals, over), term.allowed))
         overloaded = cut or False in kept or self._filled(latency[np.argsort(intended, kind="stable")])
         return ProbeOutcome(
@@ -260,9 +304,13 @@ class Live:
             inflation=inflation(arrivals, beyond),
             overloaded=overloaded,
             vetoes=tuple((term.text, known) for term, known in zip(vetoes, kept, strict=True)),
-            hindered=None if overloaded else self._hindered(late, latency, missed, objective, cpu_pct),
+            hindered=None if overloaded else self._hindered(latency, missed, objective, cpu_pct),
             seconds=seconds,
         )
+
+    @staticmethod
+    def _kept(parts: Sequence[Floats]) -> Floats:
+        return np.concatenate([np.empty(0), *parts])
 
     def _filled(self, latency: Floats) -> bool:
         """Of all arrivals, in the order in which they were due."""
@@ -273,9 +321,9 @@ class Live:
         return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
 
     def _hindered(
-        self, late: Floats, latency: Floats, missed: npt.NDArray[np.bool_], objective: KneeObjective, cpu_pct: float
+        self, latency: Floats, missed: npt.NDArray[np.bool_], objective: KneeObjective, cpu_pct: float
     ) -> str | None:
-        n = len(missed)
+        n, late = len(missed), self._kept(self._late_ms)
         if not n:
             return "no arrival was recorded"
         limit_ms, dropped = self.late_limit_ms, self._statuses.get(DROPPED, 0)
@@ -289,7 +337,7 @@ class Live:
 
     def _in_flight(self, start_s: float, end_s: float) -> Floats:
         """Mean number of unanswered requests in each tenth of the time; what has no row yet is under way."""
-        done = np.sort(np.concatenate(self._done_s or [np.empty(0)]))
+        done = np.sort(self._kept(self._done_s))
         at = np.linspace(start_s, end_s, SEGMENTS * 20, endpoint=False)
         level = np.searchsorted(self._schedule_s, at) - np.searchsorted(done, at)
         return np.asarray(level.reshape(SEGMENTS, -1).mean(axis=1), dtype=np.float64)

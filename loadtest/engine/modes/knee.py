@@ -36,6 +36,8 @@ class KneeSearch(Mode):
     def check(self, scenario: Scenario) -> None:
         if scenario.objective is None:
             raise ScenarioError("mode knee searches for an objective with a latency; say for instance --slo 'p99<50ms'")
+        if self.guided and any(figure for figure, _ in scenario.objective.limits):
+            raise ScenarioError(f"--guided on: there is no model of {scenario.searched_slo}; search without it")
 
     def as_json(self) -> dict[str, Any]:
         return {"guided": True} if self.guided else {}

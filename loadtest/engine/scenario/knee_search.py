@@ -67,18 +67,22 @@ CONTRADICTS = 0.9987
 """How sure a probe must be that speaks against what all the others say: three standard deviations."""
 
 
+Limits = tuple[tuple[str, float], ...]
+"""Figures with their limits in ms; a whole answer's latency is nameless."""
+
+
 @dataclass(frozen=True, slots=True)
 class KneeObjective:
-    """A latency that at most a share of the arrivals may miss."""
+    """Limits that at most a share of the arrivals may miss, each of them."""
 
-    latency_ms: float
+    limits: Limits
     target: float
 
     @property
     def least_n(self) -> int:
         """MLPerf's rule: how many arrivals without a miss show that the share is kept, 99 times of 100.
 
-        >>> Objective(50, 0.01).least_n
+        >>> KneeObjective((("", 50.0),), 0.01).least_n
         459
         """
         return math.ceil(math.log(1 - SURE) / math.log(1 - self.target))
@@ -91,6 +95,7 @@ class ProbeOutcome:
     rate: float
     n: int
     missed: int
+    """Of the limit that most missed."""
     inflation: float = 1.0
     """Variance of the number of misses over that of independent arrivals."""
     overloaded: bool = False

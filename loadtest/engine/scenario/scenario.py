@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.share import Term, terms
-from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
+from tailrate.analysis.records.objective import MAX_RECOVERY_S, Bound, Slo
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective
 
@@ -72,31 +72,37 @@ class Scenario:
 
     @property
     def objective(self) -> KneeObjective | None:
-        """What a search asks for: the first objective with a latency, by the strictest of its shares."""
-        slo = self._searched
-        if slo is None or slo.latency_ms is None:
+        """What a search asks for: of the first objective with a latency its figures with the strictest share."""
+        strictest: dict[str, Term] = {}
+        for term in terms(self._searched) if self._searched else ():
+            if math.isfinite(term.limit_ms):
+                strictest[term.figure] = min(strictest.get(term.figure, term), term, key=lambda one: one.allowed)
+        if not strictest:
             return None
-        return KneeObjective(slo.latency_ms, min(term.allowed for term in terms(slo) if math.isfinite(term.limit_ms)))
+        target = min(term.allowed for term in strictest.values())
+        alike = (term for term in strictest.values() if term.allowed == target)
+        return KneeObjective(tuple((term.figure, term.limit_ms) for term in alike), target)
 
     @property
     def searched_slo(self) -> str:
         """The same in words."""
         found = self.objective
-        return f"p{100 * (1 - found.target):g}<{found.latency_ms:g}ms" if found else ""
+        return ", ".join(Bound(100 * (1 - found.target), ms).text(name) for name, ms in found.limits) if found else ""
 
     @property
     def vetoes(self) -> tuple[Term, ...]:
         """What else a rate must not miss: errors, and the terms of other objectives, those of slices aside."""
+        searched = dict(self.objective.limits) if self.objective else {}
         return tuple(
             term
             for slo in self.slos
             for term in terms(slo)
-            if not slo.slice and (slo is not self._searched or math.isinf(term.limit_ms))
+            if not slo.slice and (slo is not self._searched or math.isinf(term.limit_ms) or term.figure not in searched)
         )
 
     @property
     def _searched(self) -> Slo | None:
-        return next((slo for slo in self.slos if slo.latency_ms is not None and not slo.slice), None)
+        return next((slo for slo in self.slos if slo.bounds and not slo.slice), None)
 
     @property
     def peak_rps(self) -> float:

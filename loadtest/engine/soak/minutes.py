@@ -17,8 +17,9 @@ import numpy as np
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.limit_counts import Counted, Limit
+from tailrate.loadtest.engine.live.limit_counts import Counted
 from tailrate.loadtest.engine.live.step_stats import limited_ms, whole_ns
+from tailrate.loadtest.engine.scenario.knee_search import Limits
 
 LENGTH_NS = 60_000_000_000
 GRACE_NS = 2_000_000_000
@@ -62,7 +63,7 @@ class Minute:
         }
 
 
-def _plain(limit: Limit) -> dict[str, Any]:
+def _plain(limit: Limits) -> dict[str, Any]:
     """As JSON: that of a latency by itself, others with what they limit."""
     (figure, limit_ms), *more = limit
     if more:

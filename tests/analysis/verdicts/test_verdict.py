@@ -8,6 +8,7 @@ from folders import Latency, Load, Waveform, constant, lognormal, make_run, queu
 from tailrate import analysis
 from tailrate.analysis.judging.trust import late_limit_ms, lateness
 from tailrate.analysis.records.folder import append_event
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.trend import percentile
 from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge, warnings
 
@@ -31,7 +32,15 @@ def test_exit_codes(verdict: str, code: int) -> None:
 
 def test_what_counts_as_late() -> None:
     assert [late_limit_ms([], usual_ms) for usual_ms in (0, 1, 20, 200)] == [1, 1, 1, 10]
-    assert [late_limit_ms(limits, 200) for limits in ([200, 60], [5])] == [3, 1]
+    near, nearer = (list(map(Slo.parse, slos)) for slos in (("p99<200ms", "p90<60ms"), ("p99<5ms",)))
+    assert [late_limit_ms(slos, 200) for slos in (near, nearer)] == [3, 1]
+
+
+def test_what_counts_as_late_of_streams_is_seen_against_the_first_token() -> None:
+    whole, first = Slo.parse("p99<10s"), Slo.parse("p99 ttft<450ms, p99 tpot<40ms")
+    assert late_limit_ms([], 9000, streams=True) == 1
+    assert late_limit_ms([whole], 9000, streams=True) == 1
+    assert late_limit_ms([whole, first], 9000, streams=True) == pytest.approx(22.5)
 
 
 def test_a_ramp_past_the_knee_passes(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 START = 1_790_000_000_000_000_000
 SCHEMA = schema_of(REQUEST_COLUMNS)
-OBJECTIVE = KneeObjective(50.0, 0.01)
+OBJECTIVE = KneeObjective((("", 50.0),), 0.01)
 
 
 def batch(intended_s, latency_ms, statuses=None, late_ms=0.0):
@@ -66,8 +66,8 @@ def test_a_queue_that_grows_is_overload_and_cut_early():
     latency = at * 150.0  # a seventh more comes than goes
     answered = at + latency / 1e3 < 8.0
     found.see(batch(at[answered], latency[answered]))
-    assert found.drowning(9.0, OBJECTIVE.latency_ms)
-    assert not found.drowning(4.5, OBJECTIVE.latency_ms)  # too early to tell
+    assert found.drowning(9.0, OBJECTIVE)
+    assert not found.drowning(4.5, OBJECTIVE)  # too early to tell
     found.see(batch(at[~answered], latency[~answered]))
     seen = outcome(found)
     assert seen.missed > 0.95 * seen.n
@@ -97,9 +97,49 @@ def test_a_busy_queue_that_does_not_grow_is_no_overload():
     found, rng = live(settle_s=0.0), np.random.default_rng(1)
     at = np.arange(2000) / 100
     found.see(batch(at, rng.exponential(30.0, 2000)))
-    assert not found.drowning(15.0, OBJECTIVE.latency_ms)
+    assert not found.drowning(15.0, OBJECTIVE)
     assert not outcome(found).overloaded
     assert outcome(found, cut=True).overloaded
+
+
+def streams(at, first_ms, whole_ms):
+    """The same as streams."""
+    found = batch(at, whole_ms)
+    first = [START + int((s + ms / 1e3) * 1e9) for s, ms in zip(at, first_ms, strict=True)]
+    columns = dict(zip(SCHEMA.names, found.columns, strict=True)) | {
+        "first_ns": pa.array(first), "last_ns": found.column("done_ns"),
+        "events": pa.array([101] * len(at), pa.int32()), "tokens_out": pa.array([101] * len(at), pa.int32()),
+    }  # fmt: skip
+    return pa.record_batch([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+TTFT = KneeObjective((("ttft", 50.0), ("tpot", 45.0)), 0.01)
+
+
+def test_a_server_that_fills_with_streams_does_not_drown():
+    at = np.arange(2000) / 100
+    found = live(settle_s=0.0)
+    answered = at + 3.0 < 13.7
+    found.see(streams(at[answered], np.full(answered.sum(), 20.0), np.full(answered.sum(), 3000.0)))
+    assert not found.drowning(14.0, TTFT)  # at any time in its first three seconds more are under way than before
+    queue = live(settle_s=0.0)
+    whole = 3000 + 300 * at  # what waits before its first token
+    answered = at + whole / 1e3 < 17.7
+    queue.see(streams(at[answered], whole[answered] - 2980, whole[answered]))
+    assert queue.drowning(18.0, TTFT)
+    assert not queue.drowning(18.0, KneeObjective((("tpot", 45.0),), 0.01))  # of which that says nothing
+
+
+def test_of_several_limits_the_one_that_most_miss_is_what_a_probe_showed():
+    at = np.arange(2000) / 100
+    found = live()
+    first = np.where(np.arange(2000) % 15 == 0, 60.0, 20.0)  # behind the settle time a hundred
+    whole = first + np.where(at > 19.5, 46.0, 10.0) * 100  # some fifty
+    found.see(streams(at, first, whole))
+    seen = found.outcome(TTFT, 20.0, 10.0, False)
+    assert (seen.n, seen.missed) == (1500, 100)
+    only = found.outcome(KneeObjective((("tpot", 45.0),), 0.01), 20.0, 10.0, False, terms(Slo.parse("p99 ttft<50ms")))
+    assert (only.missed, only.vetoes, only.overloaded) == (49, (("p99 ttft<50ms", False),), True)
 
 
 def test_what_the_load_generator_did_wrong_is_said():

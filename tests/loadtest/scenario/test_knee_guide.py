@@ -23,7 +23,7 @@ pytestmark = pytest.mark.computes
 
 ROOT = Path(__file__).parents[3]
 LIMIT_MS = 60.0
-OBJECTIVE = KneeObjective(LIMIT_MS, 0.01)
+OBJECTIVE = KneeObjective((("", LIMIT_MS),), 0.01)
 SERVER = Server(linear(0.008, 0.002, 0.05), max_batch=8, gap_s=0.0003)
 MOST_RPS = 8 / 0.0243
 KNEE_RPS = 257.4

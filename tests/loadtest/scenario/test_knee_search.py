@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 """Of searches whose interval holds the knee, as it is stated; with many of them: tests/bench/knees.py."""
 
 SERVICE_S, LIMIT_MS = 0.005, 50.0
-OBJECTIVE = KneeObjective(LIMIT_MS, 0.01)
+OBJECTIVE = KneeObjective((("", LIMIT_MS),), 0.01)
 M_D_1_LIMIT = 154.7
 """Where one arrival of a hundred takes over 50 ms, from eight million arrivals at each of twelve bisected rates."""
 
@@ -146,7 +146,7 @@ def test_probes_that_contradict_each_other_are_said():
 
 @pytest.mark.parametrize(("target", "needed"), [(0.1, 44), (0.01, 459), (0.001, 4603)])
 def test_least_arrivals_are_mlperf_s(target, needed):
-    assert KneeObjective(1.0, target).least_n == needed
+    assert KneeObjective((("", 1.0),), target).least_n == needed
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,35 @@ def test_rows_of_a_file_and_an_objective_of_a_slice():
     assert found.as_json()["data"] == said | {"columns": {"x": "pixels", "y": "m0..m3:uint8"}}
     assert found.as_json()["slo"][0]["slice"] == "long"
     # a search is for all arrivals, and what slices want is no veto to it
-    assert (found.objective.latency_ms, found.searched_slo) == (50, "p99<50ms")
+    assert (found.objective.limits, found.searched_slo) == ((("", 50),), "p99<50ms")
     assert [term.text for term in found.vetoes] == ["errors<2%"]
     assert "data" not in scenario().as_json()
+
+
+@pytest.mark.parametrize(
+    ("slo", "searched", "vetoes"),
+    [
+        ("p99 ttft<450ms,p99 tpot<40ms", "p99 ttft<450ms, p99 tpot<40ms", []),
+        ("p99 ttft<450ms,p95 tpot<40ms,p95<9s", "p99 ttft<450ms", ["p95 tpot<40ms", "p95<9000ms"]),
+        (
+            "p99 ttft<450ms,p99 tpot<40ms,goodput>95%,errors<1%",
+            "p99 ttft<450ms, p99 tpot<40ms",
+            ["goodput>95%", "errors<1%"],
+        ),
+        ("p99<50ms,goodput>99.5%,errors<1%", "p99.5<50ms", ["errors<1%"]),
+        ("p99 ttft<450ms;p99<9s", "p99 ttft<450ms", ["p99<9000ms"]),
+        ("errors<1%;p90 tpot<40ms", "p90 tpot<40ms", ["errors<1%"]),
+    ],
+)
+def test_limits_with_one_percentile_are_searched_together_and_the_others_are_a_veto(slo, searched, vetoes):
+    found = scenario(slo=slo, mode="knee")
+    assert found.searched_slo == searched
+    assert [term.text for term in found.vetoes] == vetoes
+
+
+def test_no_model_guides_a_search_for_tokens():
+    with pytest.raises(ScenarioError, match="--guided on: there is no model of p99 ttft<450ms"):
+        scenario(slo="p99 ttft<450ms", mode="knee", guided="on")
 
 
 def test_no_file_can_be_named_in_the_start_form():
@@ -227,4 +253,4 @@ def test_option_help_shows_as_written():
 
 def test_a_search_is_for_the_share_that_may_miss():
     objective = scenario(mode="knee", slo="p99<50ms").objective
-    assert (objective.latency_ms, objective.target) == (50, pytest.approx(0.01))
+    assert (objective.limits, objective.target) == ((("", 50),), pytest.approx(0.01))
