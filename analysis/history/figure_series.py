@@ -73,7 +73,10 @@ KINDS = {
     "capacity": FigureKind("capacity", "/s", +1, 0.01, lost="no rate kept the objective"),
     "p50": FigureKind("P50", "\u00a0ms", -1, 0.01, lost=_INFINITE),
     "p99": FigureKind("P99", "\u00a0ms", -1, 0.01, lost=_INFINITE),
+    "ttft": FigureKind("TTFT P99", "\u00a0ms", -1, 0.01, lost=_INFINITE),
+    "tpot": FigureKind("TPOT P99", "\u00a0ms", -1, 0.01, lost=_INFINITE),
     "joules": FigureKind("J/request", "\u00a0J", -1, 0.01),
+    "joules_per_token": FigureKind("J/token", "\u00a0J", -1, 0.01),
     "errors": FigureKind("errors", "", -1, 0.01, share=True),
     "start": FigureKind("start", "\u00a0s", -1, 0.05),
     "parity": FigureKind("parity error", "", -1, 0.1),
@@ -238,21 +241,23 @@ def _at(load: Load, read: Callable[[Level], FigureReading | None], entry: Entry,
 
 
 def _latency(key: str) -> Callable[[Level], FigureReading | None]:
+    name = key.removesuffix("_ms")
+
     def read(level: Level) -> FigureReading | None:
-        if level.overloaded:  # no percentile describes it
+        value, low, high = (level.figures.get(f"{name}{end}_ms") for end in ("", "_low", "_high"))
+        if level.overloaded and (value is not None or name in ("p50", "p99")):  # no percentile describes it
             return FigureReading(math.inf)
-        value, low, high = (level.figures[name] for name in (key, "p99_low_ms", "p99_high_ms"))
         if value is None or value <= 0:
             return None
-        if key != "p99_ms" or low is None or high is None or not 0 < low <= high < math.inf:
+        if low is None or high is None or not 0 < low <= high < math.inf:
             return FigureReading(value)
         return FigureReading(value, low, high, math.log(high / low) / (2 * 1.96))
 
     return read
 
 
-def _joules(level: Level) -> FigureReading | None:
-    return _positive(level.figures["joules_per_request"])
+def _figure(key: str) -> Callable[[Level], FigureReading | None]:
+    return lambda level: _positive(level.figures.get(key))
 
 
 def _errors(level: Level) -> FigureReading | None:
@@ -263,5 +268,7 @@ def _errors(level: Level) -> FigureReading | None:
 
 
 _AT_LOAD: Mapping[str, Callable[[Level], FigureReading | None]] = {
-    "p50": _latency("p50_ms"), "p99": _latency("p99_ms"), "joules": _joules, "errors": _errors,
+    "p50": _latency("p50_ms"), "p99": _latency("p99_ms"), "ttft": _latency("ttft_p99_ms"),
+    "tpot": _latency("tpot_p99_ms"), "joules": _figure("joules_per_request"),
+    "joules_per_token": _figure("joules_per_token"), "errors": _errors,
 }  # fmt: skip

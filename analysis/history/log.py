@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.analysis.history.run_summary import (
-    FIGURES,
     STATES,
     Entry,
     Level,
@@ -27,6 +26,7 @@ from tailrate.analysis.history.run_summary import (
     SustainedRate,
     count,
     figure,
+    figures_of,
 )
 from tailrate.analysis.records.folder import MANIFEST, RunError
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA
@@ -281,8 +281,7 @@ def _entry(line: Mapping[str, Any]) -> Entry:
 
 def _level(found: Mapping[str, Any]) -> Level:
     counts: Any = {key: count(found[key]) for key in _COUNTS} | {key: found[key] is True for key in _ANSWERS}
-    figures = {key: figure(found[key]) for key in FIGURES}
-    return Level(endpoint=str(found["endpoint"]), rate=float(found["rate"]), figures=figures, **counts)
+    return Level(endpoint=str(found["endpoint"]), rate=float(found["rate"]), figures=figures_of(found), **counts)
 
 
 _TEXTS = ("state", "scenario", "mode", "objective")

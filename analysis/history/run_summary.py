@@ -33,6 +33,11 @@ STATES = words.VERDICTS | {
 FIGURES = (
     "offered_rps", "achieved_rps", "p50_ms", "p99_ms", "p99_low_ms", "p99_high_ms", "joules_per_request",
 )  # fmt: skip
+OF_STREAMS = (
+    "ttft_p99_ms", "ttft_p99_low_ms", "ttft_p99_high_ms", "tpot_p99_ms", "tpot_p99_low_ms", "tpot_p99_high_ms",
+    "joules_per_token",
+)  # fmt: skip
+"""Only where an endpoint has them, and known to newer reports alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +231,7 @@ def _levels(report: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> It
             endpoint,
             rate,
             concurrency,
-            {key: figure(row[key]) for key in FIGURES},
+            figures_of(row),
             count(row["errors"]),
             all(row["slo"] is True and row["trusted"] is True for row in rows),
             not row["trusted"] or row["index"] in overloaded,
@@ -246,6 +251,11 @@ def _opened(entry: Mapping[str, Any]) -> StartFacts:
 def count(value: Any) -> int:
     """One that can be computed with."""
     return int(float(value))
+
+
+def figures_of(row: Mapping[str, Any]) -> dict[str, float | None]:
+    more = {key: value for key in OF_STREAMS if (value := figure(row.get(key))) is not None}
+    return {key: figure(row[key]) for key in FIGURES} | more
 
 
 def figure(value: Any) -> float | None:

@@ -22,6 +22,10 @@ def restored(row: Mapping[str, Any]) -> dict[str, Any]:
     # where no time of sending is known, service is unknown and not infinite
     if row.get("service_p99_ms") is None and row["errors"] and row.get("late_p99_ms") is not None:
         infinite.append("service_p99_ms")
-    if row["p99_low_ms"] is not None and row["p99_high_ms"] is None:
-        infinite.append("p99_high_ms")
+    if row["errors"] and row.get("tokens_out_rps") is not None:  # of streams a failure has an infinite TTFT and TPOT
+        infinite += [key for key in row if row[key] is None and re.fullmatch(r"(ttft|tpot)_p\d+_ms", key)]
+    for figure in ("", "ttft_", "tpot_"):
+        low, high = (f"{figure}p99_{end}_ms" for end in ("low", "high"))
+        if row.get(low) is not None and row.get(high) is None:
+            infinite.append(high)
     return {**row, **dict.fromkeys(infinite, math.inf)}

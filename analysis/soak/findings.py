@@ -39,7 +39,7 @@ REACH = 2.4
 """Standard errors either way: 1.96, and more for the noise being known from the same hours."""
 AROUND = 10
 """Cells before and after an instant that are compared to see what else changed."""
-_ORDER = ("p99_ms", "error_share", *MEMORY, "p50_ms", "achieved_rps", "throttled_pct")
+_ORDER = ("p99_ms", "ttft_p99_ms", "tpot_p99_ms", "error_share", *MEMORY, "p50_ms", "achieved_rps", "throttled_pct")
 
 
 @dataclass(frozen=True, slots=True)

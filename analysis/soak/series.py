@@ -12,12 +12,13 @@ over several bins they are good to a few tenths of a per cent, far less than wha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.run.bins import BINS
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.time_axis import Timeline
@@ -50,6 +51,8 @@ class Quantity:
 QUANTITIES: Mapping[str, Quantity] = {
     "p99_ms": Quantity("P99", "ms", factor=True, matters=0.03),
     "p50_ms": Quantity("P50", "ms", factor=True, matters=0.03),
+    "ttft_p99_ms": Quantity("TTFT P99", "ms", factor=True, matters=0.03),
+    "tpot_p99_ms": Quantity("TPOT P99", "ms", factor=True, matters=0.03),
     "error_share": Quantity("errors", "%", by="mean", relative=False, matters=0.001),
     "achieved_rps": Quantity("achieved rate", "/s", by="mean", matters=0.02),
     "memory_bytes": Quantity("memory", "bytes", by="least", matters=0.005),
@@ -183,29 +186,44 @@ def _endpoints(run: Run, line: Timeline) -> Iterator[Series]:
     groups = run.tallies.groups
     names = [str(step["endpoint"]) for step in run.manifest.scenario["steps"]]
     for endpoint in dict.fromkeys([*names, *(name for _, name in groups)]):
-        counts = np.zeros((line.slices * each, BINS + 1), dtype=np.int64)
-        for (_, name), tally in groups.items():
-            if name == endpoint:
-                counts[tally.first : tally.first + len(tally.by_time)] += tally.by_time
-        counts = counts.reshape(line.slices, each, BINS + 1).sum(axis=1)
+        counts = _in_cells(line, each, ((t.first, t.by_time) for (_, name), t in groups.items() if name == endpoint))
         seconds = covered(run, endpoint, line)
         whole = seconds >= 0.5 * line.slice_s
         n = np.where(whole, counts.sum(axis=1), 0)
         ok = np.where(whole, counts[:, :BINS].sum(axis=1), 0)
-        p50, p99 = (np.full(line.slices, math.nan) for _ in range(2))
-        for cell in np.flatnonzero(n >= LEAST_IN_CELL).tolist():
-            p50[cell], p99[cell] = (in_bins(counts[cell, :BINS], p * n[cell]) for p in (0.5, 0.99))
+        p50, p99 = (_percentiles(counts, whole, p) for p in (0.5, 0.99))
         share = np.divide(n - ok, n, out=np.full(line.slices, math.nan), where=n > 0)
         rate = np.divide(ok, seconds, out=np.full(line.slices, math.nan), where=n > 0)
         _fill(run.events, endpoint, line, n, p50, p99, share, rate)
-        for values in (p50, p99):
-            values[np.isinf(values)] = math.nan  # lost to failures, which `error_share` tells
         known = float(np.median(n[n > 0])) if (n > 0).any() else 1.0
         rare = math.sqrt(max(1.0, float(np.nansum(share * n))) / max(1.0, float(n.sum())) / known)
         yield Series("p99_ms", "endpoint", endpoint, p99)
         yield Series("p50_ms", "endpoint", endpoint, p50)
         yield Series("error_share", "endpoint", endpoint, share, rare)
         yield Series("achieved_rps", "endpoint", endpoint, rate)
+        streams = [tally for (_, name), tally in run.counted_streams.tallies.items() if name == endpoint]
+        for figure in STREAM_FIGURES if streams else ():
+            by_time = ((tally.first, getattr(tally, f"{figure}_by_time")) for tally in streams)
+            values = _percentiles(_in_cells(line, each, by_time), whole, 0.99)
+            yield Series(f"{figure}_p99_ms", "endpoint", endpoint, values)
+
+
+def _in_cells(line: Timeline, each: int, counted: Iterable[tuple[int, Ints]]) -> Ints:
+    """Counts by cell and bin, from those by slice of the run's time line."""
+    counts = np.zeros((line.slices * each, BINS + 1), dtype=np.int64)
+    for first, by_time in counted:
+        counts[first : first + len(by_time)] += by_time
+    found: Ints = counts.reshape(line.slices, each, BINS + 1).sum(axis=1)
+    return found
+
+
+def _percentiles(counts: Ints, whole: Any, p: float) -> Floats:
+    """By cell; NaN also where it is lost to failures, which `error_share` tells."""
+    n, found = np.where(whole, counts.sum(axis=1), 0), np.full(len(counts), math.nan)
+    for cell in np.flatnonzero(n >= LEAST_IN_CELL).tolist():
+        value = in_bins(counts[cell, :BINS], p * n[cell])
+        found[cell] = math.nan if math.isinf(value) else value
+    return found
 
 
 def _fill(

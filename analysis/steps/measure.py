@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailrate.analysis.counting.counts import Tally
 from tailrate.analysis.counting.order_statistics import OrderStatistics
+from tailrate.analysis.counting.stream_tally import StreamFigures
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.trend import Growth
@@ -47,6 +48,8 @@ class MeasuredStep:
     """What its devices draw without load, whoever else they served, …"""
     added_w: float | None = None
     """… and what serving it added to that."""
+    streams: StreamFigures | None = None
+    """Where its answers come token by token."""
 
     @property
     def start_ns(self) -> int:
@@ -99,4 +102,5 @@ def _measured(step: StepEvidence) -> MeasuredStep:
         step.windows,
         step.energy.idle_w,
         step.added_w,
+        step.streams,
     )

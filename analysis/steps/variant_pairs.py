@@ -3,7 +3,8 @@
 Every ratio is a ÷ b: above 1 means that b is faster. Inside a run a is `eager` where the model has it, else the variant
 that the manifest names first. The interval of one round is that of the two percentiles (`sketch`), what the same
 arrivals did to both cancelled; of several rounds it is put together with what rounds differ by. An end that the sample
-cannot carry is None. `differs` asks P50 and P99 together, and is wrong in one of twenty cases where nothing differs.
+cannot carry is None. `differs` asks P50 and P99 together (of streams also those of TTFT and TPOT), and is wrong in one
+of twenty cases where nothing differs.
 A step that is overloaded or cannot be trusted has no percentile to compare, and its pair says so in `note`. Where the
 load generator was late, and no round without that is left, the interval is wider: to what latencies counted from the
 sending would say.
@@ -20,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.records.manifest import endpoint_name
+from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.stats.ratio import LEVEL, Doubt, holm, over_rounds, ratio
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
+    from tailrate.analysis.stats.sketch import Sketch
     from tailrate.analysis.steps.measure import MeasuredStep
     from tailrate.analysis.steps.measured_run import MeasuredRun
 
@@ -75,8 +78,16 @@ class Pair:
     """Of energy per request."""
     joules_low: float | None = None
     joules_high: float | None = None
+    ttft_ratio: float | None = None
+    """Of P99 of the time to the first token."""
+    ttft_low: float | None = None
+    ttft_high: float | None = None
+    tpot_ratio: float | None = None
+    """Of P99 of the time per token."""
+    tpot_low: float | None = None
+    tpot_high: float | None = None
     differs: bool | None = None
-    """Whether P50 or P99 differ, by Holm's procedure; None without an interval."""
+    """Whether any of these percentiles differs, by Holm's procedure; None without an interval."""
 
 
 def pairs(run: MeasuredRun) -> list[Pair]:
@@ -147,6 +158,7 @@ def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
         note = "; ".join(dict.fromkeys(f"{endpoint} {why}" for endpoint, why in faults if why))
         return Pair(a, b, rate, None, None, None, None, None, len(rounds), note, concurrency)
     p50, p99 = (percentile_ratio(comparable, percent) for percent in (50.0, 99.0))
+    ttft, tpot = (percentile_ratio(comparable, 99.0, figure) for figure in STREAM_FIGURES)
     joules = plain_ratio(
         (one.summary.joules_per_request, other.summary.joules_per_request) for one, other in comparable
     )
@@ -168,30 +180,55 @@ def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:
         joules_ratio=joules.value,
         joules_low=joules.low,
         joules_high=joules.high,
-        differs=any_differs([p50, p99]),
+        ttft_ratio=ttft.value,
+        ttft_low=ttft.low,
+        ttft_high=ttft.high,
+        tpot_ratio=tpot.value,
+        tpot_low=tpot.low,
+        tpot_high=tpot.high,
+        differs=any_differs([p50, p99, ttft, tpot]),
     )
 
 
-def percentile_ratio(rounds: Rounds, percent: float) -> Ratio:
+def percentile_ratio(rounds: Rounds, percent: float, figure: str = "") -> Ratio:
     """Of a percentile over rounds."""
-    values = [(one.order.latency_ms.get(percent), other.order.latency_ms.get(percent)) for one, other in rounds]
+    values = [(percentile_ms(one, percent, figure), percentile_ms(other, percent, figure)) for one, other in rounds]
     logs = [math.log(a / b) for a, b in values if a and b and 0 < a < math.inf and 0 < b < math.inf]
     if len(logs) < len(rounds):
         return Ratio()
-    within = ratio([(a.order.sketch, b.order.sketch) for a, b in rounds], percent, all(starmap(_alike, rounds)))
+    sketches = [(_sketch(a, figure), _sketch(b, figure)) for a, b in rounds]
+    within = ratio(sketches, percent, all(starmap(_alike, rounds)))
     if within is None or within.error == math.inf:
         return plain_ratio(values)
-    later = [sum(_later(step, percent) for step in side) / len(rounds) for side in zip(*rounds, strict=True)]
+    later = [sum(_later(step, percent, figure) for step in side) / len(rounds) for side in zip(*rounds, strict=True)]
     return Ratio.of(*over_rounds(logs, within), *later)
 
 
-def _later(step: MeasuredStep, percent: float) -> float:
+def percentile_ms(step: MeasuredStep, percent: float, figure: str = "") -> float | None:
+    """Of a figure that an objective can limit: of the whole answer, else by its name."""
+    if not figure:
+        return step.order.latency_ms.get(percent)
+    return step.streams.at(percent, figure) if step.streams else None
+
+
+def _from_send_ms(step: MeasuredStep, percent: float, figure: str) -> float | None:
+    """The same as it would be, had everything been sent in time; None where that makes no difference."""
+    if not figure:
+        return step.order.service_all_ms.get(percent)
+    return step.streams.ttft_sent_p99_ms if step.streams and (figure, percent) == ("ttft", 99.0) else None
+
+
+def _sketch(step: MeasuredStep, figure: str) -> Sketch:
+    return step.streams.sketches[figure] if figure and step.streams else step.order.sketch
+
+
+def _later(step: MeasuredStep, percent: float, figure: str) -> float:
     """By how much of its logarithm a late load generator has made a percentile larger, at most.
 
     Latencies that count from the sending leave the lateness out; and what was sent in a heap took longer for that.
     """
-    latency, service = step.order.latency_ms[percent], step.order.service_all_ms.get(percent)
-    return max(0.0, math.log(latency / service)) if step.showed.late and service else 0.0
+    latency, service = percentile_ms(step, percent, figure), _from_send_ms(step, percent, figure)
+    return max(0.0, math.log(latency / service)) if step.showed.late and latency and service else 0.0
 
 
 def lateness(rounds: Rounds) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrate.analysis.records.objective import LEAST_FOR_P999
+from tailrate.analysis.records.objective import LEAST_FOR_P999, STREAM_FIGURES
 from tailrate.analysis.stats.ratio import holm
 from tailrate.analysis.steps.capacity import Capacity, capacities
 from tailrate.analysis.steps.variant_pairs import (
@@ -26,6 +26,7 @@ from tailrate.analysis.steps.variant_pairs import (
     lateness,
     level_of,
     pairs,
+    percentile_ms,
     percentile_ratio,
     plain_ratio,
     twins,
@@ -38,8 +39,14 @@ if TYPE_CHECKING:
     from tailrate.analysis.steps.measure import MeasuredStep
     from tailrate.analysis.verdicts.run import Run
 
-PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
-METRICS = (*PERCENTILES, "joules", "capacity")
+PERCENTILES = {
+    "p50": ("", 50.0), "p90": ("", 90.0), "p95": ("", 95.0), "p99": ("", 99.0), "p999": ("", 99.9),
+    **{f"{figure}_{name}": (figure, at) for figure in STREAM_FIGURES for name, at in (("p50", 50.0), ("p99", 99.0))},
+}  # fmt: skip
+"""Of what, and which one."""
+COSTS = {"joules": "joules_per_request", "joules_per_token": "joules_per_token", "tokens": "tokens_out_rps"}
+"""Columns of a step that rounds alone say an interval of."""
+METRICS = (*PERCENTILES, *COSTS, "capacity")
 ONE_ROUND = "one round shows no interval"
 
 
@@ -122,6 +129,8 @@ def inside(run: Run) -> list[Change]:
         for metric, value, low, high in (
             ("p50", pair.p50_ratio, pair.p50_low, pair.p50_high),
             ("p99", pair.p99_ratio, pair.ratio_low, pair.ratio_high),
+            ("ttft_p99", pair.ttft_ratio, pair.ttft_low, pair.ttft_high),
+            ("tpot_p99", pair.tpot_ratio, pair.tpot_low, pair.tpot_high),
             ("joules", pair.joules_ratio, pair.joules_low, pair.joules_high),
         ):
             if value:
@@ -162,24 +171,25 @@ def _at_level(
         yield changed("p99", None, None, note=why, worse=broke)
         return
     late = lateness(comparable)
-    for metric, percentile in PERCENTILES.items():
+    for metric, (figure, percentile) in PERCENTILES.items():
         if metric == "p999" and not all(step.summary.n >= LEAST_FOR_P999 for both in comparable for step in both):
             continue
-        old, now = (_mean([step.order.latency_ms.get(percentile) for step in side]) for side in _sides(comparable))
+        old, now = (_mean([percentile_ms(step, percentile, figure) for step in side]) for side in _sides(comparable))
         if old is None or now is None:
             continue
         if math.isfinite(old) and math.isinf(now):
             many = "so many arrivals fail now that it is infinite"
             yield changed(metric, old, None, note=many, worse=True, rounds=len(comparable))
         elif math.isfinite(old):
-            ratio = percentile_ratio(comparable, percentile)
+            ratio = percentile_ratio(comparable, percentile, figure)
             note = TOO_FEW if ratio.low is ratio.high is None else late
             yield _over(changed(metric, old, now, noise=noise, rounds=len(comparable), note=note), ratio)
-    old, now = (_mean([step.summary.joules_per_request for step in side]) for side in _sides(comparable))
-    if old is not None and now is not None:
-        ratio = plain_ratio((a.summary.joules_per_request, b.summary.joules_per_request) for a, b in comparable)
-        note = ONE_ROUND if ratio.low is ratio.high is None else None
-        yield _over(changed("joules", old, now, rounds=len(comparable), note=note), ratio)
+    for metric, column in COSTS.items():
+        old, now = (_mean([getattr(step.summary, column) for step in side]) for side in _sides(comparable))
+        if old is not None and now is not None:
+            ratio = plain_ratio((getattr(a.summary, column), getattr(b.summary, column)) for a, b in comparable)
+            note = ONE_ROUND if ratio.low is ratio.high is None else None
+            yield _over(changed(metric, old, now, rounds=len(comparable), note=note), ratio)
 
 
 def _sides(rounds: Rounds) -> tuple[list[MeasuredStep], list[MeasuredStep]]:

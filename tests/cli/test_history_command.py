@@ -13,6 +13,7 @@ from histories import noisy, run_of
 from test_index import run_in
 
 from tailrate.analysis.history import log
+from tailrate.analysis.history.figure_series import KINDS
 from tailrate.analysis.history.regression import LEAST
 from tailrate.analysis.records.folder import RunError
 from tailrate.cli.main import main
@@ -163,7 +164,10 @@ def test_bad_input_is_one_sentence_and_exit_2(reported: Path) -> None:
         (["--add", nowhere], f"{nowhere} is neither a run folder nor holds one"),
         ([reported, "--pin", "main", "none"], f"--pin main none: there is no such run in {reported}"),
         ([reported, "--unpin", "main"], f"nothing is pinned as main in {reported}"),
-        ([reported, "--figure", "p42"], "--figure p42: known are capacity, p50, p99, joules, errors, start, parity"),
+        (
+            [reported, "--figure", "p42"],
+            f"--figure p42: known are {', '.join(KINDS)}",
+        ),
         ([reported, "--by", "torch"], "--by torch: no endpoint was measured at more than one value of it, all else"),
         (
             [reported, "--by", "torch", "--fail-on-regression"],

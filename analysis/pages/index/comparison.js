@@ -3,7 +3,7 @@ const comparison = (() => {
   const { tag, significant, ms, rate, load } = chart;
   const HEIGHT = 320;
   const LEVEL = ["endpoint", "rate", "concurrency", "offered", "achieved", "p50", "p99", "low", "high", "joules",
-    "rounds", "errors", "doubtful"];
+    "ttft", "tpot", "rounds", "errors", "doubtful"];
 
   const span = (level) => {
     if (level.low == null) return "";
@@ -104,16 +104,18 @@ const comparison = (() => {
       .filter(([, levels]) => levels.length)
       .map(([side, levels]) => tag("p", {}, `Only in ${side}: ${levels.map((level) => `${level.endpoint} at ${load(level)}`).join(", ")}.`));
     if (!common.length) return [tag("p", {}, "They have no endpoint at the same load in common."), alone];
+    const streams = [...left, ...right].some((level) => level.ttft !== null);
     const rows = common.map((a) => {
       const b = there.get(a.key), pair = (key) => [a[key], b[key]];
       const cells = [ms(a.p50), ms(b.p50), ratio(...pair("p50")), ms(a.p99) + span(a), ms(b.p99) + span(b), ratio(...pair("p99")),
-        between(a, b), rate(a.achieved), rate(b.achieved), significant(a.joules), significant(b.joules), ratio(...pair("joules"))];
+        between(a, b), rate(a.achieved), rate(b.achieved), significant(a.joules), significant(b.joules), ratio(...pair("joules")),
+        ...(streams ? ["ttft", "tpot"].flatMap((key) => [ms(a[key]), ms(b[key]), ratio(...pair(key))]) : [])];
       const rounds = a.rounds > 1 || b.rounds > 1 ? `, median of ${a.rounds} and ${b.rounds} rounds` : "";
       return tag("tr", {}, tag("th", { scope: "row" }, `${a.endpoint} at ${load(a)}${rounds}`),
         cells.map((text) => tag("td", { class: "num" }, text)));
     });
     const heads = ["endpoint", "P50 A", "P50 B", "B ÷ A", "P99 A", "P99 B", "B ÷ A", "in words", "achieved A", "achieved B",
-      "J/request A", "J/request B", "B ÷ A"];
+      "J/request A", "J/request B", "B ÷ A", ...(streams ? ["TTFT", "TPOT"].flatMap((name) => [`${name} P99 A`, "B", "B ÷ A"]) : [])];
     return [tag("div", { class: "figures" },
       boxed("At the loads that both have; P99 with its 95 % interval", head(heads), tag("tbody", {}, rows))), alone];
   };

@@ -129,10 +129,16 @@ def _embedded(entries: Sequence[Entry], folder: str) -> dict[str, Any]:
     return {"folder": folder, "states": STATES, "facts": list(facts), "runs": runs, "most": most}
 
 
+_FIGURES = (
+    "offered_rps", "achieved_rps", "p50_ms", "p99_ms", "p99_low_ms", "p99_high_ms", "joules_per_request", "ttft_p99_ms",
+    "tpot_p99_ms",
+)  # fmt: skip
+
+
 def _rows(n: int, levels: Sequence[Level], most: int) -> Iterable[list[Any]]:
     """A row per level in the order that `comparison.js` expects."""
     for level in thinned(levels, most):
-        figures = (_number(value) for value in level.figures.values())
+        figures = (_number(level.figures.get(name)) for name in _FIGURES)
         counts = (level.rounds, level.errors, int(level.doubtful))
         yield [n, _number(level.rate), level.concurrency, *figures, *counts]
 

@@ -15,7 +15,7 @@ from tailrate.cli.misuse import refuse
 @click.command()
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]...")
 @click.option("--endpoint", metavar="NAME", help="of this endpoint only, such as bert/compiled or bert/*")
-@click.option("--figure", metavar="NAME", help="capacity, p50, p99, joules, errors, start or parity, and run by run")
+@click.option("--figure", metavar="NAME", help="capacity, p50, p99, ttft, tpot, joules, errors …, and run by run")
 @click.option("--since", metavar="DAY", help="runs from then on, such as 2026-11-01 or 30d")
 @click.option("--by", metavar="FACT", help="compare runs by torch, gpu, variant, driver, git … where all else is alike")
 @click.option("--against", metavar="NAME", help="hold the newest run against a pinned one, not against all before it")

@@ -91,10 +91,10 @@ def test_what_is_embedded_is_the_report(tmp_path: Path) -> None:
     keys = ("offered_rps", "achieved_rps", "p50_ms", "p99_ms", "p99_low_ms", "p99_high_ms", "joules_per_request")
     expected = [middle[key] for key in keys]
     assert run["levels"][0][3:10] == pytest.approx(expected, rel=1e-8)
-    assert run["levels"][0][10:12] == [3, 0]
+    assert run["levels"][0][10:14] == [None, None, 3, 0]
     assert found["steps"][3]["p99_ms"] is None
     assert run["levels"][1][6] == "∞"
-    assert run["levels"][1][11] == found["steps"][3]["errors"]
+    assert run["levels"][1][13] == found["steps"][3]["errors"]
 
 
 def test_what_cannot_be_read_is_listed_with_a_sentence(tmp_path: Path) -> None:
