@@ -178,6 +178,7 @@ class Board:
         end_ns = self._origin_ns + (second + 1) * 1_000_000_000
         rates: dict[str, list[float | None]] = {}
         seen: dict[str, Second] = {}
+        totals: dict[str, tuple[int | None, int, float]] = {}
         for live in self._lives:
             at_s = (end_ns - live.start_ns) / 1e9
             found, due, level = live.take(second), live.due(at_s) - live.due(at_s - 1), live.in_flight(at_s)
@@ -188,11 +189,12 @@ class Board:
             so_far = seen.setdefault(number, Second())
             if found:
                 so_far.merge(found)
-            offered, *_, in_flight, step_s = rates.get(number, [None, 0, 0.0])
+            offered, in_flight, step_s = totals.get(number, (None, 0, 0.0))
             if not live.step.concurrency:
                 offered = (offered or 0) + due
             covered_s = max(0.0, min(at_s, live.step.seconds) - max(at_s - 1, 0.0))
-            rates[number] = [offered, *so_far.columns(), (in_flight or 0) + level, round((step_s or 0) + covered_s, 3)]
+            totals[number] = offered, in_flight + level, round(step_s + covered_s, 3)
+            rates[number] = [offered, *so_far.columns(), *totals[number][1:], *so_far.streamed()]
         for live in [live for live in self._lives if live.drained]:
             live.forget()
             self._lives.remove(live)
@@ -293,6 +295,8 @@ class Board:
             "n": live.n,
             "p50_ms": live.latency.quantile(0.5),
             "p99_ms": live.latency.quantile(0.99),
+            "ttft_p99_ms": live.ttft.quantile(0.99) if live.streams else None,
+            "tokens_rps": round(live.tokens / seconds, 3) if live.streams and seconds else None,
             "in_flight": 0 if live.ended_s else live.in_flight((reported_ns - live.start_ns) / 1e9),
             "late_p99_ms": live.lateness.quantile(0.99),
             "late": live.late,

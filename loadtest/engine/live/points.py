@@ -22,10 +22,22 @@ import numpy as np
 Point = dict[str, Any]
 Values = Sequence[float | None]
 
-RATES = ("offered", "ok", "failed", "dropped", "late", "p50_ms", "p99_ms", "in_flight", "step_s")
+RATES = (
+    "offered",
+    "ok",
+    "failed",
+    "dropped",
+    "late",
+    "p50_ms",
+    "p99_ms",
+    "in_flight",
+    "step_s",
+    "ttft_p99_ms",
+    "tokens",
+)
 COUNTS = 5
 """So many of them are counts. A percentile that is null although there are counts is infinite; `step_s` is how much of
-the time fell into a step."""
+the time fell into a step. Where answers are no streams there is neither of the last two."""
 DEVICES = ("util_pct", "mem_bytes", "power_w", "temp_c", "sm_mhz")
 LENGTH = 300
 TIERS = 14
@@ -105,9 +117,14 @@ def _rates(a: Values | None, b: Values | None) -> Values | None:
     if a is None or b is None:
         return a or b
     counts = [_add(*pair) for pair in zip(a[:COUNTS], b[:COUNTS], strict=True)]
-    endless = any(p99 is None and any(counted[1:4]) for counted, p99 in ((a, a[6]), (b, b[6])))
-    p50, p99 = _mean(a[5], a[1] or 0, b[5], b[1] or 0), None if endless else _most(a[6], b[6])
-    return [*counts, p50, p99, _most(a[7], b[7]), _add(a[8], b[8])]
+    p50, p99, tokens = _mean(a[5], a[1] or 0, b[5], b[1] or 0), _worst(a, b, 6), _add(a[10], b[10])
+    ttft_p99 = None if tokens is None else _worst(a, b, 9)
+    return [*counts, p50, p99, _most(a[7], b[7]), _add(a[8], b[8]), ttft_p99, tokens]
+
+
+def _worst(a: Values, b: Values, place: int) -> float | None:
+    endless = any(point[place] is None and any(point[1:4]) for point in (a, b))
+    return None if endless else _most(a[place], b[place])
 
 
 def _devices(a: Values | None, a_s: float, b: Values | None, b_s: float) -> Values | None:

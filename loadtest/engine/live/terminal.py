@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -107,11 +107,16 @@ def asked(step: Mapping[str, Any]) -> str:
     return f"{step['concurrency']} under way" if step.get("concurrency") else f"{step['rate']:.4g}/s"
 
 
-def _table(rows: Iterable[Mapping[str, Any]], narrow: bool) -> Table:
+def _table(rows: Sequence[Mapping[str, Any]], narrow: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=narrow)
     table.add_column("endpoint", no_wrap=True)
-    columns = ["asked", "offered/s", "achieved/s", "P50 ms", "P99 ms", "in flight", "late P99 ms", "late", "dropped"]
+    columns = [
+        "asked", "offered/s", "achieved/s", "P50 ms", "P99 ms", "TTFT P99 ms", "tokens/s", "in flight", "late P99 ms",
+        "late", "dropped",
+    ]  # fmt: skip
     left_out = {"offered/s", "late P99 ms", "late"} if narrow else set()
+    if all(row.get("tokens_rps") is None for row in rows):
+        left_out |= {"TTFT P99 ms", "tokens/s"}
     for name in (*columns, "failed"):
         if name not in left_out:
             table.add_column(name, justify="right")
@@ -126,6 +131,8 @@ def _table(rows: Iterable[Mapping[str, Any]], narrow: bool) -> Table:
             "achieved/s": _rate(row["achieved_rps"]),
             "P50 ms": _ms(row["p50_ms"], row["n"]),
             "P99 ms": _ms(row["p99_ms"], row["n"]),
+            "TTFT P99 ms": _ms(row["ttft_p99_ms"], 0 if row["tokens_rps"] is None else row["n"]),
+            "tokens/s": _rate(row["tokens_rps"]),
             "in flight": str(row["in_flight"]),
             "late P99 ms": _ms(row["late_p99_ms"], 0),
             "late": str(row["late"]),

@@ -90,7 +90,12 @@ def test_histograms_put_together_are_that_of_all():
 
 
 def point(t, ok=10, p99=20.0, util=50.0):
-    return {"t": t, "s": 1, "e": {"0": [12, ok, 1, 0, 0, 5.0, p99, 3, 1.0]}, "d": {"0": [util, None, None, None, None]}}
+    return {
+        "t": t,
+        "s": 1,
+        "e": {"0": [12, ok, 1, 0, 0, 5.0, p99, 3, 1.0, None, None]},
+        "d": {"0": [util, None, None, None, None]},
+    }
 
 
 def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
@@ -108,7 +113,10 @@ def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
 
 
 def test_points_that_grow_are_whole_like_those_before_them():
-    history, wide = LivePoints(length=4), {str(number): [12, 10, 1, 0, 0, 5.0, 20.0, 3, 1.0] for number in range(40)}
+    history, wide = (
+        LivePoints(length=4),
+        {str(number): [12, 10, 1, 0, 0, 5.0, 20.0, 3, 1.0, None, None] for number in range(40)},
+    )
     points = [point(t) | ({"e": wide} if t > 6 else {}) for t in range(1, 9)]
     for one in points:
         history.add(one)
@@ -125,11 +133,11 @@ def test_a_reader_gets_what_is_newer_than_it_has():
 
 def test_two_points_together_keep_what_only_one_has_and_that_a_percentile_was_infinite():
     one, two = point(1, ok=30, util=20.0), point(2, ok=10, p99=None, util=40.0)
-    two["e"] = {"0": [*two["e"]["0"]], "1": [5, 5, 0, 0, 0, 1.0, 2.0, 0, 1.0]}
+    two["e"] = {"0": [*two["e"]["0"]], "1": [5, 5, 0, 0, 0, 1.0, 2.0, 0, 1.0, 3.0, 40]}
     two["e"]["0"][RATES.index("p50_ms")] = 9.0
     found = together(one, two)
     assert found["s"] == 2
-    assert found["e"]["0"] == [24, 40, 2, 0, 0, 6.0, None, 3, 2.0]
+    assert found["e"]["0"] == [24, 40, 2, 0, 0, 6.0, None, 3, 2.0, None, None]
     assert found["e"]["1"] == two["e"]["1"]
     assert found["d"]["0"][0] == 30
 

@@ -40,6 +40,12 @@ const lanes = (() => {
       { title: "latency", height: 170, log: true, lines: [...rates("dots", latency("p50_ms")), ...rates("full", latency("p99_ms"))] },
       { title: "unanswered requests", height: 80, lines: rates("full", (columns) => columns[column.in_flight] ?? undefined) },
     ];
+    const streamed = (columns) => columns[column.tokens] !== null;
+    if (points.some((point) => Object.values(point.e).some(streamed))) {
+      found.splice(2, 0,
+        { title: "first token, P99", height: 110, log: true, limits: "ttft_slo_ms", lines: rates("full", (columns) => (streamed(columns) ? latency("ttft_p99_ms")(columns) : undefined)) },
+        { title: "tokens per second", height: 80, lines: rates("full", (columns, span) => (streamed(columns) ? per("tokens")(columns, span) : undefined)) });
+    }
     const wrong = summed("failed", "dropped"), late = summed("late");
     if (points.some((point) => wrong(point) || late(point))) {
       found.push({ title: "failed or dropped /s, dashed: late", height: 60, lines: [
@@ -84,7 +90,7 @@ const lanes = (() => {
     const { y, labels } = (one.log ? logarithmic : linear)(one, flat), marks = [];
     for (const [tick, label] of labels) marks.push(level(tick ? "grid" : "axis", y(tick), width), aside(y(tick), label));
     if (one.log && flat.includes(Infinity)) marks.push(aside(0, "∞"));
-    for (const limit of one.log ? state.facts.slo_ms || [] : []) {
+    for (const limit of (one.log && state.facts[one.limits || "slo_ms"]) || []) {
       if (y(limit) <= 0 || y(limit) >= one.height) continue;
       marks.push(level("slo", y(limit), width),
         svg("text", { class: "slo", x: width, y: y(limit) - 4, "text-anchor": "end" }, `objective ${ms(limit)}`));
@@ -144,6 +150,7 @@ const lanes = (() => {
       rows.push([`s${n % 6}`, row.endpoint, ""]);
       for (const [label, value] of [["offered", per("offered")], ["achieved", per("ok")]]) rows.push([null, label, rate(value(columns, point.s))]);
       for (const [label, name] of [["P50", "p50_ms"], ["P99", "p99_ms"]]) rows.push([null, label, ms(latency(name)(columns))]);
+      if (columns[column.tokens] !== null) rows.push([null, "TTFT P99", ms(latency("ttft_p99_ms")(columns))], [null, "tokens", rate(per("tokens")(columns, point.s))]);
       rows.push([null, "unanswered", significant(columns[column.in_flight])]);
       for (const name of ["failed", "dropped", "late"]) if (columns[column[name]]) rows.push([null, name, significant(columns[column[name]])]);
     });

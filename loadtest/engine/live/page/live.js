@@ -75,18 +75,19 @@
   const some = (count, text) => [text ?? significant(count), count ? "bad" : ""];
 
   const tables = () => {
+    const streams = state.endpoints.some((row) => typeof row.tokens_rps === "number");
     const variants = state.endpoints.map((row) => {
       const name = [row.endpoint, colour(row.endpoint)];
-      if (row.step === null) return ["past", [name, "not yet", ...Array(10).fill("–")]];
+      if (row.step === null) return ["past", [name, "not yet", ...Array(streams ? 12 : 10).fill("–")]];
       const failures = Object.entries(row.failed), failed = failures.reduce((sum, [, count]) => sum + count, 0);
       const why = failures.map(([status, count]) => `${status}: ${significant(count)}`).join(", ");
       return [row.running ? "" : "past", [
         name, `${row.step + 1}${row.running ? "" : ", over"}`, load(row), rate(row.offered_rps), rate(row.achieved_rps), percentile(row.p50_ms, row.n),
-        percentile(row.p99_ms, row.n), row.running ? significant(row.in_flight) : "–", ms(row.late_p99_ms), some(row.late), some(row.dropped),
+        percentile(row.p99_ms, row.n), ...(streams ? [percentile(row.ttft_p99_ms, row.tokens_rps === null ? 0 : row.n), significant(row.tokens_rps)] : []), row.running ? significant(row.in_flight) : "–", ms(row.late_p99_ms), some(row.late), some(row.dropped),
         some(failed, failed ? `${significant(failed)} (${why})` : "0")]];
     });
     const figures = ["achieved", "P50", "P99"];
-    fill(find("variants"), ["variant", "step", "asked", "offered", ...figures, "unanswered", "late, P99", "late", "dropped", "failed"], variants);
+    fill(find("variants"), ["variant", "step", "asked", "offered", ...figures, ...(streams ? ["TTFT, P99", "tokens/s"] : []), "unanswered", "late, P99", "late", "dropped", "failed"], variants);
 
     const kept = names.devices.filter((name) => state.devices.some((device) => device[name] !== null));
     const devices = state.devices.map((device) => [device.stale ? "stale" : "", [
