@@ -7,6 +7,7 @@ There is one such user per load process. It is no browser that clicks and waits:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -123,6 +124,10 @@ class PromptUser(EndpointUser):
             parser.add_argument(
                 "--shared-prefix", type=int, default=cls.shared_prefix, help="words that all prompts begin with"
             )
+            kinds = "Mooncake's JSONL, Azure's or BurstGPT's CSV, ShareGPT's JSON"
+            parser.add_argument(
+                "--lengths", default="", help=f"prompts and answers as long as those of a trace: {kinds}"
+            )
 
         events.init_command_line_parser.add_listener(options)
 
@@ -135,6 +140,7 @@ class PromptUser(EndpointUser):
         from tailrate.loadtest.engine.workers.input.deal import Deal
         from tailrate.loadtest.engine.workers.input.lengths import Lengths
         from tailrate.loadtest.engine.workers.input.prompts import Prompts
+        from tailrate.loadtest.engine.workers.input.request_trace import RequestTrace
         from tailrate.loadtest.engine.workers.input.requests import FileInputs
 
         options = self.environment.parsed_options
@@ -142,7 +148,8 @@ class PromptUser(EndpointUser):
             Lengths.parse(options.prompt_tokens, "--prompt-tokens"),
             Lengths.parse(options.output_tokens, "--output-tokens"),
         )
-        found = Prompts(seed, *lengths, options.shared_prefix)
+        recorded = RequestTrace.read(Path(options.lengths)) if options.lengths else None
+        found = Prompts(seed, *lengths, options.shared_prefix, recorded)
         tensors = tuple(found.inputs([number]) for number in range(SAMPLE))
         deal = Deal(MOST_PROMPTS, False, False, seed)
         return FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal)

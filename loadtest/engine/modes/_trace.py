@@ -1,4 +1,4 @@
-"""Recorded arrivals: a CSV or Parquet column of instants becomes offsets from the first, for mode `replay`.
+"""Recorded arrivals: a column of instants (CSV, Parquet, JSON lines) becomes offsets from the first, for mode `replay`.
 
 Instants may be seconds (or, by the column's name, ms, us or ns) since anything, or dates in ISO 8601.
 """
@@ -6,6 +6,7 @@ Instants may be seconds (or, by the column's name, ms, us or ns) since anything,
 from __future__ import annotations
 
 import csv
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 NAMES = ("timestamp", "time", "arrival", "arrived_at", "intended_ns")
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 MOST = 5_000_000
+MOONCAKE = "input_length"
+"""A column of the traces of that name, whose instants are milliseconds."""
 
 
 def read(path: Path, speed: float) -> tuple[int, ...]:
     """Sorted offsets in ns, `speed` times as fast as recorded; `ScenarioError` for what cannot be read."""
     try:
-        name, values = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+        name, values = {".parquet": _parquet, ".jsonl": _jsonl}.get(path.suffix, _csv)(path)
     except OSError as problem:
         raise ScenarioError(f"--trace {path} cannot be read: {problem.strerror or problem}") from None
     except (ValueError, UnicodeDecodeError) as problem:
@@ -64,6 +67,22 @@ def _csv(path: Path) -> tuple[str, list[float]]:
         except (ValueError, IndexError):
             raise ValueError(f"its arrival {number} is no instant: {','.join(line)[:80]}") from None
     return name, values
+
+
+def _jsonl(path: Path) -> tuple[str, list[float]]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if not rows:
+        return "s", []
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not every line is an object")
+    name = _column(list(rows[0]), path)
+    values = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            values.append(_instant(str(row[name])))
+        except (ValueError, KeyError):
+            raise ValueError(f"its arrival {number} is no instant: {json.dumps(row)[:80]}") from None
+    return (f"{name}_ms" if MOONCAKE in rows[0] else name), values
 
 
 def _instant(text: str) -> float:

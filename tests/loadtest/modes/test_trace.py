@@ -28,6 +28,23 @@ def test_csv(tmp_path, text):
     assert read(path, 2.0) == tuple(at // 2 for at in WANTED)
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            '{"timestamp": 7000, "input_length": 3}',
+            '{"timestamp": 9000, "input_length": 1}',
+            '{"timestamp": 7500, "input_length": 9}',
+        ],
+        ['{"time": 7}', '{"time": 7.5}', "", '{"time": 9}'],
+    ],
+)
+def test_lines_of_json(tmp_path, lines):
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(lines))
+    assert read(path, 1.0) == WANTED
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_parquet_of_numbers_and_of_dates(tmp_path, unit):
     scale = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailrate.loadtest.engine.workers.input.lengths import Lengths
+from tailrate.loadtest.engine.workers.input.request_trace import BLOCK, Recorded, RequestTrace
 from tailrate.serve.wire import Array
 
 SYLLABLES = ("ba", "co", "di", "fu", "ga", "he", "jo", "ku", "la", "mi", "no", "pe", "ra", "so", "ti", "vu", "we", "za")
@@ -30,6 +31,8 @@ class Prompts:
     output_tokens: Lengths
     shared_prefix: int = 0
     """Words that all begin with."""
+    recorded: RequestTrace | None = None
+    """Whose lengths count instead, request by request."""
 
     own: ClassVar[bool] = False
     labels: ClassVar[Sequence[str | None]] = ()
@@ -40,6 +43,8 @@ class Prompts:
         return repr(self)
 
     def as_json(self) -> dict[str, Any]:
+        if self.recorded:
+            return {"prompts": {"lengths": str(self.recorded), "shared_prefix": self.shared_prefix}}
         lengths = {"prompt_tokens": str(self.prompt_tokens), "output_tokens": str(self.output_tokens)}
         return {"prompts": {**lengths, "shared_prefix": self.shared_prefix}}
 
@@ -52,9 +57,28 @@ class Prompts:
     def inputs(self, rows: Sequence[int]) -> dict[str, Array]:
         (number,) = rows
         rng = np.random.default_rng([self.seed, number])
-        length, most = self.prompt_tokens.draw(rng), self.output_tokens.draw(rng)
-        words = [*self._shared[:length], *_words(rng, max(0, length - self.shared_prefix))]
-        return {"prompt": np.array([" ".join(words)], object), "max_tokens": np.array([most])}
+        if self.recorded:
+            text, most = self._as_recorded(self.recorded.requests, number, rng)
+        else:
+            length, most = self.prompt_tokens.draw(rng), self.output_tokens.draw(rng)
+            text = " ".join(self._with_shared(length, rng))
+        return {"prompt": np.array([text], object), "max_tokens": np.array([most])}
+
+    def _as_recorded(self, requests: Sequence[Recorded], number: int, rng: np.random.Generator) -> tuple[str, int]:
+        """Blocks that were equal are equal, but not those of another time through the trace."""
+        turn, row = divmod(number, len(requests))
+        found = requests[row]
+        if found.text:
+            return " ".join([*self._shared, found.text]), found.output_tokens
+        if not found.blocks:
+            return " ".join(self._with_shared(found.prompt_tokens, rng)), found.output_tokens
+        words = list(self._shared)
+        for block in found.blocks:
+            words += _words(np.random.default_rng([self.seed, SHARED, turn, block % SHARED]), BLOCK)
+        return " ".join(words[: len(self._shared) + found.prompt_tokens]), found.output_tokens
+
+    def _with_shared(self, length: int, rng: np.random.Generator) -> list[str]:
+        return [*self._shared[:length], *_words(rng, max(0, length - self.shared_prefix))]
 
     @cached_property
     def _shared(self) -> list[str]:

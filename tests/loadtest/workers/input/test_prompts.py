@@ -1,11 +1,14 @@
 """Prompts that are drawn: the same for the same seed, none like another, as long as was asked for."""
 
+import json
+
 import numpy as np
 import pytest
 
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.workers.input.lengths import MOST, Lengths
 from tailrate.loadtest.engine.workers.input.prompts import Prompts
+from tailrate.loadtest.engine.workers.input.request_trace import RequestTrace
 
 
 def lengths(text):
@@ -61,3 +64,79 @@ def test_lengths_stay_within_bounds():
 def test_what_is_no_length_is_one_sentence(text):
     with pytest.raises(ScenarioError, match=r"--prompt-tokens '.*' is not understood; write for instance 512"):
         lengths(text)
+
+
+MOONCAKE = [
+    {"timestamp": 0, "input_length": 1200, "output_length": 50, "hash_ids": [0, 1, 2]},
+    {"timestamp": 3000, "input_length": 700, "output_length": 7, "hash_ids": [0, 9]},
+]
+SHAREGPT = [
+    {"conversations": [{"from": "human", "value": "one two three"}, {"from": "gpt", "value": "four five"}]},
+    {"conversations": [{"from": "gpt", "value": "nobody asked"}]},
+    {"conversations": []},
+    {"conversations": [{"from": "human", "value": "six"}, {"from": "gpt", "value": "seven eight nine"}]},
+]
+
+
+def traced(tmp_path, suffix, text):
+    path = tmp_path / f"trace{suffix}"
+    path.write_text(text)
+    return Prompts(3, lengths("9"), lengths("9"), 0, RequestTrace.read(path))
+
+
+def test_prompts_of_a_trace_share_the_blocks_that_its_own_did(tmp_path):
+    prompts = traced(tmp_path, ".jsonl", "\n".join(map(json.dumps, MOONCAKE)))
+    first, second, again = (words(prompts, number) for number in (0, 1, 2))
+    assert (len(first), len(second)) == (1200, 700)
+    assert first[:512] == second[:512]
+    assert first[512:520] != second[512:520]
+    assert len(again) == 1200
+    assert first[:512] != again[:512]  # the second time through it nothing may be known already
+    assert [int(prompts.inputs([number])["max_tokens"][0]) for number in range(4)] == [50, 7, 50, 7]
+    assert prompts.as_json() == {"prompts": {"lengths": "trace.jsonl, 2 requests", "shared_prefix": 0}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+        "2023-11-16 18:15:50.9951690,396,109\n",
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,374,44,418,API log\n"
+        "45,GPT-4,396,109,505,API log\n",
+    ],
+)
+def test_tables_of_counts_give_lengths_and_prompts_of_their_own(tmp_path, text):
+    prompts = traced(tmp_path, ".csv", text)
+    assert [len(words(prompts, number)) for number in range(3)] == [374, 396, 374]
+    assert [int(prompts.inputs([number])["max_tokens"][0]) for number in range(3)] == [44, 109, 44]
+    assert words(prompts, 0)[:5] != words(prompts, 2)[:5]
+
+
+def test_conversations_give_their_own_texts(tmp_path):
+    prompts = traced(tmp_path, ".json", json.dumps(SHAREGPT))
+    assert [str(prompts.inputs([number])["prompt"][0]) for number in range(3)] == [
+        "one two three",
+        "six",
+        "one two three",
+    ]
+    assert [int(prompts.inputs([number])["max_tokens"][0]) for number in range(2)] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "sentence"),
+    [
+        (".jsonl", "", "it holds 0 requests"),
+        (".jsonl", "{]", "it cannot be read"),
+        (".jsonl", "3", "row 1 is no object"),
+        (".jsonl", '{"input_length": 3}', "row 1 has none of output_length"),
+        (".jsonl", '{"input_length": "x", "output_length": 2}', "row 1 has 'x' as input_length"),
+        (".jsonl", '{"input_length": 3, "output_length": 2, "hash_ids": ["a"]}', "hash_ids that are no whole numbers"),
+        (".csv", "a,b\n1,2\n", "row 1 has none of input_length"),
+        (".json", "{}", "no list of conversations"),
+        (".txt", "x", "it is none of .jsonl"),
+    ],
+)
+def test_a_trace_that_is_none_is_one_sentence(tmp_path, suffix, text, sentence):
+    with pytest.raises(ScenarioError, match=r"--lengths .*trace") as problem:
+        traced(tmp_path, suffix, text)
+    assert sentence in str(problem.value)
