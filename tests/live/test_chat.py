@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from metronome import metronome
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from tailrate.analysis import load
 
 pytestmark = pytest.mark.live
 
-SCENARIO = """
+STALL_S = 0.5
+SCENARIO = '''
 import itertools
 import json
 import numpy as np
 from tailrate.loadtest.engine.user import EndpointUser
 
-KINDS = [
-    {"tokens": 30, "gap_ms": 5}, {"tokens": 1}, {"tokens": 20, "stall_at": 10, "stall_ms": 300},
-    {"tokens": 20, "cut_at": 12}, {"tokens": 5, "cut_at": 0},
-]
+KINDS = json.loads("""KINDS""")
 
 
 NUMBERS = itertools.count()
@@ -35,24 +36,36 @@ NUMBERS = itertools.count()
 
 class Planned(EndpointUser):
     protocol = "openai-chat"
-    pool_size = 5
+    pool_size = len(KINDS)
 
     def payload(self, rng, rows):
         kind = KINDS[next(NUMBERS) % len(KINDS)]
         return {"prompt": np.array([json.dumps(kind)], object)}
-"""
+'''
+ALL_KINDS: list[dict[str, int]] = [
+    {"tokens": 30, "gap_ms": 5}, {"tokens": 1}, {"tokens": 20, "stall_at": 10, "stall_ms": 300},
+    {"tokens": 20, "cut_at": 12}, {"tokens": 5, "cut_at": 0},
+]  # fmt: skip
+
+
+def command(folder: Path, url: str, kinds: list[dict[str, int]], *more: str) -> list[str]:
+    (folder / "planned.py").write_text(SCENARIO.replace('KINDS"""', f'{json.dumps(kinds)}"""'))
+    return [
+        sys.executable, "-m", "tailrate", "run", f"{folder / 'planned.py'}", "--host", url, "--idle-seconds=0",
+        "--self-check=off", "--seed=3", f"--run-dir={folder}", "--run-id=it", *more,
+    ]  # fmt: skip
 
 
 def test_every_stream_is_a_row_with_what_the_server_wrote(tmp_path: Path) -> None:
-    (tmp_path / "planned.py").write_text(SCENARIO)
     with metronome(tmp_path) as server:
-        command = [
-            sys.executable, "-m", "tailrate", "run", str(tmp_path / "planned.py"), "--host", server.url,
+        asked = (
             "--rates=20,40",
-            "--step-seconds=3", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off", "--seed=3",
-            "--slo=p99 ttft<200ms, p99 tpot<50ms, goodput>50%", f"--run-dir={tmp_path}", "--run-id=it",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S * 3)
+            "--step-seconds=3",
+            "--settle-seconds=0.5",
+            "--slo=p99 ttft<200ms, p99 tpot<50ms, goodput>50%",
+        )
+        it = command(tmp_path, server.url, ALL_KINDS, *asked)
+        done = subprocess.run(it, capture_output=True, text=True, check=False, timeout=PATIENCE_S * 3)
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     run = load(tmp_path / "it")
     assert [(entry["name"], entry["protocol"], entry["streams"]) for entry in run.manifest.endpoints] == [
@@ -87,3 +100,34 @@ def test_every_stream_is_a_row_with_what_the_server_wrote(tmp_path: Path) -> Non
         assert step["stall_p99_ms"] >= 300
         assert step["tokens_out_rps"] > 0
     assert any("ttft" in sentence for step in report["steps"] for sentence in step["reasons"])
+
+
+def test_a_load_process_that_stood_still_is_seen_from_the_intended_instant_and_not_from_the_send(
+    tmp_path: Path,
+) -> None:
+    """Five hundred arrivals, of which those of half a second go out late."""
+    with metronome(tmp_path) as server:
+        it = command(
+            tmp_path, server.url, [{"tokens": 4, "gap_ms": 5}], "--rates=50", "--step-seconds=10", "--settle-seconds=0"
+        )
+        with subprocess.Popen(it, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as started:
+            begun = until(lambda: [one for one in events_of(tmp_path / "it") if one["event"] == "step_start"])
+            time.sleep(max(0.0, begun[0]["time_ns"] / 1e9 + 4 - time.time()))
+            sender = int(json.loads((tmp_path / "it" / "run.json").read_text())["pid"])
+            os.kill(sender, signal.SIGSTOP)
+            time.sleep(STALL_S)
+            os.kill(sender, signal.SIGCONT)
+            said, _ = started.communicate(timeout=PATIENCE_S)
+    assert started.returncode in (0, 3), said
+    (step,) = load(tmp_path / "it").steps.to_dict("records")
+    assert step["errors"] == 0
+    # 25 of 500 were due in it, evenly: one in a hundred waited for four fifths of it or longer
+    assert step["ttft_p99_ms"] > 0.7 * 1e3 * STALL_S
+    assert step["ttft_sent_p99_ms"] < 0.3 * 1e3 * STALL_S
+    assert not step["trusted"]
+    assert any("the load generator was late" in reason for reason in step["reasons"])
+
+
+def events_of(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "events.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []

@@ -47,10 +47,18 @@ class EndpointAnswer:
         return {name.lower(): value.strip() for name, colon, value in pairs if colon}
 
 
+def parse_json(body: bytes) -> Any:
+    """What a server sent; a `ValueError` where it is none, or deeper than anybody can read."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("it is too deep") from None
+
+
 def error_sentence(body: bytes) -> str:
     """The `error` of a v2 error body, or the body's beginning."""
     try:
-        found = json.loads(body)
+        found = parse_json(body)
         if isinstance(found, dict) and isinstance(found.get("error"), str):
             return str(found["error"])[:500]
     except ValueError:

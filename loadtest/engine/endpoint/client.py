@@ -6,7 +6,6 @@ a `ScenarioError`.
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import gevent
 
 from tailrate.analysis.records.rows import CUT, is_success
-from tailrate.loadtest.engine.endpoint.answer import OK, SHUT, EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.answer import OK, SHUT, EndpointAnswer, error_sentence, parse_json
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access, address
 from tailrate.loadtest.engine.endpoint.http1.pool import MOST_BODY, Incoming, Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
@@ -81,7 +80,7 @@ class Client:
             said = f"{self.url}{path} answered {answer.status}: {error_sentence(answer.body)}"
             raise ScenarioError(self.shut(answer) or said)
         try:
-            return json.loads(answer.body)
+            return parse_json(answer.body)
         except ValueError:
             raise ScenarioError(f"{self.url}{path} did not answer with JSON") from None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import SplitResult
 
 from tailrate.loadtest.engine.endpoint.http1.pool import Incoming, Pool
 from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped, Watched, can_watch, stamper
+
+MOST_STREAM = 32 << 20
+"""A hundred thousand tokens; of answers that last, many are in memory at once."""
 
 
 class _Pieces(list[bytes]):
@@ -49,8 +51,9 @@ class Stream(Incoming):
 
 
 class StreamPool(Pool):
-    def __init__(self, url: SplitResult, *more: Any) -> None:
-        super().__init__(url, *more)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._most_body = min(self._most_body, MOST_STREAM)
         if self._tls is None and can_watch():
             stamper()  # compiling it takes seconds, the first time
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tailrate.loadtest.engine.endpoint.client import Client
 
 YES, NO = "yes", "no"
-STREAM = "text/event-stream"
+STREAM, PLAIN = "text/event-stream", "identity"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ class TextStream(Protocol):
     def flaw(self, answer: EndpointAnswer, header: Mapping[str, str]) -> str | None:
         if not header.get("content-type", STREAM).startswith(STREAM):
             return f"the answer is no stream of events, but {header['content-type']}"
+        if (coding := header.get("content-encoding", PLAIN)) != PLAIN:
+            return f"the stream is {coding}, which nobody asked for"
         stream = _read(answer)
         return stream.flaw or (None if stream.content_ns else "the stream ended without any content")
 

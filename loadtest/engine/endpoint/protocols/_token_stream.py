@@ -6,13 +6,13 @@ none. How many tokens there were is for the server to say.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tailrate.loadtest.engine.endpoint.answer import parse_json
 from tailrate.loadtest.engine.endpoint.protocols._sse import events
 
 DONE = b"[DONE]"
@@ -88,7 +88,7 @@ def token_stream(body: bytes, arrivals: Arrivals) -> TokenStream:
         if event.data == DONE:
             continue
         try:
-            said = json.loads(event.data)
+            said = parse_json(event.data)
         except ValueError:
             said = None
         if not isinstance(said, dict):

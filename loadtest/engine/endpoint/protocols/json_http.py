@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, parse_json
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.protocols import _template
 from tailrate.loadtest.engine.endpoint.row_fields import row_fields
@@ -119,7 +119,7 @@ class Json(Protocol):
 
     def outputs(self, answer: EndpointAnswer) -> dict[str, Any]:
         """The object that it is, for a scenario's own check."""
-        found = json.loads(answer.body)
+        found = parse_json(answer.body)
         return found if isinstance(found, dict) else {"": found}
 
 
@@ -161,12 +161,12 @@ def _header_fields(text: str) -> dict[str, str]:
 
 
 def _parsed(body: bytes) -> Any:
-    return _short(body) if len(body) <= SHORT else json.loads(body)
+    return _short(body) if len(body) <= SHORT else parse_json(body)
 
 
 @lru_cache(REMEMBERED)
 def _short(body: bytes) -> Any:
-    return json.loads(body)
+    return parse_json(body)
 
 
 def _missed(success: str, body: bytes) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, parse_json
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.protocols._openai_models import known, listed, model_of
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
@@ -74,7 +74,7 @@ class OpenAi(Protocol):
     def outputs(self, answer: EndpointAnswer) -> dict[str, Array]:
         """The embeddings, a row for each text; of a rerank the scores in the order of the documents."""
         try:
-            rows = sorted(json.loads(answer.body)[LISTS[self.task]], key=lambda row: int(row["index"]))
+            rows = sorted(parse_json(answer.body)[LISTS[self.task]], key=lambda row: int(row["index"]))
             if self.task == "rerank":
                 return {"scores": np.array([row["relevance_score"] for row in rows], np.float32)}
             return {"embeddings": np.stack([_vector(row["embedding"]) for row in rows])}
@@ -101,7 +101,7 @@ def _vector(embedding: Any) -> Array:
 @lru_cache(REMEMBERED)
 def _short_flaw(body: bytes, key: str) -> str | None:
     try:
-        found = json.loads(body)
+        found = parse_json(body)
     except ValueError:
         return "the answer is not JSON"
     return (
