@@ -1,8 +1,9 @@
 """How often the intervals of `stats.interval` hold the truth, and how often two equal systems are called different.
 
 Latencies are drawn from systems whose true percentiles are known, by formula or from one very long simulation: values
-independent of each other, an autoregressive series, pauses at random and at regular times, a slow wander, and queues at
-seven loads that start in steady state. Every seed is one window with Poisson arrivals, cut into equal slices of time.
+independent of each other, an autoregressive series, pauses at random and at regular times, a slow wander, queues at
+seven loads that start in steady state, and a server that streams (first tokens, and times per token). Every seed is one
+window with Poisson arrivals, cut into equal slices of time.
 
 Prints per system, load and size: how many intervals hold the true percentile; how many have no upper end, which counts
 as held; how many windows have none; the effective size; the width of those with both ends, as a factor. A row with `<`
@@ -35,6 +36,7 @@ if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
 from bench._rounds import last_line  # noqa: E402
+from slots import BY_BATCH, BY_QUEUE, Slots  # noqa: E402
 from told_apart import differs  # noqa: E402
 
 from tailrate.analysis.stats.array_types import Floats  # noqa: E402
@@ -113,6 +115,17 @@ def batching(load: float) -> System:
             sizes.append(last - first)
             first = last
         return came[skip:], (np.repeat(done, sizes) - came)[skip:]
+
+    return system
+
+
+def streaming(which: Slots, figure: str, load: float) -> System:
+    """First tokens, or times per token, of a language model's server."""
+
+    def system(arrivals: Rng, rest: Rng, n: int) -> tuple[Floats, Floats]:
+        skip = 2_000
+        came = np.cumsum(arrivals.exponential(1 / (load * which.most_rps), n + skip))
+        return came[skip:], which.figures_ms(came, rest)[figure][skip:]
 
     return system
 
@@ -211,6 +224,9 @@ def systems() -> dict[tuple[str, float], System]:
         found["M/G/1 lognormal 0.5", load] = queue(load, lognormal(0.5, mean=1))
         found["M/G/1 lognormal 1", load] = queue(load, lognormal(1.0, mean=1))
         found["batching", load] = batching(load)
+    for load in (0.5, 0.7, 0.9):
+        found["slots, TTFT", load] = streaming(BY_QUEUE, "ttft", load)
+        found["slots, TPOT", load] = streaming(BY_BATCH, "tpot", load)
     found["bursty", 0.3] = bursty(0.3)
     found["bursty", 0.5] = bursty(0.5)
     return found

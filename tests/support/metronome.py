@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ class Metronome:
             while len(held) < length:
                 held += wire.recv(1 << 16)
             body, held = held[:length], held[length:]
-            if head.startswith(b"GET"):
+            if not head.startswith(b"POST"):
                 models = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()
                 wire.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(models), models))
             else:
@@ -143,7 +143,9 @@ class Metronome:
 
     def _begin(self, file: int, body: dict[str, Any], name: str) -> None:
         asked = {"first_ms": 20, "gap_ms": 5, "tokens": 20, "stall_at": -1, "stall_ms": 0, "cut_at": -1}
-        asked |= json.loads(body["messages"][-1]["content"])
+        said = body["messages"][-1]["content"]
+        with suppress(ValueError):  # others ask for something else before they begin
+            asked |= json.loads(said if isinstance(said, str) else "".join(part["text"] for part in said))
         ms = {key: int(value * 1e6) for key, value in asked.items() if key.endswith("_ms")}
         due = time.monotonic_ns() + ms["first_ms"]
         with self._lock:

@@ -1,0 +1,262 @@
+"""The same streams measured by others' clients and by ours: where do figures of one name differ, and by what formula?
+
+A server that keeps a plan (`metronome`: 20 ms to the first of 40 tokens, 5 ms from each to the next) is asked by ours,
+AIPerf and GuideLLM with four streams under way, and by MLPerf's LoadGen at the rate that these make. Each of their
+figures stands beside ours *by their formula*, worked out from the rows of our run: what is left is the client's own.
+Theirs lie in environments of their own (`--aiperf FOLDER/bin/aiperf`, `--guidellm FOLDER/bin/guidellm`); one that is
+not there is left out. LoadGen is in the extra `dev`.
+
+Prints a table (P50 and P99, medians over rounds with the lowest and the highest; the difference of the P50s within a
+round), then one JSON line.
+
+    python tests/bench/stream_clients.py [--aiperf PATH] [--guidellm PATH] [--rounds 5] [--seconds 6]
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import json
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+if __name__ == "__main__":
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
+
+from bench._rounds import in_turns, last_line, shown, spread  # noqa: E402
+from bench.other_clients import tokenizer  # noqa: E402
+
+TOKENS, STREAMS = 40, 4
+PLAN = json.dumps({"tokens": TOKENS, "first_ms": 20, "gap_ms": 5})
+TAKES_S = 0.02 + 0.005 * (TOKENS - 1)
+P = (50, 99)
+Found = dict[str, dict[int, float]]
+"""By figure and percent, in ms."""
+
+SCENARIO = f"""
+import numpy as np
+from tailrate.loadtest.engine.user import EndpointUser
+
+
+class Planned(EndpointUser):
+    protocol = "openai-chat"
+    pool_size = 1
+
+    def payload(self, rng, rows):
+        return {{"prompt": np.array(['''{PLAN}'''], object)}}
+"""
+
+
+def ours(url: str, seconds: float, folder: Path) -> Found:
+    """By every formula that somebody has."""
+    from tailrate.analysis import load
+
+    (folder / "planned.py").write_text(SCENARIO)
+    shutil.rmtree(folder / "it", ignore_errors=True)
+    command = [
+        sys.executable, "-m", "tailrate", "run", f"{folder / 'planned.py'}", "--host", url, "--mode=closed",
+        f"--concurrency={STREAMS}", f"--step-seconds={seconds + 1}", "--settle-seconds=1", "--idle-seconds=0",
+        "--self-check=off", f"--run-dir={folder}", "--run-id=it",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    rows = load(folder / "it").requests()
+    intended, sent, first, last, end = (
+        rows[f"{name}_ns"].to_numpy(np.float64) / 1e6 for name in ("intended", "sent", "first", "last", "done")
+    )
+    n = rows["tokens_out"].to_numpy(np.float64)
+    return {
+        name: {percent: float(np.percentile(values, percent)) for percent in P}
+        for name, values in {
+            "c₁ − sent": first - sent,
+            "c₁ − intended": first - intended,
+            "(c_last − c₁) ÷ (N − 1)": (last - first) / (n - 1),
+            "(end − sent) ÷ N": (end - sent) / n,
+            "gap": np.concatenate([np.asarray(gaps, np.float64) for gaps in rows["gaps_us"]]) / 1e3,
+            "c_last − sent": last - sent,
+            "c_last − intended": last - intended,
+            "end − sent": end - sent,
+        }.items()
+    }
+
+
+def guidellm(program: str, url: str, seconds: float, folder: Path) -> Found:
+    (folder / "prompts.txt").write_text(f"{PLAN}\n" * 1000)
+    path = folder / "guidellm.json"
+    path.unlink(missing_ok=True)
+    command = [
+        program, "run", "--backend", f"kind=openai_http,target={url},model=m", "--profile",
+        f"kind=concurrent,streams={STREAMS}", "--constraint", f"kind=max_duration,seconds={seconds:g}", "--data",
+        f"kind=text_file,path={folder / 'prompts.txt'}", "--output", f"kind=json,path={path}", "--disable-progress",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    metrics = json.loads(path.read_text())["benchmarks"][0]["metrics"]
+
+    def of(name: str, unit: float = 1.0) -> dict[int, float]:
+        return {percent: unit * metrics[name]["successful"]["percentiles"][f"p{percent}"] for percent in P}
+
+    return {
+        "TTFT": of("time_to_first_token_ms"), "ITL": of("inter_token_latency_ms"),
+        "TPOT": of("time_per_output_token_ms"), "latency": of("request_latency", 1e3),
+    }  # fmt: skip
+
+
+def aiperf(program: str, url: str, seconds: float, folder: Path) -> Found:
+    (folder / "prompts.jsonl").write_text((json.dumps({"text": PLAN}) + "\n") * 100)
+    shutil.rmtree(folder / "aiperf", ignore_errors=True)
+    command = [
+        program, "profile", "--model-names", "m", "--url", url, "--endpoint-type", "chat", "--streaming", "--tokenizer",
+        "of/ours", "--concurrency", f"{STREAMS}", "--request-count", f"{int(seconds * STREAMS / TAKES_S)}",
+        "--input-file", f"{folder / 'prompts.jsonl'}", "--custom-dataset-type", "single_turn",
+        "--use-server-token-count", "--ui", "none", "--output-artifact-dir", f"{folder / 'aiperf'}",
+    ]  # fmt: skip
+    there = os.environ | {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=there, cwd=folder)
+    path = folder / "aiperf" / "profile_export_aiperf.json"
+    assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads(path.read_text())
+
+    def of(name: str) -> dict[int, float]:
+        return {percent: float(found[name][f"p{percent}"]) for percent in P}
+
+    return {
+        "TTFT": of("time_to_first_token"), "ITL": of("inter_token_latency"), "chunks": of("inter_chunk_latency"),
+        "latency": of("request_latency"),
+    }  # fmt: skip
+
+
+def loadgen(url: str, seconds: float, folder: Path) -> Found:
+    """What it makes of first tokens and of ends that it is told at once."""
+    import mlperf_loadgen as lg
+
+    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    body = json.dumps({"messages": [{"role": "user", "content": PLAN}]})
+
+    def work() -> None:
+        connection = HTTPConnection(url.removeprefix("http://"))
+        kept = array.array("B", bytes(8))
+        where, size = kept.buffer_info()
+        while (sample := waiting.get()) is not None:
+            connection.request("POST", "/v1/chat/completions", body)
+            answer, tokens = connection.getresponse(), 0
+            while line := answer.readline():
+                if b'"content"' in line:
+                    tokens += 1
+                    if tokens == 1:
+                        lg.FirstTokenComplete([lg.QuerySampleResponse(sample.id, where, size)])
+                    elif tokens == TOKENS:
+                        lg.QuerySamplesComplete([lg.QuerySampleResponse(sample.id, where, size, TOKENS)])
+        connection.close()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4 * STREAMS)]
+    for thread in threads:
+        thread.start()
+    settings = lg.TestSettings()
+    settings.scenario, settings.mode = lg.TestScenario.Server, lg.TestMode.PerformanceOnly
+    settings.server_target_qps = STREAMS / TAKES_S
+    settings.server_target_latency_ns = 10_000_000_000
+    settings.use_token_latencies = True
+    settings.ttft_latency, settings.tpot_latency = 10_000_000_000, 10_000_000_000
+    settings.min_duration_ms = int(1e3 * seconds)
+    settings.min_query_count = int(STREAMS / TAKES_S * seconds)
+    output, log = lg.LogOutputSettings(), lg.LogSettings()
+    output.outdir, output.copy_summary_to_stdout = f"{folder}", False
+    log.log_output, log.enable_trace = output, False
+    under_test = lg.ConstructSUT(lambda samples: [waiting.put(sample) for sample in samples], lambda: None)
+    library = lg.ConstructQSL(1024, 1024, lambda _: None, lambda _: None)
+    lg.StartTestWithLogSettings(under_test, library, settings, log)
+    lg.DestroyQSL(library)
+    lg.DestroySUT(under_test)
+    for _ in threads:
+        waiting.put(None)
+    for thread in threads:
+        thread.join()
+    text = (folder / "mlperf_log_summary.txt").read_text()
+
+    def of(name: str) -> dict[int, float]:
+        said = re.findall(rf"(\d+)\.00 percentile {name} \(ns\) +: (\d+)", text)
+        return {int(percent): int(ns) / 1e6 for percent, ns in said}
+
+    return {
+        "TTFT": of("first token latency"), "TPOT": of("time to output token"), "latency": of("latency"),
+    }  # fmt: skip
+
+
+FORMULAS = {
+    "aiperf": {"TTFT": "c₁ − sent", "ITL": "(c_last − c₁) ÷ (N − 1)", "chunks": "gap", "latency": "c_last − sent"},
+    "guidellm": {
+        "TTFT": "c₁ − sent", "ITL": "(c_last − c₁) ÷ (N − 1)", "TPOT": "(end − sent) ÷ N", "latency": "end − sent",
+    },
+    "loadgen": {"TTFT": "c₁ − intended", "TPOT": "(c_last − c₁) ÷ (N − 1)", "latency": "c_last − intended"},
+}  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--aiperf", default=shutil.which("aiperf"), metavar="PATH")
+    found.add_argument("--guidellm", default=shutil.which("guidellm"), metavar="PATH")
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--seconds", type=float, default=6)
+    return found
+
+
+def rows_of(found: Mapping[str, list[Found]]) -> list[dict[str, Any]]:
+    rows = []
+    for name, formulas in FORMULAS.items():
+        for figure, formula in formulas.items() if name in found else ():
+            both = list(zip(found[name], found["ours"], strict=True))
+            row: dict[str, Any] = {"client": name, "figure": figure, "formula": formula}
+            for percent in P:
+                row[f"theirs_p{percent}_ms"] = spread(its[figure][percent] for its, _ in both)
+                row[f"ours_p{percent}_ms"] = spread(own[formula][percent] for _, own in both)
+            row["apart_p50_ms"] = spread(its[figure][50] - own[formula][50] for its, own in both)
+            rows.append(row)
+    return rows
+
+
+def main() -> None:
+    from metronome import metronome
+
+    given = parser().parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        with metronome(folder) as server:
+            ways: dict[str, Callable[[], Found]] = {"ours": partial(ours, server.url, given.seconds, folder)}
+            if given.aiperf:
+                tokenizer(folder / "hub")
+                ways["aiperf"] = partial(aiperf, given.aiperf, server.url, given.seconds, folder)
+            if given.guidellm:
+                ways["guidellm"] = partial(guidellm, given.guidellm, server.url, given.seconds, folder)
+            if find_spec("mlperf_loadgen"):
+                ways["loadgen"] = partial(loadgen, server.url, given.seconds, folder)
+            for name in sorted(FORMULAS.keys() - ways.keys()):
+                print(f"{name} is left out: it is not there")
+            found = in_turns(given.rounds, ways)
+    rows = rows_of(found)
+    heads = ("theirs P50", "ours by it", "theirs P99", "ours by it", "P50 apart")
+    print(f"{'':8} {'':8} {'is':24} " + " ".join(f"{head:>20}" for head in heads))
+    for row in rows:
+        cells = [row[f"{whose}_p{percent}_ms"] for percent in P for whose in ("theirs", "ours")]
+        told = [*(shown(cell, ".2f", 20) for cell in cells), shown(row["apart_p50_ms"], "+.2f", 20)]
+        print(f"{row['client']:8} {row['figure']:8} {row['formula']:24} {' '.join(told)}")
+    last_line("stream_clients", tokens=TOKENS, streams=STREAMS, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
