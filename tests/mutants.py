@@ -922,6 +922,21 @@ LOADTEST = (
         'return access.line if (asked.scheme, asked.netloc) == (own.scheme, own.netloc) else ""', "return access.line",
         ("loadtest/record/server_metrics/test_metric_choice.py::test_a_token_goes_to_the_endpoints_own_host_and_port_alone",),
     ),
+    Mutant(
+        "a search asks for the limit that the fewest miss", "sign", "loadtest/engine/live/step_stats.py",
+        "missed = max((beyond_any", "missed = min((beyond_any",
+        ("loadtest/scenario/test_knee_of_streams.py",),
+    ),
+    Mutant(
+        "streams that fill a server are taken for a queue that grows", "bound", "loadtest/engine/live/step_stats.py",
+        "self._in_flight(FILLED * streaming_s, until_s)", "self._in_flight(0.0, until_s)",
+        ("loadtest/live/test_step_stats.py::test_a_server_that_fills_with_streams_does_not_drown",),
+    ),
+    Mutant(
+        "the second time through a trace its prompts are known", "pair", "loadtest/engine/workers/input/prompts.py",
+        "[self.seed, SHARED, turn, block % SHARED]", "[self.seed, SHARED, 0, block % SHARED]",
+        ("loadtest/workers/input/test_prompts.py::test_prompts_of_a_trace_share_the_blocks_that_its_own_did",),
+    ),
 )
 
 ANALYSIS = (
@@ -976,7 +991,7 @@ ANALYSIS = (
         ("analysis/steps/test_measure.py::test_lateness_counts_from_one_millisecond_or_five_percent_of_the_service",),
     ),
     Mutant(
-        "a repeated value is found one rank too late", "bound", "analysis/counting/select.py",
+        "a repeated value is found one rank too late", "bound", "analysis/stats/select.py",
         'np.searchsorted(held, wanted - before, side="right")', 'np.searchsorted(held, wanted - before, side="left")',
         (
             "analysis/counting/test_counts.py::test_order_statistics_by_passes_are_exact",
@@ -1322,6 +1337,41 @@ ANALYSIS = (
         "one request more than was answered is no difference", "bound", "analysis/server_metrics/evidence.py",
         "if not least <= theirs <= most:", "if not least <= theirs <= most + 1:",
         ("analysis/server_metrics/test_metric_evidence.py::test_somebody_else_at_the_server_is_seen_to_one_request",),
+    ),
+    Mutant(
+        "of streams lateness is held against the whole answer", "unit", "analysis/judging/trust.py",
+        "default=0.0 if streams else usual_ms", "default=usual_ms",
+        ("analysis/verdicts/test_verdict.py::test_what_counts_as_late_of_streams_is_seen_against_the_first_token",),
+    ),
+    Mutant(
+        "a server that fills with streams is overloaded", "bound", "analysis/steps/step_evidence.py",
+        "skip = max(grid.before, int(filled_s * 1e9 / grid.slice_ns))", "skip = grid.before",
+        ("analysis/steps/test_overload_of_streams.py",),
+    ),
+    Mutant(
+        "gaps are taken for nanoseconds where tokens are counted by time", "unit", "analysis/counting/stream_loop.py",
+        "np.int64(events.gaps_us[k - 1]) * 1000", "np.int64(events.gaps_us[k - 1])",
+        ("analysis/counting/test_stream_figures.py::test_what_came_when_is_told_by_the_slices_of_the_run",),
+    ),
+    Mutant(
+        "the first gap of an answer passes for its second", "bound", "analysis/counting/stream_loop.py",
+        "np.float64(k - begin + 1)", "np.float64(k - begin + 2)",
+        ("analysis/counting/test_stream_figures.py::test_gaps_are_told_by_their_place_in_the_answer",),
+    ),
+    Mutant(
+        "what came in the window before counts in the next", "row", "analysis/counting/stream_loop.py",
+        "            in_window = 0\n", "",
+        ("analysis/counting/test_stream_figures.py::test_every_figure_is_what_its_definition_says",),
+    ),
+    Mutant(
+        "an endpoint without streams has an infinite first token", "pair", "analysis/run/infinities.py",
+        'row["errors"] and row.get("tokens_out_rps") is not None', 'row["errors"]',
+        ("analysis/steps/test_streams_side_by_side.py::test_infinities_of_streams_come_back",),
+    ),
+    Mutant(
+        "first tokens are compared by the whole answer", "pair", "analysis/steps/variant_pairs.py",
+        "percentile_ratio(comparable, 99.0, figure)", "percentile_ratio(comparable, 99.0)",
+        ("analysis/steps/test_streams_side_by_side.py::test_variants_are_told_apart_by_first_token_and_by_time_per_token",),
     ),
 )
 
