@@ -929,7 +929,7 @@ LOADTEST = (
     ),
     Mutant(
         "streams that fill a server are taken for a queue that grows", "bound", "loadtest/engine/live/step_stats.py",
-        "self._in_flight(FILLED * streaming_s, until_s)", "self._in_flight(0.0, until_s)",
+        "in_flight = self._in_flight(filled_s, until_s)", "in_flight, filled_s = self._in_flight(0.0, until_s), 0.0",
         ("loadtest/live/test_step_stats.py::test_a_server_that_fills_with_streams_does_not_drown",),
     ),
     Mutant(

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from tailrate.analysis.counting.answer_shape import TIME_BINS
 from tailrate.analysis.counting.counts import Grid
 from tailrate.analysis.counting.order_statistics import MEDIAN_AND_TAIL, PERCENTS, Ordered, ordered, whole
 from tailrate.analysis.judging.trust import FILLED
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
 from tailrate.analysis.run.bins import BINS
 from tailrate.analysis.stats.array_types import Floats, Ints
-from tailrate.analysis.stats.select import Select
+from tailrate.analysis.stats.select import COARSE, Select, near
 from tailrate.analysis.stats.sketch import SLICES, Sketch
 from tailrate.analysis.stats.trend import rank
 
@@ -39,8 +40,6 @@ class StreamTally:
     """Of successes."""
     tokens_out: int = 0
     """Of successes."""
-    streamed_ns: int = 0
-    """From first to last event, of successes."""
     prompt_tokens: int = 0
     """Of successes whose server said how many of them it had read before; and those."""
     cached_tokens: int = 0
@@ -49,6 +48,8 @@ class StreamTally:
     arrived_out: float = 0.0
     gaps: Select = field(default_factory=Select)
     """Of successes, in us."""
+    streamed: Ints = field(default_factory=lambda: np.zeros(TIME_BINS, np.int64))
+    """Successes by how long it took from their first to their last event, in coarse bins of ns."""
     ttft: list[Ints] = field(default_factory=list)
     """In ns with the slice of time, one integer per arrival."""
     tpot: list[Ints] = field(default_factory=list)
@@ -69,7 +70,7 @@ class StreamTally:
     @property
     def filled_s(self) -> float:
         """So long into a step, as many answers are under way as its rate makes where nothing waits."""
-        return FILLED * self.streamed_ns / 1e9 / self.ok if self.ok else 0.0
+        return near(self.streamed, FILLED, COARSE) / 1e9 if self.streamed.any() else 0.0
 
     def add(self, other: StreamTally) -> None:
         self.gaps.counts += other.gaps.counts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.answer_shape import GAP_BINS, POSITIONS, AnswerShape, Level, by_length
+from tailrate.analysis.counting.answer_shape import GAP_BINS, POSITIONS, TIME_BINS, AnswerShape, Level, by_length
 from tailrate.analysis.counting.counts import Grid, Key
 from tailrate.analysis.counting.stream_tally import StreamTally
 from tailrate.analysis.records.folder import REQUESTS
@@ -23,7 +23,7 @@ from tailrate.analysis.run.bins import BINS, FAILED, NEVER, SLICE_BITS, latency_
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
-from tailrate.analysis.stats.select import Select
+from tailrate.analysis.stats.select import COARSE, Select, bins
 from tailrate.analysis.stats.sketch import SLICES
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _tally(grid: Grid, answers: _Answers, at: Ints, slos: Sequence[Slo]) -> Stre
         uncounted=int(np.count_nonzero(~answers.counted[ok])),
         events=int(answers.events[ok].sum()),
         tokens_out=int(answers.tokens_out[ok].sum()),
-        streamed_ns=int(answers.streamed_ns[ok].sum()),
+        streamed=np.bincount(bins(answers.streamed_ns[ok], COARSE), minlength=TIME_BINS),
         prompt_tokens=int(answers.tokens_in[known].sum()),
         cached_tokens=int(answers.cached[known].sum()),
         ttft=[(ttft << SLICE_BITS) | at],

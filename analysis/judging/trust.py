@@ -11,8 +11,8 @@ from tailrate.analysis.text.words import significant
 MOST_GIVEN_UP = 0.05
 SPARE = 1.5
 """Of requests under way, over rate times P99: what to ask for where there were too few."""
-FILLED = 2.0
-"""After so many times what an answer takes by itself, as many are under way as will be where nothing waits."""
+FILLED = 99.0
+"""Percentile of how long answers stream: after that time as many are under way as will be where nothing waits."""
 BUILT_UP = 2.0
 """A queue is seen by answers that take so many times as long as the first ones."""
 

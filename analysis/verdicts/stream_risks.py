@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.judging.share import percent
-from tailrate.analysis.judging.trust import FILLED
 from tailrate.analysis.text.words import duration, significant
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def _not_filled(tallies: dict[Key, StreamTally]) -> Iterator[Found]:
     for endpoint, filled_s in short.items():
         yield (
             "not_filled", "doubt",
-            f"answers of {endpoint} stream for {duration(filled_s / FILLED)}, and its steps are measured before as "
+            f"answers of {endpoint} stream for up to {duration(filled_s)}, and its steps are measured before as "
             "many are under way as their rate makes: "
             f"--settle-seconds {math.ceil(filled_s)} would wait for that", filled_s,
         )  # fmt: skip

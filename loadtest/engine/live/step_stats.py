@@ -97,9 +97,8 @@ class Live:
         self._origin_ns = start_ns if origin_ns is None else origin_ns
         self._schedule_s = schedule_s
         self._slos = slos
-        self._streams = 0
-        self._streamed_ns = 0.0
-        """From the first to the last event, of all streams."""
+        self.streams = False
+        """Whether its answers come token by token."""
         self._counted = Counted(slos)
         """Without the settle time."""
         self._statuses: Counter[str] = Counter()
@@ -110,6 +109,8 @@ class Live:
         self._keep = keep
         self._figures_ms: dict[str, list[Floats]] = {"": [], **{figure: [] for figure in STREAM_FIGURES}}
         self._late_ms: list[Floats] = []
+        self._streamed_s: list[Floats] = []
+        """From the first to the last event of each."""
         self._intended_s: list[Floats] = []
         self._done_s: list[Floats] = []
 
@@ -152,9 +153,9 @@ class Live:
         intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
         if np.isnan(first).all():
             return
-        streamed = (last - first)[ok]
-        self._streams += int(np.count_nonzero(~np.isnan(streamed)))
-        self._streamed_ns += float(np.nansum(streamed))
+        self.streams = True
+        if self._keep:
+            self._streamed_s.append((last - first)[ok & ~np.isnan(first)] / 1e9)
         said, events = (_float(batch, name) for name in ("tokens_out", "events"))
         tokens, ttft_ms = np.nan_to_num(np.where(np.isnan(said), events, said)), (first - intended) / 1e6
         for second in np.unique(seconds).tolist():
@@ -165,10 +166,6 @@ class Live:
         self.tokens += int(tokens.sum())
 
     # ---- for people
-
-    @property
-    def streams(self) -> bool:
-        return self._streams > 0
 
     def answers(self) -> list[Judgement]:
         """What the judge says of it so far, to each term of each objective."""
@@ -230,7 +227,7 @@ class Live:
     def end(self, seconds: float) -> None:
         """Every arrival has its row; what only a search wants is let go."""
         self.ended_s = seconds
-        for kept in (*self._figures_ms.values(), self._late_ms, self._intended_s, self._done_s):
+        for kept in (*self._figures_ms.values(), self._streamed_s, self._late_ms, self._intended_s, self._done_s):
             kept.clear()
 
     def forget(self) -> None:
@@ -266,11 +263,12 @@ class Live:
 
         While the first streams last, more and more are under way without anything having to wait.
         """
-        until_s, streaming_s = elapsed_s - SETTLED_S, self._streamed_ns / 1e9 / max(1, self._streams)
-        if until_s - FILLED * streaming_s < LEAST_S:
+        streamed_s = self._kept(self._streamed_s)
+        until_s, filled_s = elapsed_s - SETTLED_S, float(np.percentile(streamed_s, FILLED)) if len(streamed_s) else 0.0
+        if until_s - filled_s < LEAST_S:
             return False
-        in_flight = self._in_flight(FILLED * streaming_s, until_s)
-        waiting_ms = 1e3 * (in_flight[-1] / max(1e-9, self.step.rate) - streaming_s)
+        in_flight = self._in_flight(filled_s, until_s)
+        waiting_ms = 1e3 * (in_flight[-1] / max(1e-9, self.step.rate) - filled_s)
         # that of a token says nothing of waiting
         limit_ms = min((ms for figure, ms in objective.limits if figure != "tpot"), default=math.inf)
         return _trend(in_flight) >= SURELY_RISING and waiting_ms > 2 * limit_ms

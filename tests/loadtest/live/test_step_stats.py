@@ -117,11 +117,17 @@ TTFT = KneeObjective((("ttft", 50.0), ("tpot", 45.0)), 0.01)
 
 
 def test_a_server_that_fills_with_streams_does_not_drown():
+    """In its first ten seconds ever more are under way, and those that are over are the short ones."""
     at = np.arange(2000) / 100
-    found = live(settle_s=0.0)
-    answered = at + 3.0 < 13.7
-    found.see(streams(at[answered], np.full(answered.sum(), 20.0), np.full(answered.sum(), 3000.0)))
-    assert not found.drowning(14.0, TTFT)  # at any time in its first three seconds more are under way than before
+    whole = np.random.default_rng(1).uniform(1000, 10_000, 2000)
+    for elapsed_s in range(5, 20):
+        found, answered = live(settle_s=0.0), at + whole / 1e3 < elapsed_s - 0.3
+        found.see(streams(at[answered], np.full(answered.sum(), 20.0), whole[answered]))
+        assert not found.drowning(elapsed_s, TTFT)
+
+
+def test_a_queue_for_a_server_that_streams_grows():
+    at = np.arange(2000) / 100
     queue = live(settle_s=0.0)
     whole = 3000 + 300 * at  # what waits before its first token
     answered = at + whole / 1e3 < 17.7
