@@ -937,6 +937,11 @@ LOADTEST = (
         "[self.seed, SHARED, turn, block % SHARED]", "[self.seed, SHARED, 0, block % SHARED]",
         ("loadtest/workers/input/test_prompts.py::test_prompts_of_a_trace_share_the_blocks_that_its_own_did",),
     ),
+    Mutant(
+        "what stamps waits for a core behind what sends", "lock", "loadtest/engine/endpoint/http1/stamping.py",
+        "        self._stand_in_line()\n", "",
+        ("loadtest/endpoint/test_stream_client.py::test_the_thread_stands_in_line_for_a_core_as_its_owner_does",),
+    ),
 )
 
 ANALYSIS = (

@@ -53,6 +53,7 @@ def client(url: str, way: str, streams: int, seconds: float) -> None:
     from tailrate.loadtest.engine.endpoint.client import StreamClient
     from tailrate.loadtest.engine.endpoint.http1 import stream_pool
     from tailrate.loadtest.engine.endpoint.protocols._token_stream import token_stream
+    from tailrate.loadtest.engine.workers.cpu_priority import precedence
 
     if way == "gevent":
         stream_pool.can_watch = lambda: False
@@ -69,13 +70,14 @@ def client(url: str, way: str, streams: int, seconds: float) -> None:
             stream = token_stream(answer.body, answer.arrivals)
             found[str(number)] = {"status": answer.status, "ns": stream.content_ns, "finish": stream.finish}
 
-    began, cpu, until = time.perf_counter(), time.process_time(), time.perf_counter() + seconds
-    greenlets = []
-    for _ in range(streams):
-        greenlets.append(gevent.spawn(always))
-        gevent.sleep(min(0.005, 0.5 / streams))
-    gevent.joinall(greenlets)
-    took = time.perf_counter() - began
+    with precedence():  # as a load process has it
+        began, cpu, until = time.perf_counter(), time.process_time(), time.perf_counter() + seconds
+        greenlets = []
+        for _ in range(streams):
+            greenlets.append(gevent.spawn(always))
+            gevent.sleep(min(0.005, 0.5 / streams))
+        gevent.joinall(greenlets)
+        took = time.perf_counter() - began
     print(json.dumps({"cpu_pct": 100 * (time.process_time() - cpu) / took, "took_s": took, "streams": found}))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import gevent
 import pytest
 from test_http import server
 
 from tailrate.loadtest.engine.endpoint.client import StreamClient
 from tailrate.loadtest.engine.endpoint.http1 import stamping
+from tailrate.loadtest.engine.workers.cpu_priority import precedence
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -46,6 +49,25 @@ def test_pieces_have_their_instants(way):
     at_ms = [(at_ns - answer.sent_ns) / 1e6 for at_ns, _ in answer.arrivals]
     assert all(at >= least for at, least in zip(at_ms, (50, 100, 120), strict=True)), at_ms
     assert answer.sent_ns < answer.arrivals[0][0] < answer.arrivals[1][0] < answer.arrivals[2][0] <= answer.done_ns
+
+
+def test_the_thread_stands_in_line_for_a_core_as_its_owner_does():
+    """What stamps rest on while both cores are full: behind a real-time thread an ordinary one would read too late."""
+
+    def in_line(thread):
+        return os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)
+
+    one = [HEAD + chunk(b"data: 1\n\n") + END]
+    with server([one]) as (url, _):
+        before = in_line(0)
+        with precedence() as granted:
+            assert sent(url).status == "200"
+            mine = in_line(0)
+            assert in_line(stamping.stamper().thread) == mine
+            assert (mine == before) == (granted == "as started")
+    with server([one]) as (url, _):
+        assert sent(url).status == "200"
+        assert in_line(stamping.stamper().thread) == in_line(0) == before
 
 
 def test_a_connection_is_used_again_for_whatever_comes(way):
