@@ -6,10 +6,13 @@ figures stands beside ours *by their formula*, worked out from the rows of our r
 Theirs lie in environments of their own (`--aiperf FOLDER/bin/aiperf`, `--guidellm FOLDER/bin/guidellm`); one that is
 not there is left out. LoadGen is in the extra `dev`.
 
-Prints a table (P50 and P99, medians over rounds with the lowest and the highest; the difference of the P50s within a
-round), then one JSON line.
+With `--rates 50,100,200,400` also at so many streams a second: how late each began its requests (P99, by its own
+account), and the P99 of what it calls TTFT.
 
-    python tests/bench/stream_clients.py [--aiperf PATH] [--guidellm PATH] [--rounds 5] [--seconds 6]
+Prints a table (P50 and P99, medians over rounds with the lowest and the highest; the difference of the P50s within a
+round), one for the rates, then one JSON line.
+
+    python tests/bench/stream_clients.py [--aiperf PATH] [--guidellm PATH] [--rounds 5] [--seconds 6] [--rates RATES]
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from functools import partial
 from http.client import HTTPConnection
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,12 +44,18 @@ if __name__ == "__main__":
 from bench._rounds import in_turns, last_line, shown, spread  # noqa: E402
 from bench.other_clients import tokenizer  # noqa: E402
 
+if TYPE_CHECKING:
+    from tailrate.analysis.verdicts.run import Run
+
 TOKENS, STREAMS = 40, 4
 PLAN = json.dumps({"tokens": TOKENS, "first_ms": 20, "gap_ms": 5})
 TAKES_S = 0.02 + 0.005 * (TOKENS - 1)
 P = (50, 99)
 Found = dict[str, dict[int, float]]
 """By figure and percent, in ms."""
+Late = tuple[float, float]
+"""P99 of how late requests began, and of TTFT, in ms."""
+GUIDELLM_TTFT = "time_to_first_token_ms"
 
 SCENARIO = f"""
 import numpy as np
@@ -62,20 +71,24 @@ class Planned(EndpointUser):
 """
 
 
-def ours(url: str, seconds: float, folder: Path) -> Found:
-    """By every formula that somebody has."""
+def our_run(url: str, seconds: float, folder: Path, *asked: str) -> Run:
     from tailrate.analysis import load
 
     (folder / "planned.py").write_text(SCENARIO)
     shutil.rmtree(folder / "it", ignore_errors=True)
     command = [
-        sys.executable, "-m", "tailrate", "run", f"{folder / 'planned.py'}", "--host", url, "--mode=closed",
-        f"--concurrency={STREAMS}", f"--step-seconds={seconds + 1}", "--settle-seconds=1", "--idle-seconds=0",
-        "--self-check=off", f"--run-dir={folder}", "--run-id=it",
+        sys.executable, "-m", "tailrate", "run", f"{folder / 'planned.py'}", "--host", url, *asked,
+        f"--step-seconds={seconds + 1}", "--settle-seconds=1", "--idle-seconds=0", "--self-check=off",
+        f"--run-dir={folder}", "--run-id=it",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stdout + done.stderr
-    rows = load(folder / "it").requests()
+    return load(folder / "it")
+
+
+def ours(url: str, seconds: float, folder: Path) -> Found:
+    """By every formula that somebody has."""
+    rows = our_run(url, seconds, folder, "--mode=closed", f"--concurrency={STREAMS}").requests()
     intended, sent, first, last, end = (
         rows[f"{name}_ns"].to_numpy(np.float64) / 1e6 for name in ("intended", "sent", "first", "last", "done")
     )
@@ -95,42 +108,78 @@ def ours(url: str, seconds: float, folder: Path) -> Found:
     }
 
 
-def guidellm(program: str, url: str, seconds: float, folder: Path) -> Found:
+def our_lateness(url: str, seconds: float, folder: Path, rate: float) -> Late:
+    (step,) = our_run(url, seconds, folder, f"--rates={rate:g}").measured
+    return step.summary.late_p99_ms or 0.0, step.summary.ttft_p99_ms or 0.0
+
+
+def guidellm_says(program: str, url: str, seconds: float, folder: Path, profile: str) -> dict[str, Any]:
     (folder / "prompts.txt").write_text(f"{PLAN}\n" * 1000)
     path = folder / "guidellm.json"
     path.unlink(missing_ok=True)
     command = [
-        program, "run", "--backend", f"kind=openai_http,target={url},model=m", "--profile",
-        f"kind=concurrent,streams={STREAMS}", "--constraint", f"kind=max_duration,seconds={seconds:g}", "--data",
-        f"kind=text_file,path={folder / 'prompts.txt'}", "--output", f"kind=json,path={path}", "--disable-progress",
+        program, "run", "--backend", f"kind=openai_http,target={url},model=m", "--profile", profile, "--constraint",
+        f"kind=max_duration,seconds={seconds:g}", "--data", f"kind=text_file,path={folder / 'prompts.txt'}",
+        "--output", f"kind=json,path={path}", "--disable-progress",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
-    metrics = json.loads(path.read_text())["benchmarks"][0]["metrics"]
+    found: dict[str, Any] = json.loads(path.read_text())["benchmarks"][0]["metrics"]
+    return found
+
+
+def guidellm_lateness(program: str, url: str, seconds: float, folder: Path, rate: float) -> Late:
+    metrics = guidellm_says(program, url, seconds, folder, f"kind=constant,rate={rate:g}")
+    late, ttft = (
+        metrics[name]["successful"]["percentiles"]["p99"] for name in ("request_dispatch_delay", GUIDELLM_TTFT)
+    )
+    return 1e3 * late, ttft
+
+
+def guidellm(program: str, url: str, seconds: float, folder: Path) -> Found:
+    metrics = guidellm_says(program, url, seconds, folder, f"kind=concurrent,streams={STREAMS}")
 
     def of(name: str, unit: float = 1.0) -> dict[int, float]:
         return {percent: unit * metrics[name]["successful"]["percentiles"][f"p{percent}"] for percent in P}
 
     return {
-        "TTFT": of("time_to_first_token_ms"), "ITL": of("inter_token_latency_ms"),
+        "TTFT": of(GUIDELLM_TTFT), "ITL": of("inter_token_latency_ms"),
         "TPOT": of("time_per_output_token_ms"), "latency": of("request_latency", 1e3),
     }  # fmt: skip
 
 
-def aiperf(program: str, url: str, seconds: float, folder: Path) -> Found:
+def aiperf_says(program: str, url: str, folder: Path, *asked: str) -> dict[str, Any]:
     (folder / "prompts.jsonl").write_text((json.dumps({"text": PLAN}) + "\n") * 100)
     shutil.rmtree(folder / "aiperf", ignore_errors=True)
     command = [
         program, "profile", "--model-names", "m", "--url", url, "--endpoint-type", "chat", "--streaming", "--tokenizer",
-        "of/ours", "--concurrency", f"{STREAMS}", "--request-count", f"{int(seconds * STREAMS / TAKES_S)}",
-        "--input-file", f"{folder / 'prompts.jsonl'}", "--custom-dataset-type", "single_turn",
+        "of/ours", *asked, "--input-file", f"{folder / 'prompts.jsonl'}", "--custom-dataset-type", "single_turn",
         "--use-server-token-count", "--ui", "none", "--output-artifact-dir", f"{folder / 'aiperf'}",
     ]  # fmt: skip
     there = os.environ | {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=there, cwd=folder)
     path = folder / "aiperf" / "profile_export_aiperf.json"
     assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
-    found = json.loads(path.read_text())
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def aiperf_lateness(program: str, url: str, seconds: float, folder: Path, rate: float) -> Late:
+    asked = (
+        "--request-rate",
+        f"{rate:g}",
+        "--request-rate-mode",
+        "constant",
+        "--request-count",
+        f"{int(rate * seconds)}",
+    )
+    found = aiperf_says(program, url, folder, *asked)
+    return found["credit_to_start_latency"]["p99"], found["time_to_first_token"]["p99"]
+
+
+def aiperf(program: str, url: str, seconds: float, folder: Path) -> Found:
+    asked = ("--concurrency", f"{STREAMS}", "--request-count", f"{int(seconds * STREAMS / TAKES_S)}")
+    found = aiperf_says(program, url, folder, *asked)
 
     def of(name: str) -> dict[int, float]:
         return {percent: float(found[name][f"p{percent}"]) for percent in P}
@@ -213,6 +262,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--guidellm", default=shutil.which("guidellm"), metavar="PATH")
     found.add_argument("--rounds", type=int, default=5)
     found.add_argument("--seconds", type=float, default=6)
+    found.add_argument("--rates", default="", help="streams a second, such as 50,100,200,400")
     return found
 
 
@@ -248,6 +298,17 @@ def main() -> None:
             for name in sorted(FORMULAS.keys() - ways.keys()):
                 print(f"{name} is left out: it is not there")
             found = in_turns(given.rounds, ways)
+            late: dict[str, Callable[[float], Late]] = {
+                "ours": partial(our_lateness, server.url, given.seconds, folder)
+            }
+            if given.aiperf:
+                late["aiperf"] = partial(aiperf_lateness, given.aiperf, server.url, given.seconds, folder)
+            if given.guidellm:
+                late["guidellm"] = partial(guidellm_lateness, given.guidellm, server.url, given.seconds, folder)
+            rates = [float(rate) for rate in given.rates.split(",") if rate]
+            at_rates = {
+                rate: in_turns(given.rounds, {name: partial(way, rate) for name, way in late.items()}) for rate in rates
+            }
     rows = rows_of(found)
     heads = ("theirs P50", "ours by it", "theirs P99", "ours by it", "P50 apart")
     print(f"{'':8} {'':8} {'is':24} " + " ".join(f"{head:>20}" for head in heads))
@@ -255,7 +316,14 @@ def main() -> None:
         cells = [row[f"{whose}_p{percent}_ms"] for percent in P for whose in ("theirs", "ours")]
         told = [*(shown(cell, ".2f", 20) for cell in cells), shown(row["apart_p50_ms"], "+.2f", 20)]
         print(f"{row['client']:8} {row['figure']:8} {row['formula']:24} {' '.join(told)}")
-    last_line("stream_clients", tokens=TOKENS, streams=STREAMS, rows=rows)
+    by_rate = []
+    print(f"{'streams/s':>9} {'':8} {'began late, P99 ms':>26} {'TTFT P99 ms':>26}" if at_rates else "")
+    for rate, clients in at_rates.items():
+        for name, rounds in clients.items():
+            began, ttft = (spread(one[k] for one in rounds) for k in (0, 1))
+            by_rate.append({"rate": rate, "client": name, "late_p99_ms": began, "ttft_p99_ms": ttft})
+            print(f"{rate:9g} {name:8} {shown(began, '.2f', 26)} {shown(ttft, '.1f', 26)}")
+    last_line("stream_clients", tokens=TOKENS, streams=STREAMS, rows=rows, by_rate=by_rate)
 
 
 if __name__ == "__main__":
