@@ -192,10 +192,14 @@ def main() -> None:
     server = Metronome()
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
 
+    def patient(wire: socket.socket) -> None:
+        with suppress(OSError):  # who asked has hung up
+            server.serve(wire)
+
     def accept() -> None:
         while True:
             wire, _ = listener.accept()
-            threading.Thread(target=server.serve, args=(wire,), daemon=True).start()
+            threading.Thread(target=patient, args=(wire,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     print(listener.getsockname()[1], flush=True)
