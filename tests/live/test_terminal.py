@@ -34,7 +34,7 @@ EVIL = "\x1b[2Jm/evil\x07[red]"
 ROW = {
     "endpoint": "m/eager", "step": 2, "running": True, "rate": 200.0, "concurrency": 0, "offered_rps": 199.5,
     "achieved_rps": 150.25, "n": 900, "p50_ms": 12.3, "p99_ms": None, "in_flight": 41, "late_p99_ms": 0.2, "late": 3,
-    "dropped": 7, "failed": {"500": 2, "timeout": 4},
+    "dropped": 7, "failed": {"500": 2, "timeout": 4}, "ttft_p99_ms": None, "tokens_rps": None,
 }  # fmt: skip
 DEVICE = {"name": "GPU 0", "stale": False, "util_pct": 93.4, "mem_bytes": 3 * 2**30, "power_w": 212.0, "temp_c": 61.0}
 STATE = {
@@ -49,6 +49,18 @@ def drawn(state, width=140):
     console = Console(width=width, file=io.StringIO())
     console.print(picture(state, width))
     return console.file.getvalue()
+
+
+def test_of_streams_the_table_has_first_tokens_and_tokens_per_second():
+    streams = ROW | {"endpoint": "m/stream", "ttft_p99_ms": 45.6, "tokens_rps": 1234.5}
+    text = drawn(STATE | {"endpoints": [streams, ROW]}, 160)
+    assert [word for word in text.split() if word in ("TTFT", "tokens/s")] == ["TTFT", "tokens/s"]
+    (mine,) = (line for line in text.splitlines() if line.startswith("m/stream"))
+    assert "45.6  " in mine
+    assert "1234.5" in mine
+    lost = drawn(STATE | {"endpoints": [streams | {"ttft_p99_ms": None}]}, 160)
+    assert "∞" in lost.split("m/stream")[1].partition("1234.5")[0].split()[-1]
+    assert "TTFT" not in drawn(STATE)
 
 
 class Display:
