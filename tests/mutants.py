@@ -1200,6 +1200,32 @@ ANALYSIS = (
         ("analysis/soak/test_soak_verdict.py::test_a_stall_of_any_period_is_found",),
     ),
     Mutant(
+        "a size that was not seen is taken for what its neighbours are padded to", "row",
+        "analysis/planning/model/fit.py",
+        "awake_s, most, padded)", "awake_s, most)",
+        (
+            "analysis/planning/model/test_foretold_gpu.py::test_a_rate_near_saturation_is_foretold_where_batches_are_padded",
+        ),
+    ),
+    Mutant(
+        "what is padded alike is not taken together", "pair", "analysis/planning/model/service_time.py",
+        "np.interp(every, steps, levels)", "np.interp(np.arange(most + 1.0), steps, levels)",
+        ("analysis/planning/model/test_fit.py::test_sizes_that_were_not_seen_take_as_long_as_those_that_are_padded_alike",),
+    ),
+    Mutant(
+        "a full batch that is copied in ahead is another replica's", "bound", "analysis/planning/model/fit.py",
+        "(batches.requests < most) | (not ours)", "batches.requests <= most",
+        (
+            "analysis/planning/model/test_foretold_gpu.py"
+            "::test_full_batches_that_are_copied_in_behind_another_are_not_several_replicas",
+        ),
+    ),
+    Mutant(
+        "a share that is no number goes out as one", "row", "serve/telemetry/nvml.py",
+        " and math.isfinite(asked.metrics[place].value)", "",
+        ("serve/telemetry/test_nvml.py::test_a_share_that_is_no_number_is_none",),
+    ),
+    Mutant(
         "what was lost is a request of one row", "row", "analysis/planning/model/observed_batches.py",
         'rows["rows"].dropna()', 'rows["rows"].fillna(1)',
         ("analysis/planning/model/test_fit.py::test_what_was_lost_has_no_size_of_its_own",),

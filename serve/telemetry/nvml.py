@@ -9,6 +9,7 @@ looked for again every second, and the others go on.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -192,7 +193,8 @@ class NvmlSource:
         return {
             name: float(asked.metrics[place].value)
             for place, name in enumerate(ACTIVITY)
-            if asked.metrics[place].nvmlReturn == nvml.NVML_SUCCESS
+            # of one reading in fifteen an H200 says that all is well, and that its memory was NaN percent busy
+            if asked.metrics[place].nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(asked.metrics[place].value)
         }
 
     def _own_memory(self, gpu: _Gpu, now_s: float) -> int | None:

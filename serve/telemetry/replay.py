@@ -55,7 +55,7 @@ class ReplaySource:
 def _typed(row: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in SAMPLE_FIELDS:
-        if text := row.get(name):
+        if (text := row.get(name)) and text.lower() != "nan":
             found[name] = text if name in TEXTS else int(float(text)) if name in WHOLE and "." in text else (
                 int(text) if name in WHOLE else float(text)
             )  # fmt: skip

@@ -3,7 +3,8 @@
    Time t counts from STANDIN_T0 (seconds of the wall clock). GPU 0: power 300 + 100 sin(2 pi t / 10) W, energy its exact
    integral. GPU 1: 200 W; its clocks drop to 1200 MHz with the reason "power cap" (0x4) for 5 s of every 20; it has no
    memory clock and no activity counters; from STANDIN_LOST_FROM to STANDIN_LOST_TO it has fallen off the bus, and its
-   old handle with it. Until STANDIN_ODD_UNTIL the temperature of GPU 0 is an unknown error. With STANDIN_MIG GPU 0 is divided,
+   old handle with it. Until STANDIN_ODD_UNTIL the temperature of GPU 0 is an unknown error, and
+   how busy its memory is NaN with a code that says all is well. With STANDIN_MIG GPU 0 is divided,
    into one device of 9 GiB whose utilisation nobody knows. The host's processes on GPU 0 are listed in STANDIN_PID (1 GiB) and 1 (2 GiB). */
 
 #include <math.h>
@@ -184,7 +185,7 @@ int nvmlGpmMetricsGet(metrics_t *found) { /* SM 40, tensor 30, DRAM 20 %, where 
   for (unsigned k = 0; k < found->count; k++) {
     unsigned id = found->metrics[k].id;
     found->metrics[k].code = *found->other > *found->one ? OK : INVALID;
-    found->metrics[k].value = id == 2 ? 40 : id == 5 ? 30 : 20;
+    found->metrics[k].value = id == 2 ? 40 : id == 5 ? 30 : now() < number("STANDIN_ODD_UNTIL", 0) ? NAN : 20;
   }
   return OK;
 }

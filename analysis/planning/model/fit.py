@@ -17,10 +17,20 @@ import numpy as np
 
 from tailrate.analysis.planning.model import batching_rule, fit_notes
 from tailrate.analysis.planning.model.observed_batches import Observed, ObservedBatches, observe
-from tailrate.analysis.planning.model.service_time import SEEN, by_size, gaps, grid, overhead, pressed, spread, waking
+from tailrate.analysis.planning.model.service_time import (
+    SEEN,
+    by_size,
+    computed_as,
+    gaps,
+    grid,
+    overhead,
+    pressed,
+    spread,
+    waking,
+)
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
 from tailrate.analysis.records.manifest import endpoint_name
-from tailrate.analysis.stats.array_types import Ints
+from tailrate.analysis.stats.array_types import Bools, Ints
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run
@@ -135,12 +145,14 @@ def fit(endpoint: str, seen: Sequence[Observed], said: Mapping[str, Any]) -> Cal
     seen_most = max(int(one.batches.requests.max()) for one in (*good, *drowned))
     most = max(seen_most, int(float(said.get("max_batch") or 0) / rows))
     batches = ObservedBatches.joined([one.batches for one in used])
-    _check_apart(endpoint, batches)
     ours = "max_wait_ms" in said
+    # our own engine copies a full batch in while the one before it computes
+    _check_apart(endpoint, batches, (batches.requests < most) | (not ours))
     shown = batching_rule.find(batches, most, float(said["max_wait_ms"]) / 1e3 if ours else None)
     declared_rule = Rule.COMPANY if ours else None
     rule = shown.rule or declared_rule or Rule.OPPORTUNISTIC
-    times = _times(used, *_with_sizes_of(batches, drowned if good else []), most, rule, shown.wait_s)
+    padded = computed_as(str(said.get("buckets") or ""), rows, most)
+    times = _times(used, *_with_sizes_of(batches, drowned if good else []), padded, rule, shown.wait_s)
     warning = batching_rule.warning(endpoint, shown, times.service)
     idle_w, active_w = _power(good, times.service)
     start_s = [float(said[key]) for key in ("load_s", "warmup_s") if isinstance(said.get(key), int | float)]
@@ -185,9 +197,10 @@ def _rows(endpoint: str, steps: Sequence[Observed]) -> float:
     return float(np.mean([one.rows for one in steps]))
 
 
-def _check_apart(endpoint: str, batches: ObservedBatches) -> None:
-    """One replica runs one batch at a time."""
-    if (batches.begun_s < batches.ended_before_s - batching_rule.slack_s(batches)).mean() > batching_rule.LEFT_SHARE:
+def _check_apart(endpoint: str, batches: ObservedBatches, bound: Bools) -> None:
+    """One replica runs one batch at a time: those that are bound to it."""
+    early = batches.begun_s < batches.ended_before_s - batching_rule.slack_s(batches)
+    if (early & bound).mean() > batching_rule.LEFT_SHARE:
         raise CalibrationError(
             f"batches of {endpoint} overlap, as of several replicas that don't say which of them answered: a plan has "
             "to know"
@@ -205,19 +218,25 @@ class _Times:
 
 
 def _times(
-    steps: Sequence[Observed], batches: ObservedBatches, borrowed: Sequence[int], most: int, rule: Rule, wait_s: float
+    steps: Sequence[Observed],
+    batches: ObservedBatches,
+    borrowed: Sequence[int],
+    padded: Ints,
+    rule: Rule,
+    wait_s: float,
 ) -> _Times:
     """From the batches of the steps, with those of `borrowed` sizes from steps that were overloaded."""
+    most = len(padded) - 1
     woken = waking(batches)
     awake_s = batches.stages_s - woken.after(batches.idle_s)
-    stages, known = by_size(batches.requests, awake_s, most)
+    stages, known = by_size(batches.requests, awake_s, most, padded)
     gap_s, gap_known = gaps(batches, pressed(batches, most, rule, wait_s), most)
     mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
     own_s = np.maximum(awake_s + (mean_s - stages)[batches.requests], LEAST_SHARE * batches.stages_s)
     spread_s = spread(batches.requests, own_s / mean_s[batches.requests], most)
     overhead_s, alone_s = overhead(steps, gap_s, most, rule, wait_s)
     median_s = float(np.median(overhead_s))
-    compute_s = float(by_size(batches.requests, batches.compute_s, most)[0][1])
+    compute_s = float(by_size(batches.requests, batches.compute_s, most, padded)[0][1])
     return _Times(
         Service(mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken),
         1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),

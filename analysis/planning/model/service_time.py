@@ -10,6 +10,7 @@ overhead: network, ingress, and both ends' own work.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,29 +37,46 @@ SURE, WORTH = 5.0, 0.03
 """Standard errors, and share of a batch's time, from which waking counts."""
 
 
-def by_size(sizes: Ints, values: Floats, most: int) -> tuple[Floats, Bools]:
-    """Means by size, from 1 to `most`, and which of them were seen.
+def computed_as(buckets: str, rows: float, most: int) -> Ints:
+    """Of each number of requests from 0 to `most`, the rows that a batch of them is padded to; else those it has.
+
+    >>> computed_as("1,4,8", 1, 9).tolist(), computed_as("", 2, 3).tolist()
+    ([1, 1, 4, 4, 4, 8, 8, 8, 8, 9], [0, 2, 4, 6])
+    """
+    held = np.arange(most + 1, dtype=np.float64) * rows
+    known = np.unique([int(found[0]) for one in buckets.split(",") if (found := re.match(r"\d+", one.strip()))])
+    place = np.searchsorted(known, held)
+    return np.where(place < len(known), np.append(known, 0)[place], np.ceil(held)).astype(np.int64)
+
+
+def by_size(sizes: Ints, values: Floats, most: int, padded: Ints | None = None) -> tuple[Floats, Bools]:
+    """Means by size, from 1 to `most`, and which of them were seen; `padded`: what each size is computed as.
 
     Where a straight line through all sizes is as near to their means as chance allows, and begins at nothing or more,
-    it is that line, which is surer than each mean by itself. Else sizes that were not seen lie on the lines between
-    their neighbours, above the last on the straight line's slope, or in proportion where there is but one; below the
-    first they take as long as that.
+    it is that line, which is surer than each mean by itself. Else sizes that were not seen take as long as those that
+    are padded alike, or lie on the lines between their neighbours, above the last on the straight line's slope, or in
+    proportion where there is but one; below the first they take as long as that.
     """
     counts = np.bincount(sizes, minlength=most + 1)[: most + 1]
     known = counts >= min(SEEN, int(counts.max()))
     at = np.flatnonzero(known)
     means, errors = np.array([_mean(values[sizes == size]) for size in at]).T
-    every = np.arange(most + 1.0)
-    found: Floats = np.interp(every, at, means)
-    if len(at) > 1:
-        slope, level = np.polyfit(at, means, 1, w=1 / errors)
-        off = (means - level - slope * at) / errors
+    every = np.arange(most + 1.0) if padded is None else padded.astype(np.float64)
+    steps, step = np.unique(every[at], return_inverse=True)
+    levels = np.bincount(step, means / errors**2) / np.bincount(step, 1 / errors**2)
+    found: Floats = np.interp(every, steps, levels)
+    beyond = every > steps[-1]
+    if len(steps) > 1:
+        slope, level = np.polyfit(every[at], means, 1, w=1 / errors)
+        found[beyond] = levels[-1] + max(0.0, slope) * (every[beyond] - steps[-1])
+        found[at] = means
+        off = (means - level - slope * every[at]) / errors
         free = len(at) - 2
         if free and slope >= 0 and level >= 0 and off @ off <= free + 2 * math.sqrt(2 * free):
             found = level + slope * every
-        found[at[-1] + 1 :] = found[at[-1]] + max(0.0, slope) * (every[at[-1] + 1 :] - at[-1])
     else:
-        found[at[-1] + 1 :] = means[-1] / at[-1] * every[at[-1] + 1 :]
+        found[beyond] = levels[-1] / steps[-1] * every[beyond]
+        found[at] = means
     found[0] = 0.0
     return found, known
 

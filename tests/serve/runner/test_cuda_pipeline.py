@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recorded_gpu import marks
 from streams import Current
 
 from tailrate.serve.runner.buckets import Bucket, buckets
@@ -221,3 +222,21 @@ def test_warming_up_uses_the_very_tensors_that_serve(bench: Bench) -> None:
     assert again.tolist() == y.tolist()
     bench.begin(1, 2, 3, 4).finish()
     assert bench.given[0].data_ptr() == bench.given[-1].data_ptr()
+
+
+@pytest.mark.parametrize("variant", sorted(marks()))
+def test_marks_of_a_real_gpu_become_stages_that_follow_each_other(bench: Bench, variant: str) -> None:
+    """Two batches were in flight: what one waited for the other is queueing, and moves all of its stages."""
+    took = marks()[variant]
+    for copied, waited, computed, out in took:
+        bench.cuda.instants = np.cumsum([0, copied, waited, computed, out]).tolist()
+        began_ns = time.perf_counter_ns()
+        flight = bench.begin(1, 2)
+        flight._batched_ns = began_ns - round((copied + waited + computed + out) * 1e6)  # it began that long ago
+        ran = flight.finish()
+        assert ran.waited_ns == pytest.approx(waited * 1e6, abs=100)
+        assert ran.batched_ns <= ran.copied_in_ns <= ran.computed_ns <= time.perf_counter_ns()
+        assert ran.computed_ns - ran.copied_in_ns == pytest.approx(computed * 1e6, abs=1000)
+        assert ran.copied_in_ns - ran.batched_ns == pytest.approx(copied * 1e6, abs=1000)
+    # two in flight: half of the batches found the device busy, and computing is most of what they take
+    assert 20 < sum(waited > 0.1 for _, waited, _, _ in took) <= len(took)

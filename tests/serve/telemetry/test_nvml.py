@@ -135,6 +135,16 @@ def test_an_error_that_nobody_knows_empties_one_field_while_it_lasts(library):
     assert not any("lost" in remark for remark in found["remarks"])
 
 
+def test_a_share_that_is_no_number_is_none(library):
+    """As an H200's memory gives; JSON has no word for it, so a strict reader would lose the whole page of samples."""
+    found = read(library, count=12, STANDIN_ODD_UNTIL=0.5)
+    said = [samples[0] for _, samples, _ in found["reads"][1:]]
+    assert [sample["sm_active_pct"] for sample in said] == [40] * 11
+    busy = [sample.get("dram_active_pct") for sample in said]
+    assert (busy[0], busy[-1]) == (None, 20)
+    assert set(busy) == {None, 20}
+
+
 @pytest.mark.parametrize(
     ("symbol", "lacks"),
     [

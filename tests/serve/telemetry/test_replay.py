@@ -1,7 +1,9 @@
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from recorded_gpu import NVML
 
 from tailrate.serve.spec import ServeError
 from tailrate.serve.telemetry.replay import ReplaySource
@@ -44,6 +46,25 @@ def test_a_sampler_keeps_the_trace_s_instants(tmp_path: Path) -> None:
     assert [row["power_w"] for row in rows] == [200.5, 210.5, 90.0]
     assert {row["host"] for row in rows} == {"here"}
     assert rows[1]["time_ns"] - rows[0]["time_ns"] == 50_000_000
+
+
+def test_what_a_real_gpu_s_nvml_said_is_played_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """645 rows of an H200, a minute in the blink of an eye; what it called no number is absent."""
+    now = [1_000_000_000]
+    monkeypatch.setattr("tailrate.serve.telemetry.replay.time.time_ns", lambda: now[0])
+    source = ReplaySource(NVML)
+    seen = []
+    for _ in range(700):
+        seen += source.read()
+        now[0] += 100_000_000
+    lines = NVML.read_text().splitlines()
+    head, rows = lines[0].split(","), [line.split(",") for line in lines[1:]]
+    assert len(seen) >= len(rows) == 645
+    for row, played in zip(rows, seen, strict=False):
+        wanted = {name: float(text) for name, text in zip(head[4:], row[4:], strict=True) if text not in ("", "nan")}
+        assert {name: value for name, value in played.items() if name in head[4:]} == wanted
+    spacing = [later["time_ns"] - earlier["time_ns"] for earlier, later in pairwise(seen[:645])]
+    assert spacing == [int(later[0]) - int(earlier[0]) for earlier, later in pairwise(rows)]
 
 
 @pytest.mark.parametrize("text", ["", "time_ns,device\n", "time_ns,device\n,GPU-a\n", "time_ns,device\nsoon,GPU-a\n"])

@@ -13,7 +13,7 @@ from tailrate import analysis
 from tailrate.analysis.planning.model.cross_validation import measured, replay
 from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, observed
 from tailrate.analysis.planning.model.observed_batches import observe
-from tailrate.analysis.planning.model.service_time import by_size
+from tailrate.analysis.planning.model.service_time import by_size, computed_as
 from tailrate.analysis.planning.plan.candidates import variants
 from tailrate.analysis.planning.simulator.fleet import AWAKE
 from tailrate.analysis.planning.simulator.simulate import Routing, Rule, simulate
@@ -227,6 +227,29 @@ def test_sizes_on_a_line_are_that_line_and_others_their_own(share):
     steps = np.where(np.arange(12) > 4, 1 + share, 1.0)  # padded to buckets of four and eight
     found, _ = by_size(sizes, steps[sizes] * rng.normal(1, 0.05, 4000), 11)
     assert found[1:9] == pytest.approx(steps[1:9], rel=0.01)
+
+
+def test_sizes_that_were_not_seen_take_as_long_as_those_that_are_padded_alike():
+    """A step of rates can jump over half of the sizes, and a line between 8 and 20 requests is wrong about all."""
+    rng = np.random.default_rng(3)
+    padded = computed_as("1,4,8,16,32", 1, 40)
+    levels = {0: 0.0, 1: 3.0, 4: 4.5, 8: 7.3, 16: 12.0, 32: 21.7}
+    truth = np.array([levels.get(int(rows), 0.0) for rows in padded])
+    seen = np.array([1, 2, 3, 7, 20, 25, 32])
+    sizes = rng.choice(seen, 4000)
+    found, known = by_size(sizes, truth[sizes] * rng.normal(1, 0.05, 4000), 40, padded)
+    assert np.flatnonzero(known).tolist() == seen.tolist()
+    alike = [size for size in range(1, 33) if padded[size] != 16]
+    assert found[alike] == pytest.approx(truth[alike], rel=0.01)
+    # of sixteen rows nothing was seen: as far between eight and thirty-two as it is from them
+    assert found[9:17] == pytest.approx([7.3 + (21.7 - 7.3) / 3] * 8, rel=0.01)
+    assert (np.diff(found[32:]) > 0).all()
+
+
+def test_requests_of_several_rows_are_padded_by_their_rows():
+    assert computed_as("1,4,8", 2, 5).tolist() == [1, 4, 4, 8, 8, 10]
+    assert computed_as("4x128,8x128", 1, 5).tolist() == [4, 4, 4, 4, 4, 8]
+    assert computed_as("", 1, 3).tolist() == [0, 1, 2, 3]
 
 
 def test_one_size_alone_says_little_of_larger_ones(tmp_path):

@@ -1,0 +1,53 @@
+"""The model against what a GPU did at a rate that it was not fitted to (see `recorded_gpu`)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from recorded_gpu import BUCKETS, SETTLE_S, STEP_S, answers
+
+from tailrate.analysis.planning.model.cross_validation import Predicted, predict
+from tailrate.analysis.planning.model.fit import CalibrationError, fit
+from tailrate.analysis.planning.model.observed_batches import Observed, of_rows
+
+SAID = {"max_batch": 32, "max_wait_ms": 0.0, "max_queue": 256, "buckets": BUCKETS}
+
+
+@pytest.fixture(scope="module")
+def steps() -> dict[float, Observed]:
+    return {rate: replace(of_rows(rows, 0, STEP_S, SETTLE_S), rate=rate) for rate, rows in answers().items()}
+
+
+def foretold(steps: dict[float, Observed], rate: float, said: dict[str, object]) -> Predicted:
+    others = [step for other, step in steps.items() if other != rate]
+    return predict(fit("bert/compiled", others, said), [steps[rate]])
+
+
+@pytest.mark.parametrize(("rate", "p50_off", "p99_off"), [(840.0, 0.15, 0.1), (1170.0, 0.06, 0.03)])
+def test_a_rate_near_saturation_is_foretold_where_batches_are_padded(steps, rate, p50_off, p99_off):
+    """At 840/s most batches have fewer than ten rows and at 1,170/s more than twenty: hardly a size is in both."""
+    found = foretold(steps, rate, SAID)
+    assert found.error.p99_ms == pytest.approx(0, abs=p99_off)
+    assert found.error.p50_ms == pytest.approx(0, abs=p50_off)
+
+
+def test_without_the_sizes_that_batches_are_padded_to_saturation_is_put_too_low(steps):
+    """A straight line from sixteen rows to thirty-two is above the step that they really are."""
+    blind = foretold(steps, 1170.0, {**SAID, "buckets": ""})
+    assert blind.predicted.throughput_rps < 0.9 * blind.measured.throughput_rps
+
+
+def test_full_batches_that_are_copied_in_behind_another_are_not_several_replicas(steps):
+    """As of images, of which a full batch takes milliseconds to copy: our own engine does that meanwhile."""
+    step = steps[1170.0]
+    ahead_s = np.where(step.batches.requests == 32, 4e-3, 0.0)
+    batches = replace(step.batches, begun_s=step.batches.begun_s - ahead_s, stages_s=step.batches.stages_s + ahead_s)
+    busy = replace(step, batches=batches)
+    assert fit("bert/compiled", [busy], SAID).replicas == 1
+    with pytest.raises(CalibrationError, match="overlap, as of several replicas"):
+        fit("bert/compiled", [busy], {"max_batch": 32})
+    # what is not full waits for its turn, whoever serves
+    ahead_s = np.where(step.batches.requests < 32, 4e-3, 0.0)
+    batches = replace(step.batches, begun_s=step.batches.begun_s - ahead_s, stages_s=step.batches.stages_s + ahead_s)
+    with pytest.raises(CalibrationError, match="overlap, as of several replicas"):
+        fit("bert/compiled", [replace(step, batches=batches)], SAID)

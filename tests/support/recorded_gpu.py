@@ -1,0 +1,36 @@
+"""What one H200 did (torch 2.11, driver 580), as it was recorded: see docs/results/h200.md.
+
+`nvml.csv` is our own source's rows over 66 s in which thirty variants were compiled and hammered, so that power went
+from 84 to 690 W and back; `nvidia-smi.csv` is what nvidia-smi printed beside it. `marks.json`: milliseconds between the
+five marks of batches, two of them in flight. `bert-compiled.parquet`: every answer of BERT compiled at four rates.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+FOLDER = Path(__file__).parent / "h200"
+NVML, NVIDIA_SMI = FOLDER / "nvml.csv", FOLDER / "nvidia-smi.csv"
+BUCKETS = "1,4,8,16,32"
+STEP_S, SETTLE_S = 5.5, 1.0
+RATES = {4: 250.0, 9: 500.0, 13: 840.0, 19: 1170.0}
+"""Of the steps, per second."""
+
+
+def marks() -> dict[str, list[list[float]]]:
+    """By variant, of each batch: copying in, waiting for the one before, computing, copying out."""
+    found: dict[str, list[list[float]]] = json.loads((FOLDER / "marks.json").read_text())
+    return found
+
+
+def answers() -> dict[float, pd.DataFrame]:
+    """By rate, as `Run.requests` has the rows of one step that began at 0."""
+    rows = pd.read_parquet(FOLDER / "bert-compiled.parquet")
+    for name in ("intended", "sent", "done"):
+        rows[f"{name}_ns"] = rows.pop(f"{name}_us").astype("Int64") * 1000
+    rows["handled_ms"] = rows["server_ms"]
+    rows = rows.assign(ok=True, rows=1, replica=pd.Categorical(["one"] * len(rows)))
+    return {RATES[int(step)]: mine for step, mine in rows.groupby("step")}
