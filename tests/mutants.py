@@ -1204,8 +1204,13 @@ ANALYSIS = (
         "analysis/planning/model/fit.py",
         "awake_s, most, padded)", "awake_s, most)",
         (
-            "analysis/planning/model/test_foretold_gpu.py::test_a_rate_near_saturation_is_foretold_where_batches_are_padded",
+            "analysis/planning/model/test_foretold_gpu.py::test_each_rate_is_foretold_from_the_others",
         ),
+    ),
+    Mutant(
+        "beside its batch a request spends the same in all sizes", "row", "analysis/planning/model/fit.py",
+        "after_s[1:] -= after_s[1:].min()", "after_s[:] = 0.0",
+        ("analysis/planning/model/test_foretold_gpu.py::test_each_rate_is_foretold_from_the_others",),
     ),
     Mutant(
         "what is padded alike is not taken together", "pair", "analysis/planning/model/service_time.py",

@@ -234,11 +234,15 @@ def _times(
     mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
     own_s = np.maximum(awake_s + (mean_s - stages)[batches.requests], LEAST_SHARE * batches.stages_s)
     spread_s = spread(batches.requests, own_s / mean_s[batches.requests], most)
-    overhead_s, alone_s = overhead(steps, gap_s, most, rule, wait_s)
-    median_s = float(np.median(overhead_s))
+    overhead_s, sizes, alone_s = overhead(steps, gap_s, most, rule, wait_s)
+    # the answers of a large batch are handed out one by one, on a machine that has more to do
+    after_s, _ = by_size(sizes, overhead_s, most, padded)
+    after_s[1:] -= after_s[1:].min()
+    overhead_s = overhead_s - after_s[sizes]
+    median_s = float(np.median(overhead_s)) + float(after_s[1])
     compute_s = float(by_size(batches.requests, batches.compute_s, most, padded)[0][1])
     return _Times(
-        Service(mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken),
+        Service(mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken, after_s=after_s),
         1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),
         float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + wait_s,
         (

@@ -161,8 +161,10 @@ def spread(sizes: Ints, multipliers: Floats, most: int) -> tuple[Floats, Ints]:
     return np.array([row / row.mean() for row in rows]), which
 
 
-def overhead(steps: Sequence[Observed], gap_s: Floats, most: int, rule: Rule, wait_s: float) -> tuple[Floats, Floats]:
-    """What occupation and waiting do not explain of each latency; and latencies of requests that were alone."""
+def overhead(
+    steps: Sequence[Observed], gap_s: Floats, most: int, rule: Rule, wait_s: float
+) -> tuple[Floats, Ints, Floats]:
+    """What occupation and waiting do not explain of each latency, the sizes of their batches; and lone latencies."""
     forced = [pressed(step.batches, most, rule, wait_s) for step in steps]
     late_s = [step.batches.begun_s - _due_s(step.batches, gap_s, most, rule, wait_s) for step in steps]
     # a replica that was idle takes a moment to wake, and what comes behind it in a rush is as much later
@@ -177,7 +179,8 @@ def overhead(steps: Sequence[Observed], gap_s: Floats, most: int, rule: Rule, wa
         left.append(step.answered_s - step.queued_s - (occupied_s - waking_s)[step.batch])
         lone = own & (batches.requests == 1) & (batches.first_s > batches.ended_before_s)
         alone.append(step.answered_s[lone[step.batch]])
-    return np.concatenate(left), np.concatenate(alone)
+    sizes = np.concatenate([step.batches.requests[step.batch] for step in steps])
+    return np.concatenate(left), sizes, np.concatenate(alone)
 
 
 def _due_s(batches: ObservedBatches, gap_s: Floats, most: int, rule: Rule, wait_s: float) -> Floats:

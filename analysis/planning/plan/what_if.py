@@ -125,7 +125,7 @@ def _assumptions(fleet: Fleet, traffic: Traffic) -> Iterator[tuple[str, str, Fle
             traffic,
         )
     for change, factor in (("half", 0.5), ("twice", 2.0)):
-        yield "overhead", change, other(replace(service, overhead_s=service.overhead_s * factor)), traffic
+        yield "overhead", change, other(service.farther(factor)), traffic
     for change, factor in (("none", 0.0), ("twice as wide", 2.0)):
         spread = np.maximum(0.0, 1 + (service.spread - 1) * factor)
         yield "spread of service times", change, other(replace(service, spread=spread)), traffic

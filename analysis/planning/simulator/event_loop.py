@@ -49,6 +49,7 @@ class SimState(NamedTuple):
 
     arrivals_s: Any
     mean_s: Any
+    after_s: Any
     waking: Any
     spread: Any
     spread_class: Any
@@ -169,7 +170,7 @@ def _start(w: SimState, r: int, now_s: float, size: int) -> None:
     done_s = now_s + busy_s
     i = x.first = x.head
     for _ in range(size):
-        w.latency_s[i] = done_s - w.arrivals_s[i]
+        w.latency_s[i] = done_s + w.after_s[size] - w.arrivals_s[i]
         i = w.link[i]
     x.head = i
     x.waiting -= size
@@ -325,7 +326,7 @@ def share(w: SimState) -> None:
         busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, i) & (w.spread.shape[1] - 1)]
         busy_s += _waking_s(w, start_s - free_s)
         for j in range(i, i + size):
-            w.latency_s[j] = start_s + busy_s - w.arrivals_s[j]
+            w.latency_s[j] = start_s + busy_s + w.after_s[size] - w.arrivals_s[j]
         _put(w.events, r, start_s + busy_s)
         i += size
         w.batches[size] += 1

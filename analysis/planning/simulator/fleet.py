@@ -84,6 +84,8 @@ class Service:
     answer_s: float = 0.0
     """From the end of the occupation until the answer leaves; occupies nothing."""
     waking: Waking = AWAKE
+    after_s: Floats | None = None
+    """(B + 1,): what a request spends outside the replica beyond `overhead_s` after a batch of so many."""
 
     def __post_init__(self) -> None:
         if not self.max_batch or not (self.mean_s[1:] > 0).all():
@@ -94,6 +96,8 @@ class Service:
         classes, of = len(self.spread), self.spread_class
         if len(of) != len(self.mean_s) or not 0 <= of.min() <= of.max() < classes:
             raise ValueError(f"each of {self.max_batch} sizes of a batch needs one of {classes} classes of spread")
+        if self.after_s is not None and len(self.after_s) != len(self.mean_s):
+            raise ValueError(f"each of {self.max_batch} sizes of a batch needs a time after it")
 
     @classmethod
     def steady(cls, mean_s: Floats, overhead_s: float = 0.0) -> Service:
@@ -119,6 +123,11 @@ class Service:
         waking = self.waking._replace(extra_s=self.waking.extra_s * factor)
         return replace(self, mean_s=self.mean_s * factor, waking=waking)
 
+    def farther(self, factor: float) -> Service:
+        """With all that a request spends outside the replica taking so many times as long."""
+        after_s = None if self.after_s is None else self.after_s * factor
+        return replace(self, overhead_s=self.overhead_s * factor, after_s=after_s)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "mean_s": self.mean_s.tolist(),
@@ -127,6 +136,7 @@ class Service:
             "overhead_s": self.overhead_s.tolist(),
             "answer_s": self.answer_s,
             "waking": self.waking._asdict(),
+            "after_s": None if self.after_s is None else self.after_s.tolist(),
         }
 
     @classmethod
@@ -138,6 +148,7 @@ class Service:
             np.asarray(found["overhead_s"], dtype=np.float64),
             float(found.get("answer_s", 0.0)),
             Waking(**found.get("waking", {})),
+            None if found.get("after_s") is None else np.asarray(found["after_s"], dtype=np.float64),
         )
 
 

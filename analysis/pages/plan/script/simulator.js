@@ -58,7 +58,7 @@ const simulator = () => {
     const done = now + busy;
     let i = head;
     for (let k = 0; k < size; k++) {
-      latency[i] = done - arrivals[i];
+      latency[i] = done + w.after[size] - arrivals[i];
       i = link[i];
     }
     w.first[r] = head;
@@ -222,7 +222,8 @@ const simulator = () => {
     const floats = () => new Float64Array(replicas).fill(Infinity), ints = () => new Int32Array(replicas);
     const least = ROUTINGS.indexOf(fleet.routing) === LEAST;
     const w = {
-      arrivals, mean: Float64Array.from(service.mean_s), spread: Float64Array.from(service.spread.flat()),
+      arrivals, mean: Float64Array.from(service.mean_s),
+      after: Float64Array.from(service.after_s ?? service.mean_s.map(() => 0)), spread: Float64Array.from(service.spread.flat()),
       spreads: service.spread[0].length, spreadClass: Int32Array.from(service.spread_class),
       rule: RULES.indexOf(fleet.rule), routing: ROUTINGS.indexOf(fleet.routing),
       maxBatch: fleet.max_batch, wait: fleet.batch_wait_s, queue: fleet.queue, seed,

@@ -93,6 +93,27 @@ def test_the_same_seed_gives_the_same_and_another_one_another():
     assert np.unique(added_s.round(9)).size == 16
 
 
+@pytest.mark.parametrize("routing", [Routing.LEAST, Routing.ONE_QUEUE])
+def test_what_a_request_spends_after_its_batch_goes_by_the_batch_and_occupies_nothing(routing):
+    service = affine(4, fixed_s=0.8, each_s=0.1)
+    fleet = Fleet(service, 1, 4, 0.0, Rule.OPPORTUNISTIC, routing)
+    arrivals_s = np.array([0.0, 0.1, 0.2, 0.3, 5.0])  # one alone, then three together, then one alone
+    bare = simulate(arrivals_s, fleet)
+    assert bare.batches.tolist() == [0, 2, 0, 1, 0]
+    after_s = np.array([0.0, 0.01, 0.02, 0.5, 1.0])
+    found = simulate(arrivals_s, replace(fleet, service=replace(service, after_s=after_s)))
+    assert (found.latency_s - bare.latency_s).tolist() == pytest.approx([0.01, 0.5, 0.5, 0.5, 0.01])
+    assert found.batches.tolist() == bare.batches.tolist()
+    assert found.busy_s == bare.busy_s
+    twice = simulate(arrivals_s, replace(fleet, service=replace(service, after_s=after_s).farther(2.0)))
+    assert (twice.latency_s - bare.latency_s).tolist() == pytest.approx([0.02, 1.0, 1.0, 1.0, 0.02])
+
+
+def test_times_after_batches_are_of_all_sizes():
+    with pytest.raises(ValueError, match="each of 4 sizes of a batch needs a time after it"):
+        replace(affine(4, 0.8, 0.1), after_s=np.zeros(4))
+
+
 def test_quantiles_count_what_was_never_answered_and_leave_out_the_beginning():
     fleet = Fleet(affine(1, 0.9, 0.1), 1, 1, 0.0, Rule.OPPORTUNISTIC, Routing.LEAST, queue=1)
     found = simulate(np.concatenate([[0.0, 0.0, 0.0], 10.0 + np.arange(7) * 2]), fleet)
@@ -174,6 +195,7 @@ def test_two_choices_among_a_thousand_is_as_mitzenmacher_found():
 
 def test_fleets_survive_json():
     service = replace(affine(4, spread=SPREAD), overhead_s=np.array([0.001, 0.002]), answer_s=0.001)
+    service = replace(service, after_s=np.arange(5) / 1000)
     scaling = Autoscaling(4.0, 1, 9, cold_start_s=20.0)
     fleet = Fleet(service, 3, 4, 0.002, Rule.AWAITING, Routing.RANDOM, 7, OUTAGES, scaling)
     again = Fleet.from_json(json.loads(json.dumps(fleet.as_json(), allow_nan=False)))
