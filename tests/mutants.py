@@ -1083,6 +1083,11 @@ ANALYSIS = (
         ("analysis/run/test_join.py::test_a_sample_just_a_period_away_still_counts",),
     ),
     Mutant(
+        "rows that move twice while they are read are an error", "bound", "analysis/run/tables.py",
+        "for _ in range(10):\n        with suppress", "for _ in range(1):\n        with suppress",
+        ("analysis/run/test_recorded_run.py::test_what_a_killed_run_left_behind_may_still_move_its_rows_on",),
+    ),
+    Mutant(
         "energy of a window with a gap at its edge is too little", "factor", "analysis/run/device_tracks.py",
         "return used * (end_ns - start_ns) / float(edges[1] - edges[0])", "return used",
         ("analysis/run/test_device_tracks.py::test_a_gap_at_the_edge_is_filled_where_there_is_a_counter_too",),

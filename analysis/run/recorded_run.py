@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,14 +36,13 @@ from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import KINDS, is_success, kind_of
 from tailrate.analysis.run.columns import COLUMNS, WHOLE, frame_of
 from tailrate.analysis.run.compact import compact
-from tailrate.analysis.run.tables import Stored, VanishedError, alive, find
+from tailrate.analysis.run.tables import Made, Stored, VanishedError, alive, as_often_as_moved, find
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tailrate.analysis.run.device_tracks import DeviceTrack
 
-Made = TypeVar("Made")
 
 _QUIET_S = 30.0
 _DERIVED = {
@@ -76,10 +75,9 @@ class RecordedRun:
         folder = Path(folder)
         manifest = Manifest.read(folder)
         events = list(read_events(folder))
-        tables = {table: find(folder, table) for table in COLUMNS}
         if manifest.status == "running" and writer(folder, manifest) is None:
-            _close_killed(manifest, events, tables)
-        return cls(folder, manifest, events, tables)
+            _close_killed(folder, manifest, events)
+        return cls(folder, manifest, events, {table: find(folder, table) for table in COLUMNS})
 
     def requests(self, step: int | Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One row per arrival: of all steps or of these, with all columns or these.
@@ -153,8 +151,11 @@ class RecordedRun:
         try:
             return read(self.tables[table])
         except VanishedError:
-            self.tables[table] = find(self.folder, table)
-            return read(self.tables[table])
+            return as_often_as_moved(lambda: read(self._found_again(table)), self.folder)
+
+    def _found_again(self, table: str) -> Stored:
+        self.tables[table] = find(self.folder, table)
+        return self.tables[table]
 
     @property
     def missing(self) -> dict[str, int]:
@@ -174,7 +175,9 @@ class RecordedRun:
         since = max((life["start_ns"] for life in self.manifest.extra.get("resumed") or ()), default=0)
         stops = [event["time_ns"] for event in self.events if event["event"] == "aborted" and "time_ns" in event]
         stops = [stop for stop in stops if stop > since]
-        return min([*stops, self.manifest.finished_ns]) if self.manifest.finished_ns else _last_ns(self.tables, stops)
+        if self.manifest.finished_ns:
+            return min([*stops, self.manifest.finished_ns])
+        return self.reading(REQUESTS, lambda stored: _last_ns(stored, stops))
 
 
 def seal(folder: str | Path) -> Manifest:
@@ -186,7 +189,7 @@ def seal(folder: str | Path) -> Manifest:
     events = list(read_events(folder))
     ended = manifest.status == "running"
     if ended:
-        _close_killed(manifest, events, {table: find(folder, table) for table in COLUMNS})
+        _close_killed(folder, manifest, events)
     if manifest.scenario.get("mode") == "soak" and manifest.status != "complete":
         compact(folder)  # it may go on and delete its oldest chapters: each keeps files of its own
     else:
@@ -199,19 +202,16 @@ def seal(folder: str | Path) -> Manifest:
 
 
 def _seal(folder: Path, table: str) -> None:
-    for _ in range(10):
+    def write() -> Stored:
         stored = find(folder, table)
-        try:
-            absent = table == METRICS and not len(stored)  # nobody asked for any
-            if stored.unsealed or not (absent or sealed_path(folder, table).exists()):
-                stored.write(sealed_path(folder, table))
-        except VanishedError:  # another program was faster
-            continue
-        for name in stored.held:
-            (folder / name).unlink(missing_ok=True)
-            part_path(folder / name).unlink(missing_ok=True)
-        return
-    raise RunError(f"{folder}: another program keeps sealing {table}")
+        absent = table == METRICS and not len(stored)  # nobody asked for any
+        if stored.unsealed or not (absent or sealed_path(folder, table).exists()):
+            stored.write(sealed_path(folder, table))
+        return stored
+
+    for name in as_often_as_moved(write, folder).held:
+        (folder / name).unlink(missing_ok=True)
+        part_path(folder / name).unlink(missing_ok=True)
 
 
 def next_segment(run: RecordedRun) -> int:
@@ -250,24 +250,29 @@ def writer(folder: Path, manifest: Manifest) -> str | None:
     return f"process {pid} on {host}" if time.time() - newest < _QUIET_S else None
 
 
-def _close_killed(manifest: Manifest, events: Sequence[Mapping[str, Any]], tables: Mapping[str, Stored]) -> None:
+def _close_killed(folder: Path, manifest: Manifest, events: Sequence[Mapping[str, Any]]) -> None:
     """What the writer would have put into the manifest, from what is there."""
-    manifest.status = "aborted"
+    said = [event["time_ns"] for event in events if "time_ns" in event]
+
+    def count() -> tuple[int | None, dict[str, int]]:
+        stored = find(folder, REQUESTS)
+        totals = dict.fromkeys(KINDS, 0) | {"lost": _missing(events, REQUESTS, stored)}
+        for part in stored.parts:
+            for pair in pc.value_counts(stored.read(part, ["status"])["status"].cast(pa.string())).to_pylist():
+                totals[kind_of(pair["values"] or "")] += pair["counts"]
+        for kind, number in _retired(events, stored).items():
+            totals[kind] += number
+        return _last_ns(stored, said), totals
+
+    # a program that the writer started to make Parquet files of closed segments may outlive it by a moment
+    last_ns, totals = as_often_as_moved(count, folder)
+    manifest.status, manifest.finished_ns = "aborted", last_ns or 0
     for key in ("pid", "host"):
         manifest.extra.pop(key, None)
-    manifest.finished_ns = _last_ns(tables, [event["time_ns"] for event in events if "time_ns" in event]) or 0
-    stored = tables[REQUESTS]
-    totals = dict.fromkeys(KINDS, 0) | {"lost": _missing(events, REQUESTS, stored)}
-    for part in stored.parts:
-        for pair in pc.value_counts(stored.read(part, ["status"])["status"].cast(pa.string())).to_pylist():
-            totals[kind_of(pair["values"] or "")] += pair["counts"]
-    for kind, count in _retired(events, stored).items():
-        totals[kind] += count
     manifest.totals = {"scheduled": sum(totals.values())} | totals
 
 
-def _last_ns(tables: Mapping[str, Stored], others: Sequence[int]) -> int | None:
-    stored = tables[REQUESTS]
+def _last_ns(stored: Stored, others: Sequence[int]) -> int | None:
     names = ("intended_ns", "sent_ns", "done_ns")
     ends = [
         pc.max(rows[name]).as_py() for part in stored.parts for rows in [stored.read(part, names)] for name in names

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +32,9 @@ LIST_BYTES = 64 << 20
 """Of a part's lists: where rows have long ones a part has fewer rows."""
 
 _HELD = b"tailrate.segments"
+
+
+Made = TypeVar("Made")
 
 
 class VanishedError(RunError):
@@ -165,16 +168,13 @@ def find(folder: Path, table: str) -> Stored:
     # Segments first, then their own Parquet files, then the sealed one: whatever moves rows on in between then shows
     # them twice, which their counts sort out, and never hides any. A file that vanished was moved on: look again.
     sealed = sealed_path(folder, table)
-    for _ in range(10):
-        try:
-            streams = {path: _sizes(path) for path in segments(folder, table)}
-            single = {path: _metadata(path) for path in parts(folder, table)}
-            metadata = ({sealed: _metadata(sealed)} if sealed.exists() else {}) | single
-            break
-        except (FileNotFoundError, VanishedError):
-            continue
-    else:
-        raise RunError(f"{folder}: another program keeps removing segments of {table}")
+
+    def look() -> tuple[dict[Path, tuple[list[str], list[int]]], dict[Path, Any]]:
+        streams = {path: _sizes(path) for path in segments(folder, table)}
+        single = {path: _metadata(path) for path in parts(folder, table)}
+        return streams, ({sealed: _metadata(sealed)} if sealed.exists() else {}) | single
+
+    streams, metadata = as_often_as_moved(look, folder)
     pieces: list[Part] = []
     held: dict[str, int] = {}
     names: list[str] = []
@@ -202,6 +202,14 @@ def find(folder: Path, table: str) -> Stored:
         _check(columns, table, path, sum(sizes))
     extra = tuple(name for name in dict.fromkeys(names) if name not in COLUMNS[table])
     return Stored(table, tuple(part for part in pieces if part.rows), extra, held, unsealed, labelled, metadata)
+
+
+def as_often_as_moved(read: Callable[[], Made], folder: Path) -> Made:
+    """What `read` finds in a folder, once no other program moves a table's rows into another file meanwhile."""
+    for _ in range(10):
+        with suppress(FileNotFoundError, VanishedError):
+            return read()
+    raise RunError(f"{folder}: another program keeps moving rows")
 
 
 def segment(path: Path, table: str) -> Stored:

@@ -198,7 +198,7 @@ def test_a_load_process_that_dies_is_reported_and_can_go_on_even_then(tmp_path):
         process = begin(tmp_path, url)
         await_rows(folder, 100)
         kill_for_good(load_process(folder))
-        assert process.wait(timeout=PATIENCE_S) == 3
+        assert process.wait(timeout=PATIENCE_S) == 3, (tmp_path / "said").read_text()
         assert Manifest.read(folder).status == "aborted"
         assert parts(folder, "requests")  # each chapter by itself, as it may go on
         assert not segments(folder, "requests")

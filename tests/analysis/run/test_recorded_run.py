@@ -18,7 +18,8 @@ from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import MANIFEST, RunError, append_event, segment_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import REQUEST_COLUMNS
-from tailrate.analysis.run import tables
+from tailrate.analysis.run import recorded_run, tables
+from tailrate.analysis.run.compact import move
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import Stored
 from tailrate.analysis.verdicts.run import Run
@@ -183,6 +184,30 @@ def test_two_programs_that_seal_at_once_do_no_harm(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Stored, "write", overtaken)
     seal(written.folder)
     _same_rows(analysis.load(written.folder), written)
+
+
+@pytest.mark.parametrize("read", [seal, analysis.load, lambda folder: analysis.load(folder).requests()])
+def test_what_a_killed_run_left_behind_may_still_move_its_rows_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Any
+) -> None:
+    """The program that makes Parquet files of closed segments ends by itself, later than the load process."""
+    written = _killed(tmp_path / "run", _dead_pid())
+    first = segment_path(written.folder, "requests", 0)
+    later = _segments(tmp_path / "later", seed=2)  # two moves, the second after a first look has been in vain
+    segment_path(later.folder, "requests", 0).rename(segment_path(written.folder, "requests", 1))
+    real, left = recorded_run.find, [first, segment_path(written.folder, "requests", 1)]
+
+    def overtaken(folder: Path, table: str) -> Stored:
+        found = real(folder, table)
+        if table == "requests" and left:
+            move(left.pop(0), table)
+        return found
+
+    monkeypatch.setattr(recorded_run, "find", overtaken)
+    read(written.folder)
+    assert not left
+    assert analysis.load(written.folder).manifest.totals["ok"] > 0
+    assert len(analysis.load(written.folder).requests()) == 2000
 
 
 def test_a_kill_inside_a_batch_loses_that_batch_only(tmp_path: Path) -> None:
