@@ -173,8 +173,8 @@ class RecordedRun:
         if self.manifest.status == "complete":
             return None
         since = max((life["start_ns"] for life in self.manifest.extra.get("resumed") or ()), default=0)
-        stops = [event["time_ns"] for event in self.events if event["event"] == "aborted" and "time_ns" in event]
-        stops = [stop for stop in stops if stop > since]
+        said = [event["time_ns"] for event in self.events if event["event"] == "aborted" and "time_ns" in event]
+        stops: list[int] = [stop for stop in said if stop > since]
         if self.manifest.finished_ns:
             return min([*stops, self.manifest.finished_ns])
         return self.reading(REQUESTS, lambda stored: _last_ns(stored, stops))

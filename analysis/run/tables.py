@@ -32,8 +32,6 @@ LIST_BYTES = 64 << 20
 """Of a part's lists: where rows have long ones a part has fewer rows."""
 
 _HELD = b"tailrate.segments"
-
-
 Made = TypeVar("Made")
 
 
@@ -295,9 +293,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):  # somebody else's
+            os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
     return True
