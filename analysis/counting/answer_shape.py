@@ -1,4 +1,4 @@
-"""How answers went by the place in them and by their length, for each load that was asked for.
+"""How answers went by the place in them, by their length and by their turn in a session, for each load asked for.
 
 Counted in bins of 3 %, so a percentile is at most 3 % too high.
 """
@@ -21,6 +21,8 @@ GAP_BINS = (33 << COARSE) + 2
 QUARTERS = 2
 """Classes of position to an octave, as a power of two: the first, second … gap of an answer, the 10th to 11th …"""
 POSITIONS = 24 << QUARTERS
+TURNS = 16
+"""Told apart; all later ones are the last of these."""
 ENOUGH = 100
 """Values from which on one of them is a 99th percentile."""
 
@@ -40,6 +42,11 @@ class AnswerShape:
     """By class of answer length and bin, of those that have one, …"""
     latency_ns: Ints
     """… and of all."""
+    turns_ns: Ints
+    """Times to the first token, by turn and bin."""
+    turns_tokens: Ints
+    """By turn: prompts whose length is known, their tokens; tokens of those of which it is known what was held in a
+    cache, and how many were."""
 
     def add(self, other: AnswerShape) -> None:
         for each in fields(self):
@@ -49,9 +56,13 @@ class AnswerShape:
 
 def by_length(tokens: Ints, ns: Ints) -> Ints:
     """Counts by class of length and bin."""
-    length = np.minimum(np.frexp(np.maximum(tokens, 1))[1] - 1, LENGTHS - 1)
-    cells = length * TIME_BINS + np.minimum(bins(ns, COARSE), TIME_BINS - 1)
-    return np.bincount(cells, minlength=LENGTHS * TIME_BINS).reshape(LENGTHS, TIME_BINS)
+    return by_class(np.frexp(np.maximum(tokens, 1))[1] - 1, LENGTHS, ns)
+
+
+def by_class(classes: Ints, most: int, ns: Ints) -> Ints:
+    """Counts by class and bin; whatever is beyond the last class is in it."""
+    cells = np.minimum(classes, most - 1) * TIME_BINS + np.minimum(bins(ns, COARSE), TIME_BINS - 1)
+    return np.bincount(cells, minlength=most * TIME_BINS).reshape(most, TIME_BINS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,20 @@ class ByAnswer(Asked):
     p99_ms: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class ByTurn(Asked):
+    """Successes that were the turn-th of their session, from 0."""
+
+    turn: int
+    answers: int
+    ttft_p50_ms: float | None
+    ttft_p99_ms: float | None
+    prompt_tokens: float | None
+    """In the mean."""
+    cached_pct: float | None
+    """Of these tokens, where the server says."""
+
+
 def by_position(shapes: Mapping[Level, AnswerShape]) -> Iterator[AtPosition]:
     edges = ((np.arange(POSITIONS + 1) + (1023 << QUARTERS)) << (52 - QUARTERS)).view(np.float64)
     begins = np.ceil(edges).astype(np.int64)
@@ -120,6 +145,16 @@ def by_answer(shapes: Mapping[Level, AnswerShape]) -> Iterator[ByAnswer]:
             counts = shape.latency_ns[k]
             both = (*_both(shape.tpot_ns[k], 1e6), *_both(counts, 1e6))
             yield ByAnswer(*level, 1 << k, (2 << k) - 1, int(counts.sum()), *both)
+
+
+def by_turn(shapes: Mapping[Level, AnswerShape]) -> Iterator[ByTurn]:
+    for level, shape in shapes.items():
+        for turn in np.flatnonzero(shape.turns_ns.any(axis=1)).tolist():
+            counts = shape.turns_ns[turn]
+            said, prompts, knowing, held = shape.turns_tokens[turn].tolist()
+            cached = 100 * held / knowing if knowing else None
+            both = _both(counts, 1e6)
+            yield ByTurn(*level, turn, int(counts.sum()), *both, prompts / said if said else None, cached)
 
 
 def _both(counts: Ints, per_ms: float) -> tuple[float | None, float | None]:

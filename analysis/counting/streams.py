@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.answer_shape import GAP_BINS, POSITIONS, TIME_BINS, AnswerShape, Level, by_length
+from tailrate.analysis.counting.answer_shape import (
+    GAP_BINS,
+    POSITIONS,
+    TIME_BINS,
+    TURNS,
+    AnswerShape,
+    Level,
+    by_class,
+    by_length,
+)
 from tailrate.analysis.counting.counts import Grid, Key
 from tailrate.analysis.counting.stream_tally import StreamTally
 from tailrate.analysis.records.folder import REQUESTS
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "step", "endpoint", "intended_ns", "sent_ns", WHOLE, "status", "error", "first_ns", "last_ns", "events",
-    "tokens_in", "tokens_out", "first_tokens", "cached_tokens", "gaps_us",
+    "tokens_in", "tokens_out", "first_tokens", "cached_tokens", "gaps_us", "turn",
 )  # fmt: skip
 NOBODY: Ints = np.zeros(0, np.int64)
 NONE = -1
@@ -87,6 +96,7 @@ class _Answers:
     """As the server counted, else as there were events."""
     counted: Ints
     cached: Ints
+    turn: Ints
     streamed_ns: Ints
     ttft_ns: Ints
     tpot_ns: Ints
@@ -107,7 +117,7 @@ class _Answers:
         per_token = np.where(several, (last - first) // np.maximum(tokens - head, 1), NONE)
         return cls(
             intended, sent, first, ok, events, tokens_in, tokens, said != NEVER, chunk.whole("cached_tokens"),
-            last - first, np.where(first == NEVER, FAILED, first - intended), np.where(ok, per_token, FAILED),
+            chunk.whole("turn"), last - first, np.where(first == NEVER, FAILED, first - intended), np.where(ok, per_token, FAILED),
             np.where(ok, done - intended, FAILED),
         )  # fmt: skip
 
@@ -263,10 +273,20 @@ def _missed(answers: _Answers, at: Ints, slos: Sequence[Slo]) -> Ints:
 
 def _shape(answers: _Answers, gaps_us: Ints) -> AnswerShape:
     """Of successes."""
-    prompt, several = answers.tokens_in > 0, answers.tpot_ns != NONE
+    prompt, several, turns = answers.tokens_in > 0, answers.tpot_ns != NONE, np.flatnonzero(answers.turn >= 0)
     return AnswerShape(
         gaps_us,
         by_length(answers.tokens_in[prompt], answers.ttft_ns[prompt]),
         by_length(answers.tokens_out[several], answers.tpot_ns[several]),
         by_length(answers.tokens_out, answers.latency_ns),
+        by_class(answers.turn[turns], TURNS, answers.ttft_ns[turns]),
+        _turns_tokens(answers, turns),
     )
+
+
+def _turns_tokens(answers: _Answers, turns: Ints) -> Ints:
+    turn = np.minimum(answers.turn[turns], TURNS - 1)
+    tokens, cached = answers.tokens_in[turns], answers.cached[turns]
+    known = cached != NEVER
+    sums = (tokens > 0, tokens, np.where(known, tokens, 0), np.where(known, cached, 0))
+    return np.array([np.bincount(turn, weights, TURNS) for weights in sums]).T.round().astype(np.int64)

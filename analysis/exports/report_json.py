@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailrate.analysis.counting.answer_shape import by_answer, by_position, by_prompt
+from tailrate.analysis.counting.answer_shape import by_answer, by_position, by_prompt, by_turn
 from tailrate.analysis.records.folder import write_atomically
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.records.rows import LOST
@@ -60,7 +60,7 @@ def report_of(run: Run) -> dict[str, Any]:
         "batches": [asdict(row) for row in batches(run.measured)],
         "answers": {
             made.__name__: [asdict(row) for row in made(run.counted_streams.shapes)]
-            for made in (by_position, by_prompt, by_answer)
+            for made in (by_position, by_prompt, by_answer, by_turn)
         },
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "risks": [asdict(risk) for risk in risks(run, compared, limits)],

@@ -71,6 +71,10 @@ class RequestRecord(NamedTuple):
     gaps_us: Gaps | None = None
     finish: Text | None = None
     """Why the stream ended: `stop`, `length`, `cut`, `error`."""
+    session: Int32 | None = None
+    """Of several turns, which belong together."""
+    turn: Int32 | None = None
+    """From 0."""
 
 
 def columns_of(record: type) -> dict[str, str]:

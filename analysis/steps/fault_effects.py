@@ -139,7 +139,7 @@ def struck(run: MeasuredRun) -> list[Struck]:
             whole = (min(span.before_ns[0], start_ns - WINDOW_NS), next_ns)
             rows = run.reading(REQUESTS, partial(read, endpoint=endpoint, steps=steps, span=whole))
             if len(rows):
-                closed = {int(step["index"]) for step in steps if step.get("concurrency")}
+                closed = {int(step["index"]) for step in steps if step.get("concurrency") or step.get("sessions")}
                 effect, free_ns[endpoint] = _effect(replace(bare, endpoint=endpoint), rows, span, closed, admitted)
                 under_way = rows.intended_ns[rows.under_way(start_ns)]
                 felt_ns = until_ns if effect.recovered_s is None else min(until_ns, free_ns[endpoint])

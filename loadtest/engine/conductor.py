@@ -128,8 +128,18 @@ class Conductor:
         if isinstance(inputs, FileInputs):
             self._handout = Handout(inputs.deal)
             self._data = inputs.requests(self._endpoints[0])
+            if inputs.dialogue:
+                self._check_sessions()
             foretold.check(self.scenario, self._data)
             self._foretold = [*foretold.sentences(self.scenario, names, self._data)]
+
+    def _check_sessions(self) -> None:
+        """Whether they make sense here."""
+        if self.scenario.mode.closed or self.scenario.mode.endless:
+            name = self.scenario.mode.name
+            raise ScenarioError(f"--turns: an arrival begins a session, so it needs rates, which mode {name} has not")
+        for each in self._endpoints:
+            each.protocol.continued((), "")
 
     @property
     def _client(self) -> Client:
@@ -287,7 +297,7 @@ class Conductor:
                 left, where = self._handout.left, f"step {step.index + 1} has {arrivals or 'more'} arrivals"
                 self.end_early(f"the rows of the file are used up: there are {left} left, and {where}")
                 return []
-            found.append(replace(step, data_from=first))
+            found.append(replace(step, data_from=first, sessions=self._data is not None and bool(self._data.dialogue)))
         return found
 
     @property

@@ -113,6 +113,8 @@ class PromptUser(EndpointUser):
     prompt_tokens: ClassVar[str] = "512"
     output_tokens: ClassVar[str] = "128"
     shared_prefix: ClassVar[int] = 0
+    turns: ClassVar[str] = "1"
+    think: ClassVar[str] = "0"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -123,6 +125,11 @@ class PromptUser(EndpointUser):
             parser.add_argument("--output-tokens", default=cls.output_tokens, help=f"tokens of an answer: {lengths}")
             parser.add_argument(
                 "--shared-prefix", type=int, default=cls.shared_prefix, help="words that all prompts begin with"
+            )
+            several = "such as 4 or uniform:1:8, each with all that was said before"
+            parser.add_argument("--turns", default=cls.turns, help=f"turns of a session, {several}")
+            parser.add_argument(
+                "--think", default=cls.think, help="seconds from an answer to the next turn, such as 2 or lognormal:5:1"
             )
             kinds = "Mooncake's JSONL, Azure's or BurstGPT's CSV, ShareGPT's JSON"
             parser.add_argument(
@@ -138,6 +145,7 @@ class PromptUser(EndpointUser):
         if rows != (1,):
             raise ScenarioError("--rows is for tensors: a request carries one prompt")
         from tailrate.loadtest.engine.workers.input.deal import Deal
+        from tailrate.loadtest.engine.workers.input.dialogue import Dialogue
         from tailrate.loadtest.engine.workers.input.lengths import Lengths
         from tailrate.loadtest.engine.workers.input.prompts import Prompts
         from tailrate.loadtest.engine.workers.input.request_trace import RequestTrace
@@ -149,10 +157,16 @@ class PromptUser(EndpointUser):
             Lengths.parse(options.output_tokens, "--output-tokens"),
         )
         recorded = RequestTrace.read(Path(options.lengths)) if options.lengths else None
-        found = Prompts(seed, *lengths, options.shared_prefix, recorded)
+        turns, think_s = Lengths.parse(options.turns, "--turns"), Lengths.parse(options.think, "--think", 0.0)
+        dialogue = Dialogue(seed, turns, think_s) if str(turns) != "1" else None
+        if dialogue and recorded:
+            raise ScenarioError("--turns and --lengths: a trace says nothing of sessions; leave out one of them")
+        if not dialogue and str(think_s) != "0":
+            raise ScenarioError("--think is the time before a session's next turn: say how many it has with --turns")
+        found = Prompts(seed, *lengths, options.shared_prefix, recorded, dialogue)
         tensors = tuple(found.inputs([number]) for number in range(SAMPLE))
         deal = Deal(MOST_PROMPTS, False, False, seed)
-        return FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal)
+        return FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal, dialogue=dialogue)
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
         raise NotImplementedError  # `draw` makes them

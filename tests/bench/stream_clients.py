@@ -9,10 +9,14 @@ not there is left out. LoadGen is in the extra `dev`.
 With `--rates 50,100,200,400` also at so many streams a second: how late each began its requests (P99, by its own
 account), and the P99 of what it calls TTFT.
 
+With `--slip 0.5` also what each says when all its processes stood still for half a second, at 50 streams a second: 25
+requests were due meanwhile, and whoever would have waited for them waited so much longer.
+
 Prints a table (P50 and P99, medians over rounds with the lowest and the highest; the difference of the P50s within a
 round), one for the rates, then one JSON line.
 
     python tests/bench/stream_clients.py [--aiperf PATH] [--guidellm PATH] [--rounds 5] [--seconds 6] [--rates RATES]
+        [--slip S]
 """
 
 from __future__ import annotations
@@ -28,7 +32,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -36,12 +43,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
-from bench._rounds import in_turns, last_line, shown, spread  # noqa: E402
+from bench._rounds import in_turns, last_line, shown, spread, spreads  # noqa: E402
 from bench.other_clients import tokenizer  # noqa: E402
 
 if TYPE_CHECKING:
@@ -53,9 +61,12 @@ TAKES_S = 0.02 + 0.005 * (TOKENS - 1)
 P = (50, 99)
 Found = dict[str, dict[int, float]]
 """By figure and percent, in ms."""
+Runs = Callable[..., "subprocess.CompletedProcess[str]"]
 Late = tuple[float, float]
 """P99 of how late requests began, and of TTFT, in ms."""
 GUIDELLM_TTFT = "time_to_first_token_ms"
+SLIP_RATE, SLIP_AFTER_S = 50.0, 3.0
+"""Streams a second, and how long after the first of them."""
 
 SCENARIO = f"""
 import numpy as np
@@ -71,7 +82,46 @@ class Planned(EndpointUser):
 """
 
 
-def our_run(url: str, seconds: float, folder: Path, *asked: str) -> Run:
+@dataclass(frozen=True)
+class Slip:
+    """Lets a program run as `subprocess.run` does, but stops all its processes for a while under way."""
+
+    url: str
+    seconds: float
+
+    def __call__(self, command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        how = {key: how[key] for key in ("cwd", "env") if key in how}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how) as process:
+            stopper = threading.Thread(target=self._stop, args=(process,))
+            stopper.start()
+            out, err = process.communicate()
+            stopper.join()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def _stop(self, process: subprocess.Popen[str]) -> None:
+        port, seen = int(self.url.rpartition(":")[2]), 0
+        while seen < 10 and process.poll() is None:  # a lone request before the start is over sooner
+            time.sleep(0.1)
+            seen = seen + 1 if self._streams(process.pid, port) else 0
+        time.sleep(SLIP_AFTER_S)
+        with suppress(psutil.NoSuchProcess):
+            all_of_it = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            for one in all_of_it:
+                one.suspend()
+            time.sleep(self.seconds)
+            for one in all_of_it:
+                one.resume()
+
+    def _streams(self, pid: int, port: int) -> bool:
+        """Whether more than one connection to the server is open."""
+        with suppress(psutil.Error):
+            whole = psutil.Process(pid)
+            found = [one for part in (whole, *whole.children(recursive=True)) for one in part.net_connections("tcp")]
+            return sum(bool(one.raddr) and one.raddr.port == port for one in found) > 1
+        return False
+
+
+def our_run(url: str, seconds: float, folder: Path, *asked: str, run: Runs = subprocess.run) -> Run:
     from tailrate.analysis import load
 
     (folder / "planned.py").write_text(SCENARIO)
@@ -81,7 +131,7 @@ def our_run(url: str, seconds: float, folder: Path, *asked: str) -> Run:
         f"--step-seconds={seconds + 1}", "--settle-seconds=1", "--idle-seconds=0", "--self-check=off",
         f"--run-dir={folder}", "--run-id=it",
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     return load(folder / "it")
 
@@ -113,7 +163,9 @@ def our_lateness(url: str, seconds: float, folder: Path, rate: float) -> Late:
     return step.summary.late_p99_ms or 0.0, step.summary.ttft_p99_ms or 0.0
 
 
-def guidellm_says(program: str, url: str, seconds: float, folder: Path, profile: str) -> dict[str, Any]:
+def guidellm_says(
+    program: str, url: str, seconds: float, folder: Path, profile: str, run: Runs = subprocess.run
+) -> dict[str, Any]:
     (folder / "prompts.txt").write_text(f"{PLAN}\n" * 1000)
     path = folder / "guidellm.json"
     path.unlink(missing_ok=True)
@@ -122,7 +174,7 @@ def guidellm_says(program: str, url: str, seconds: float, folder: Path, profile:
         f"kind=max_duration,seconds={seconds:g}", "--data", f"kind=text_file,path={folder / 'prompts.txt'}",
         "--output", f"kind=json,path={path}", "--disable-progress",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    done = run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[str, Any] = json.loads(path.read_text())["benchmarks"][0]["metrics"]
     return found
@@ -148,7 +200,7 @@ def guidellm(program: str, url: str, seconds: float, folder: Path) -> Found:
     }  # fmt: skip
 
 
-def aiperf_says(program: str, url: str, folder: Path, *asked: str) -> dict[str, Any]:
+def aiperf_says(program: str, url: str, folder: Path, *asked: str, run: Runs = subprocess.run) -> dict[str, Any]:
     (folder / "prompts.jsonl").write_text((json.dumps({"text": PLAN}) + "\n") * 100)
     shutil.rmtree(folder / "aiperf", ignore_errors=True)
     command = [
@@ -157,23 +209,19 @@ def aiperf_says(program: str, url: str, folder: Path, *asked: str) -> dict[str, 
         "--use-server-token-count", "--ui", "none", "--output-artifact-dir", f"{folder / 'aiperf'}",
     ]  # fmt: skip
     there = os.environ | {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=there, cwd=folder)
+    done = run(command, capture_output=True, text=True, check=False, env=there, cwd=folder)
     path = folder / "aiperf" / "profile_export_aiperf.json"
     assert path.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
+def aiperf_at(rate: float, seconds: float) -> list[str]:
+    return ["--request-rate", f"{rate:g}", "--request-rate-mode", "constant", "--request-count", f"{int(rate * seconds)}"]
+
+
 def aiperf_lateness(program: str, url: str, seconds: float, folder: Path, rate: float) -> Late:
-    asked = (
-        "--request-rate",
-        f"{rate:g}",
-        "--request-rate-mode",
-        "constant",
-        "--request-count",
-        f"{int(rate * seconds)}",
-    )
-    found = aiperf_says(program, url, folder, *asked)
+    found = aiperf_says(program, url, folder, *aiperf_at(rate, seconds))
     return found["credit_to_start_latency"]["p99"], found["time_to_first_token"]["p99"]
 
 
@@ -247,6 +295,40 @@ def loadgen(url: str, seconds: float, folder: Path) -> Found:
     }  # fmt: skip
 
 
+def slipped(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Callable[[], dict[str, float]]]:
+    """What each says of times to the first token, and of how late it was, when it stood still for a while."""
+    seconds, run = 2 * SLIP_AFTER_S + given.slip, Slip(url, given.slip)
+
+    def of_ours() -> dict[str, float]:
+        found = our_run(url, seconds, folder, f"--rates={SLIP_RATE:g}", "--arrivals=constant", run=run)
+        (step,) = found.measured
+        rows = found.requests()
+        longest = float((rows["first_ns"] - rows["intended_ns"]).max() / 1e6)
+        return {
+            "P50": step.summary.ttft_p50_ms or 0.0, "P99": step.summary.ttft_p99_ms or 0.0, "longest": longest,
+            "P99 from send": step.summary.ttft_sent_p99_ms or 0.0, "late P99": step.summary.late_p99_ms or 0.0,
+        }  # fmt: skip
+
+    def of_aiperf() -> dict[str, float]:
+        said = aiperf_says(given.aiperf, url, folder, *aiperf_at(SLIP_RATE, seconds), run=run)
+        ttft, late = said["time_to_first_token"], said["credit_to_start_latency"]
+        return {"P50": ttft["p50"], "P99": ttft["p99"], "longest": ttft["max"], "late P99": late["p99"]}
+
+    def of_guidellm() -> dict[str, float]:
+        profile = f"kind=constant,rate={SLIP_RATE:g}"
+        said = guidellm_says(given.guidellm, url, seconds, folder, profile, run=run)
+        ttft, late = (said[name]["successful"] for name in (GUIDELLM_TTFT, "request_dispatch_delay"))
+        percentiles = ttft["percentiles"]
+        return {
+            "P50": percentiles["p50"], "P99": percentiles["p99"], "longest": ttft["max"],
+            "late P99": 1e3 * late["percentiles"]["p99"],
+        }  # fmt: skip
+
+    ways: dict[str, Callable[[], dict[str, float]]] = {"ours": of_ours}
+    ways |= {"aiperf": of_aiperf} if given.aiperf else {}
+    return ways | ({"guidellm": of_guidellm} if given.guidellm else {})
+
+
 FORMULAS = {
     "aiperf": {"TTFT": "c₁ − sent", "ITL": "(c_last − c₁) ÷ (N − 1)", "chunks": "gap", "latency": "c_last − sent"},
     "guidellm": {
@@ -263,6 +345,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rounds", type=int, default=5)
     found.add_argument("--seconds", type=float, default=6)
     found.add_argument("--rates", default="", help="streams a second, such as 50,100,200,400")
+    found.add_argument("--slip", type=float, default=0.0, metavar="S", help="all of a client stands still for so long")
     return found
 
 
@@ -309,6 +392,7 @@ def main() -> None:
             at_rates = {
                 rate: in_turns(given.rounds, {name: partial(way, rate) for name, way in late.items()}) for rate in rates
             }
+            stood_still = in_turns(given.rounds, slipped(given, server.url, folder)) if given.slip else {}
     rows = rows_of(found)
     heads = ("theirs P50", "ours by it", "theirs P99", "ours by it", "P50 apart")
     print(f"{'':8} {'':8} {'is':24} " + " ".join(f"{head:>20}" for head in heads))
@@ -323,7 +407,11 @@ def main() -> None:
             began, ttft = (spread(one[k] for one in rounds) for k in (0, 1))
             by_rate.append({"rate": rate, "client": name, "late_p99_ms": began, "ttft_p99_ms": ttft})
             print(f"{rate:9g} {name:8} {shown(began, '.2f', 26)} {shown(ttft, '.1f', 26)}")
-    last_line("stream_clients", tokens=TOKENS, streams=STREAMS, rows=rows, by_rate=by_rate)
+    slips = {name: spreads(said) for name, said in stood_still.items()}
+    for name, row in slips.items():
+        figures = ", ".join(f"{figure} {shown(value)}" for figure, value in row.items())
+        print(f"{name} stood still for {given.slip:g} s; time to first token in ms: {figures}")
+    last_line("stream_clients", tokens=TOKENS, streams=STREAMS, rows=rows, by_rate=by_rate, slips=slips)
 
 
 if __name__ == "__main__":

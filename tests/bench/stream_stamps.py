@@ -8,21 +8,28 @@ first event from sending on is not, as the server cannot know it.
     thread   a thread of compiled code reads and stamps (Linux, without TLS)
     gevent   the greenlets do it by themselves, as under TLS
 
+With `--malformed 20` so many streams of a server whose every stream is wrong (`malformed`: cut, endless, no JSON, deep,
+compressed, …) are always under way beside them: does what is wrong delay the stamps of what is right, or fill memory?
+
 Prints a table (error of each event's instant, of gaps, of the longest gap, of the time from the first to the last
 event: medians over rounds of P50 and P99, the lowest and the highest), then one JSON line.
 
     python tests/bench/stream_stamps.py
     python tests/bench/stream_stamps.py --streams 1,100 --ways thread --seconds 2 --rounds 3
+    python tests/bench/stream_stamps.py --streams 1,100 --ways thread --malformed 0,20
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,9 +53,10 @@ def plan(number: int) -> dict[str, Any]:
     return found | ({"cut_at": 60} if number % 20 == 7 else {})
 
 
-def client(url: str, way: str, streams: int, seconds: float) -> None:
+def client(url: str, way: str, streams: int, seconds: float, wrong_url: str, wrong: int) -> None:
     """In a process of its own: what came of each stream, as JSON."""
     import gevent
+    from malformed import KINDS
 
     from tailrate.loadtest.engine.endpoint.client import StreamClient
     from tailrate.loadtest.engine.endpoint.http1 import stream_pool
@@ -70,15 +78,27 @@ def client(url: str, way: str, streams: int, seconds: float) -> None:
             stream = token_stream(answer.body, answer.arrivals)
             found[str(number)] = {"status": answer.status, "ns": stream.content_ns, "finish": stream.finish}
 
+    wrongs = iter(itertools.cycle(KINDS))
+    beside = StreamClient(wrong_url, 5.0) if wrong else None
+
+    def always_wrong() -> None:
+        assert beside is not None
+        while time.perf_counter() < until:
+            body = json.dumps({"messages": [{"role": "user", "content": next(wrongs)}]}).encode()
+            answer = beside.send("POST", "/v1/chat/completions", body, {})
+            token_stream(answer.body, answer.arrivals)
+
     with precedence():  # as a load process has it
         began, cpu, until = time.perf_counter(), time.process_time(), time.perf_counter() + seconds
-        greenlets = []
+        greenlets = [gevent.spawn(always_wrong) for _ in range(wrong)]
         for _ in range(streams):
             greenlets.append(gevent.spawn(always))
             gevent.sleep(min(0.005, 0.5 / streams))
         gevent.joinall(greenlets)
         took = time.perf_counter() - began
-    print(json.dumps({"cpu_pct": 100 * (time.process_time() - cpu) / took, "took_s": took, "streams": found}))
+    most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cpu_pct = 100 * (time.process_time() - cpu) / took
+    print(json.dumps({"cpu_pct": cpu_pct, "took_s": took, "most_mb": most_mb, "streams": found}))
 
 
 def errors_ms(found: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
@@ -98,19 +118,22 @@ def errors_ms(found: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
     return {name: np.concatenate(values) / 1e6 for name, values in each.items()}
 
 
-def measured(way: str, streams: int, seconds: float) -> dict[str, float]:
+def measured(way: str, streams: int, wrong: int, seconds: float) -> dict[str, float]:
+    from malformed import malformed
     from metronome import metronome
 
     with tempfile.TemporaryDirectory() as folder:
-        with metronome(Path(folder)) as server:
-            words = [sys.executable, __file__, "--client", server.url, way, str(streams), str(seconds)]
+        with metronome(Path(folder)) as server, ExitStack() as stack:
+            wrong_url = stack.enter_context(malformed()) if wrong else ""
+            asked = [server.url, way, streams, seconds, wrong_url, wrong]
+            words = [sys.executable, __file__, "--client", *map(str, asked)]
             done = subprocess.run(words, capture_output=True, text=True, check=True)
         said = json.loads(done.stdout.splitlines()[-1])
         written = server.written()
     errors = errors_ms(said["streams"], written)
     found = {f"{name} P{p}": float(np.quantile(errors[name], p / 100)) for name in FIGURES for p in (50, 99)}
     events = sum(len(stream["ns"]) for stream in said["streams"].values())
-    return found | {"events/s": events / said["took_s"], "CPU %": said["cpu_pct"]}
+    return found | {"events/s": events / said["took_s"], "CPU %": said["cpu_pct"], "MB": said["most_mb"]}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -119,24 +142,27 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ways", default=",".join(WAYS))
     found.add_argument("--seconds", type=float, default=5)
     found.add_argument("--rounds", type=int, default=5)
-    found.add_argument("--client", nargs=4, help=argparse.SUPPRESS)
+    found.add_argument("--malformed", default="0", help="wrong streams always under way beside them, such as 0,20")
+    found.add_argument("--client", nargs=6, help=argparse.SUPPRESS)
     return found
 
 
 def main() -> None:
     asked = parser().parse_args()
     if asked.client:
-        url, way, streams, seconds = asked.client
-        client(url, way, int(streams), float(seconds))
+        url, way, streams, seconds, wrong_url, wrong = asked.client
+        client(url, way, int(streams), float(seconds), wrong_url, int(wrong))
         return
-    cases = [(int(streams), way) for streams in asked.streams.split(",") for way in asked.ways.split(",")]
-    ways = {(streams, way): partial(measured, way, streams, asked.seconds) for streams, way in cases}
+    numbers = itertools.product(asked.streams.split(","), asked.malformed.split(","), asked.ways.split(","))
+    cases = [(int(streams), int(wrong), way) for streams, wrong, way in numbers]
+    ways = {case: partial(measured, case[2], *case[:2], asked.seconds) for case in cases}
     rows = {case: spreads(found) for case, found in in_turns(asked.rounds, ways).items()}
     names = list(next(iter(rows.values())))
-    print(f"{'streams':>7} {'way':7} " + " ".join(f"{name:>24}" for name in names))
-    for (streams, way), row in rows.items():
-        print(f"{streams:7} {way:7} " + " ".join(shown(row[name], ".3f", 24) for name in names))
-    last_line("stream_stamps", rows=[{"streams": streams, "way": way, **row} for (streams, way), row in rows.items()])
+    print(f"{'streams':>7} {'wrong':>5} {'way':7} " + " ".join(f"{name:>24}" for name in names))
+    for (streams, wrong, way), row in rows.items():
+        print(f"{streams:7} {wrong:5} {way:7} " + " ".join(shown(row[name], ".3f", 24) for name in names))
+    told = [{"streams": streams, "wrong": wrong, "way": way, **row} for (streams, wrong, way), row in rows.items()]
+    last_line("stream_stamps", rows=told)
 
 
 if __name__ == "__main__":

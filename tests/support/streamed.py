@@ -64,5 +64,6 @@ def stream(
         "done_ns": last + 2_000_000 if ok else row["done_ns"], "tokens_in": int(rng.integers(1, 900)),
         "tokens_out": tokens if ok else None, "first_tokens": int(rng.integers(1, 3)) if rng.random() < 0.3 else None,
         "cached_tokens": 5 if rng.random() < 0.5 else None, "finish": "length" if ok else None,
+        "session": row["seq"] // 19, "turn": row["seq"] % 19,
     }  # fmt: skip
     return found if ok else found | {"status": "cut", "error": "it broke off"}

@@ -91,6 +91,10 @@ class Protocol:
         """The body of a request, and its header fields."""
         raise NotImplementedError
 
+    def continued(self, said: Sequence[str], prompt: str) -> str:
+        """The prompt of a session's next turn, after all that its user and the model said in turns."""
+        raise ScenarioError(f"{self.name} has no sessions of several turns: leave --turns at 1")
+
     def flaw(self, answer: EndpointAnswer, header: Mapping[str, str]) -> str | None:
         """Why an answer with a 2xx is no success, in a few words; None of one. Called for each answer: be quick."""
         raise NotImplementedError

@@ -190,7 +190,7 @@ class Board:
             if found:
                 so_far.merge(found)
             offered, in_flight, step_s = totals.get(number, (None, 0, 0.0))
-            if not live.step.concurrency:
+            if live.step.scheduled:
                 offered = (offered or 0) + due
             covered_s = max(0.0, min(at_s, live.step.seconds) - max(at_s - 1, 0.0))
             totals[number] = offered, in_flight + level, round(step_s + covered_s, 3)
@@ -290,7 +290,7 @@ class Board:
             "running": live.ended_s is None,
             "rate": live.step.rate,
             "concurrency": live.step.concurrency,
-            "offered_rps": round(offered / seconds, 3) if seconds and not live.step.concurrency else None,
+            "offered_rps": round(offered / seconds, 3) if seconds and live.step.scheduled else None,
             "achieved_rps": round(answered / seconds, 3) if seconds else None,
             "n": live.n,
             "p50_ms": live.latency.quantile(0.5),

@@ -35,6 +35,8 @@ class LoadStep:
     """How its rate changes, where that is not the run's: a chapter's piece of a curve over the whole soak."""
     phase: float = 0.0
     """By which part of a gap even arrivals come later, so that those of steps at once fall between each other."""
+    sessions: bool = False
+    """Its arrivals begin sessions, whose further turns have no schedule."""
     data_from: int = 0
     """Where requests carry rows of a file: the number of its first arrival's request among those of the run."""
 
@@ -42,6 +44,11 @@ class LoadStep:
     def of_manifest(cls, entry: Mapping[str, Any]) -> LoadStep:
         """As a run's manifest has it, among other things of it."""
         return cls(**{key: entry[key] for key in cls.__dataclass_fields__ if key in entry})
+
+    @property
+    def scheduled(self) -> bool:
+        """Each of its requests has an instant of its own, whatever is answered."""
+        return not (self.concurrency or self.sessions)
 
     def offsets(self, pattern: Pattern) -> Offsets:
         pattern = replace(pattern, shape=self.shape) if self.shape else pattern

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any
 
 import gevent
@@ -31,7 +31,9 @@ from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.input.dialogue import Turn
 from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs, ReadyRequest
+from tailrate.loadtest.engine.workers.sessions import Sessions, place
 from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.serve import wire
@@ -88,8 +90,20 @@ class Ready:
     data: DataRequests | None
     """Where requests carry rows of a file: what makes them."""
 
-    def request(self, step: int, seq: int) -> ReadyRequest:
-        return self.drawn[seq % len(self.drawn)] if self.data is None else self.data.of(step, seq)
+    def of(self, arrival: Arrival) -> ReadyRequest:
+        """Its request."""
+        if isinstance(arrival, Turn):
+            return arrival.request
+        if self.data is None:
+            return self.drawn[arrival.seq % len(self.drawn)]
+        return self.data.of(arrival.step, arrival.seq)
+
+    def place(self, arrival: Arrival) -> dict[str, int]:
+        """Of its row, where sessions have several turns."""
+        if self.data is None or self.data.dialogue is None:
+            return {}
+        session, turn = place(arrival, self.data)
+        return {"session": session, "turn": turn}
 
 
 class Driver:
@@ -123,6 +137,7 @@ class Driver:
         self._walk: Iterator[Arrival] | None = None
         """The arrivals of the order that we are ready for."""
         self._watch = StallWatch()
+        self._sessions: Sessions | None = None
         self._idle = Event()
         self._idle.set()
 
@@ -202,7 +217,8 @@ class Driver:
         most = max(1, self._max_in_flight // order.count)
         assert self._walk is not None
         walk, self._walk = self._walk, None
-        for arrival in walk:
+        self._sessions = self._talking(order, start, ready)
+        for arrival in self._sessions.between(walk) if self._sessions else walk:
             due = start + arrival.offset_ns
             if not self._stopping:
                 self._alarm.sleep_until(due)
@@ -211,8 +227,20 @@ class Driver:
             self._due += 1
             if len(self._in_flight) >= most:
                 self._drop(order, arrival, ready[arrival.step], base.wall_ns(due))
+                if self._sessions:
+                    self._sessions.dropped()
             else:
                 self._in_flight.spawn(self._send, order.index, arrival, ready[arrival.step], due, base)
+
+    def _talking(self, order: WorkOrder, start: int, ready: Mapping[int, Ready]) -> Sessions | None:
+        """Where sessions have several turns."""
+        steps = {step.index: step for step in order.steps if step.sessions}
+        if not steps:
+            return None
+        numbers = {
+            index: count(step.arrivals(order.pattern) + order.index, order.count) for index, step in steps.items()
+        }
+        return Sessions(self._alarm, start, steps, numbers)
 
     def _loop(self, order: WorkOrder) -> None:
         """Starts the greenlets of closed loops, each worker its share of them."""
@@ -237,7 +265,7 @@ class Driver:
                 gevent.sleep(GONE_S)
 
     def _send(self, worker: int, arrival: Arrival, ready: Ready, due: int, base: Base) -> str:
-        opened, request = ready.to, ready.request(arrival.step, arrival.seq)
+        opened, request = ready.to, ready.of(arrival)
         protocol, body = opened.protocol, request.body
         headers = {**request.headers, wire.REQUEST_ID: f"{arrival.step}-{arrival.seq}"}
         sent = time.monotonic_ns()
@@ -257,7 +285,7 @@ class Driver:
         # where a clock moves in steps it may read less than an instant that has passed
         sent_ns = max(answer.sent_ns, due)
         done_ns = max(answer.done_ns, sent_ns)
-        columns = self._columns(answer, fields, protocol)
+        columns = self._columns(answer, fields, protocol) | ready.place(arrival)
         last_ns = max(columns.get("last_ns", done_ns), sent_ns)
         columns |= {name: to_wall(max(columns[name], sent_ns)) for name in STREAM_INSTANTS if name in columns}
         if answer.status == CUT:
@@ -292,6 +320,8 @@ class Driver:
             context={},
             response=None,
         )
+        if self._sessions and ready.data is not None:
+            self._sessions.answered(arrival, ready.data, answer, protocol)
         return answer.status
 
     def _columns(self, answer: EndpointAnswer, fields: Mapping[str, str], protocol: Protocol) -> dict[str, Any]:
@@ -320,10 +350,10 @@ class Driver:
 
     def _drop(self, order: WorkOrder, arrival: Arrival, ready: Ready, intended_ns: int) -> None:
         reason = f"{self._max_in_flight} requests were unanswered"
-        request = ready.request(arrival.step, arrival.seq)
+        request = ready.of(arrival)
         record = RequestRecord(
             order.index, arrival.seq, arrival.step, ready.to.name, intended_ns, status="dropped", error=reason,
-            rows=request.rows, data_row=request.data_row, label=request.label,
+            rows=request.rows, data_row=request.data_row, label=request.label, **ready.place(arrival),
         )  # fmt: skip
         self._batcher.append(record)
         self._fire(

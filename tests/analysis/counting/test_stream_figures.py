@@ -15,7 +15,7 @@ from folders import Load, make_run
 from streamed import written
 
 from tailrate.analysis import load
-from tailrate.analysis.counting.answer_shape import by_answer, by_position, by_prompt
+from tailrate.analysis.counting.answer_shape import TURNS, by_answer, by_position, by_prompt, by_turn
 from tailrate.analysis.counting.streams import count_streams
 from tailrate.analysis.run.bins import latency_bins
 from tailrate.analysis.run.time_axis import Timeline
@@ -172,6 +172,27 @@ def test_what_depends_on_a_length_is_told_by_it(tmp_path: Path) -> None:
         assert near(answer.p99_ms, whole[key], 99)
         assert near(answer.tpot_p50_ms, each[key], 50) if key in each else answer.tpot_p50_ms is None
         assert near(answer.tpot_p99_ms, each.get(key, []), 99)
+
+
+def test_turns_of_sessions_are_told_one_by_one(tmp_path: Path) -> None:
+    rows = written(tmp_path / "run", np.random.default_rng(8))
+    run = load(tmp_path / "run")
+    of: dict[tuple[float, int], list[dict[str, Any]]] = {}
+    for row, rate in in_windows(run, rows):
+        of.setdefault((rate, min(row["turn"], TURNS - 1)), []).append(row)
+    found = list(by_turn(run.counted_streams.shapes))
+    assert {(one.rate, one.turn) for one in found} == of.keys()
+    assert len(of) == 2 * TURNS
+    for one in found:
+        mine = of[one.rate, one.turn]
+        values = [(row["first_ns"] - row["intended_ns"]) / 1e6 for row in mine]
+        assert one.answers == len(mine)
+        assert near(one.ttft_p50_ms, values, 50)
+        assert near(one.ttft_p99_ms, values, 99)
+        assert one.prompt_tokens == pytest.approx(np.mean([row["tokens_in"] for row in mine]))
+        known = [row for row in mine if row["cached_tokens"] is not None]
+        share = sum(row["cached_tokens"] for row in known) / sum(row["tokens_in"] for row in known)
+        assert one.cached_pct == pytest.approx(100 * share)
 
 
 def test_what_came_when_is_told_by_the_slices_of_the_run(tmp_path: Path) -> None:

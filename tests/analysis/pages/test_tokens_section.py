@@ -66,6 +66,7 @@ def test_tables_by_length_are_on_the_page_and_in_markdown(tmp_path: Path) -> Non
     for caption, key in (
         ("By the length of the prompt, ms", "by_prompt"),
         ("By the length of the answer, ms", "by_answer"),
+        ("By the turn of the session, ms", "by_turn"),
     ):
         assert caption in page
         lines = text.split(f"{caption}:")[1].split("\n\n")[1].splitlines()
@@ -89,4 +90,4 @@ def test_a_run_without_streams_shows_none_of_it(tmp_path: Path) -> None:
     report, page, text = shown(run_of(tmp_path / "run", two_variants([20])))
     assert not {"ttft_rates", "tpot_rates", "gap_rates", "positions-0", "tokens"} & set(Page(page).ids())
     assert "TTFT" not in text
-    assert report["answers"] == {"by_position": [], "by_prompt": [], "by_answer": []}
+    assert report["answers"] == {"by_position": [], "by_prompt": [], "by_answer": [], "by_turn": []}

@@ -1,6 +1,6 @@
 """First tokens, time per token, gaps and tokens per second of each step, of endpoints that answer token by token.
 
-Then the gaps by their place in the answer, and what depends on how long prompts and answers are.
+Then the gaps by their place in the answer, and what depends on how long prompts and answers are, and on the turn.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tailrate.analysis.counting.answer_shape import TURNS
 from tailrate.analysis.pages.html.markup import Html, join
 from tailrate.analysis.pages.html.table import folded, table
 from tailrate.analysis.pages.report.charts.answers import gaps_by_position
@@ -83,7 +84,7 @@ def _html(view: View) -> Html | None:
             table(HEADS, rows, ABOUT),
             *(
                 folded(found, caption, table(heads, found, caption), most=_MOST)
-                for caption, heads, found in _by_length(view)
+                for caption, heads, found in (*_by_length(view), *_by_turn(view))
             ),
         ]
     )
@@ -117,13 +118,29 @@ def _by_length(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]
             )
 
 
+def _by_turn(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
+    """The same of the turns of sessions: each carries all that was said before, which a server may have kept."""
+    rows = [
+        [
+            row["endpoint"], asked, f"{row['turn'] + 1}{' and later' if row['turn'] == TURNS - 1 else ''}",
+            words.count(row["answers"]), _ms(row, "prompt_tokens"), _ms(row, "cached_pct"),
+            _ms(row, "ttft_p50_ms"), _ms(row, "ttft_p99_ms"),
+        ]
+        for asked, found in _asked(view, "by_turn").items()
+        for row in found
+    ]  # fmt: skip
+    if rows:
+        heads = ("endpoint", "at", "turn", "answers", "tokens of a prompt", "held in a cache, %", "TTFT P50", "P99")
+        yield "By the turn of the session, ms", heads, rows
+
+
 def _lines(view: View) -> list[str]:
     rows = _rows(view)
     if not rows:
         return []
     found = [*markdown.table(HEADS, rows)]
-    for caption, heads, by_length in _by_length(view):
-        found += ["", f"{caption}:", "", *markdown.table(heads, by_length)]
+    for caption, heads, by in (*_by_length(view), *_by_turn(view)):
+        found += ["", f"{caption}:", "", *markdown.table(heads, by)]
     return found
 
 

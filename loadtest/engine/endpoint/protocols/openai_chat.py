@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, ClassVar
 
 from tailrate.loadtest.engine.endpoint.protocols._text_stream import NO, YES, TextStream
@@ -27,6 +29,10 @@ class OpenAiChat(TextStream):
         ),
         Option("openai-chat-extra", "", "more fields of each body, as JSON", at_start=True),
     )
+
+    def continued(self, said: Sequence[str], prompt: str) -> str:
+        whole = zip(cycle(("user", "assistant")), (*said, prompt), strict=False)
+        return json.dumps([{"role": role, "content": content} for role, content in whole])
 
     def asks(self, prompt: str) -> dict[str, Any]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,9 @@ class OpenAiCompletions(TextStream):
         ),
         Option("openai-completions-extra", "", "more fields of each body, as JSON", at_start=True),
     )
+
+    def continued(self, said: Sequence[str], prompt: str) -> str:
+        return "\n".join((*said, prompt))
 
     def asks(self, prompt: str) -> dict[str, Any]:
         return {"prompt": prompt}

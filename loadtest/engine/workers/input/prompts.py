@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tailrate.loadtest.engine.workers.input.dialogue import TURN_BITS, Dialogue
 from tailrate.loadtest.engine.workers.input.lengths import Lengths
 from tailrate.loadtest.engine.workers.input.request_trace import BLOCK, Recorded, RequestTrace
 from tailrate.serve.wire import Array
@@ -33,6 +34,8 @@ class Prompts:
     """Words that all begin with."""
     recorded: RequestTrace | None = None
     """Whose lengths count instead, request by request."""
+    dialogue: Dialogue | None = None
+    """Where a session has several turns."""
 
     own: ClassVar[bool] = False
     labels: ClassVar[Sequence[str | None]] = ()
@@ -43,10 +46,12 @@ class Prompts:
         return repr(self)
 
     def as_json(self) -> dict[str, Any]:
-        if self.recorded:
-            return {"prompts": {"lengths": str(self.recorded), "shared_prefix": self.shared_prefix}}
         lengths = {"prompt_tokens": str(self.prompt_tokens), "output_tokens": str(self.output_tokens)}
-        return {"prompts": {**lengths, "shared_prefix": self.shared_prefix}}
+        found: dict[str, Any] = {"lengths": str(self.recorded)} if self.recorded else lengths
+        found |= {"shared_prefix": self.shared_prefix}
+        if self.dialogue:
+            found |= {"turns": str(self.dialogue.turns), "think_s": str(self.dialogue.think_s)}
+        return {"prompts": found}
 
     def label(self, row: int) -> str | None:
         return None
@@ -61,7 +66,8 @@ class Prompts:
             text, most = self._as_recorded(self.recorded.requests, number, rng)
         else:
             length, most = self.prompt_tokens.draw(rng), self.output_tokens.draw(rng)
-            text = " ".join(self._with_shared(length, rng))
+            later_turn = number >> TURN_BITS
+            text = " ".join(_words(rng, length) if later_turn else self._with_shared(length, rng))
         return {"prompt": np.array([text], object), "max_tokens": np.array([most])}
 
     def _as_recorded(self, requests: Sequence[Recorded], number: int, rng: np.random.Generator) -> tuple[str, int]:

@@ -7,11 +7,12 @@ held, and beyond `AHEAD_BYTES` a request is made in the moment in which it is se
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
+import numpy as np
 
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint
@@ -19,6 +20,7 @@ from tailrate.loadtest.engine.workers.input.deal import Deal
 from tailrate.serve.wire import Array
 
 if TYPE_CHECKING:
+    from tailrate.loadtest.engine.workers.input.dialogue import Dialogue
     from tailrate.loadtest.engine.workers.input.inputs import Source  # takes pyarrow, which not every run needs
 
 KEPT_BYTES = 64 << 20
@@ -48,11 +50,12 @@ class FileInputs(Inputs):
 
     data: Source = field(kw_only=True)
     deal: Deal = field(kw_only=True)
+    dialogue: Dialogue | None = field(default=None, kw_only=True)
 
     def requests(self, to: OpenEndpoint) -> DataRequests:
         """As one endpoint takes them."""
         found = DataRequests(
-            self.data, self.deal, lambda tensors: to.protocol.write(to.endpoint, tensors, self.outputs)
+            self.data, self.deal, lambda tensors: to.protocol.write(to.endpoint, tensors, self.outputs), self.dialogue
         )
         for number in range(len(self.tensors)):
             found.request(number)
@@ -62,8 +65,8 @@ class FileInputs(Inputs):
 class DataRequests:
     """`prepare` a block's arrivals, then ask for each with `of`."""
 
-    def __init__(self, data: Source, deal: Deal, encode: Encode) -> None:
-        self.data, self.deal = data, deal
+    def __init__(self, data: Source, deal: Deal, encode: Encode, dialogue: Dialogue | None = None) -> None:
+        self.data, self.deal, self.dialogue = data, deal, dialogue
         self._encode = encode
         self._made: dict[tuple[int, ...], ReadyRequest] = {}
         self._bytes = 0
@@ -93,9 +96,13 @@ class DataRequests:
 
     def of(self, step: int, seq: int) -> ReadyRequest:
         if (found := self._ready.get((step, seq))) is None:
-            rows = self.deal.of(self._first.get(step, 0) + seq)
+            rows = self.deal.of(self.number(step, seq))
             found = self._made.get(rows) or self._make(rows)
         return found
+
+    def number(self, step: int, seq: int) -> int:
+        """Of an arrival's request among those of the run."""
+        return self._first.get(step, 0) + seq
 
     @property
     def _all_made(self) -> bool:
@@ -119,6 +126,11 @@ class DataRequests:
             if len(self._made) % BREATH == 0:
                 gevent.sleep(0)
         return found
+
+    def turn(self, session: int, prompt: Mapping[str, Array], whole: str) -> ReadyRequest:
+        """Of a session that goes on: what its prompt asks, after all that was said before."""
+        body, headers = self._encode({**prompt, "prompt": np.array([whole], object)})
+        return ReadyRequest(body, headers, 1, session, self.data.label(session))
 
     def _make(self, rows: tuple[int, ...]) -> ReadyRequest:
         body, headers = self._encode(self.data.inputs(rows))
