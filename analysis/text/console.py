@@ -17,6 +17,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tailrate.analysis.text.table import Table
+from tailrate.analysis.text.tokens import HEADS, token_rows
 from tailrate.analysis.text.words import VERDICTS
 
 STYLES = {"worse": "bold red", "better": "bold green", "differs": "bold"}
@@ -67,6 +68,14 @@ def report(found: Mapping[str, Any], path: Path) -> None:
         table.add_row(*row)
     out.print(table)
     out.print()
+    if streamed := token_rows(found["steps"]):
+        tokens = _grid()
+        for name in HEADS:
+            tokens.add_column(name, justify="left" if name == "endpoint" else "right")
+        for cells in streamed:
+            tokens.add_row(*cells)
+        out.print(tokens)
+        out.print()
     out.print(found["conclusion"], markup=False, soft_wrap=True)
     colour = {"pass": "green", "fail": "red", "inconclusive": "yellow"}.get(found["verdict"], "default")
     out.print(f"verdict: [{colour}]{VERDICTS[found['verdict']]}[/]")

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from asked import PATIENCE_S
-from servers.arithmetic import answer
+from servers.arithmetic import GAP_S, answer
 from starts import need
 from waiting import until
 
@@ -34,6 +34,8 @@ from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.endpoint.target import parse
+from tailrate.loadtest.engine.workers.input.lengths import Lengths
+from tailrate.loadtest.engine.workers.input.prompts import Prompts
 from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = [pytest.mark.peer, pytest.mark.live]
@@ -42,6 +44,7 @@ ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).parent / "servers"
 SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http"),
           ("triton", "http"), ("triton", "grpc"), ("torchserve", "http")]  # fmt: skip
+STREAMS = [("mlserver", "oip-stream"), ("triton", "triton-generate")]
 PROTOCOLS = {"fastapi": "json", "torchserve": "torchserve"}
 """What is spoken where it isn't the Open Inference Protocol."""
 READY_AT = {"triton": ["/v2/models/mlp/ready"], "torchserve": ["/ping"]}
@@ -161,6 +164,30 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None
     protocol = "oip-grpc" if scheme == "grpc" else PROTOCOLS.get(peer.name, "oip")
     assert found.to.endpoint.protocol == protocol
     assert found.to.endpoint.settings.get("binary") in (None, peer.name in ("kserve", "triton"))
+
+
+@pytest.mark.parametrize(("peer", "protocol"), STREAMS, indirect=["peer"])
+def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_path: Path) -> None:
+    text = f"it={protocol}+http://127.0.0.1:{peer.http}#story"
+    done = subprocess.run(
+        [
+            ROOT / ".venv" / "bin" / "tailrate", "run", "completion", f"--endpoints={text}", "--rates=5,10,20",
+            "--prompt-tokens=uniform:2:20", "--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0",
+            "--self-check=off", f"--run-dir={tmp_path}", "--run-id=it",
+        ],
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S * 30,
+    )  # fmt: skip
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    run = load(tmp_path / "it")
+    rows = run.requests()
+    assert set(rows["status"]) == {"200"}
+    assert run.manifest.totals["scheduled"] == run.manifest.totals["ok"] == len(rows) > 50
+    prompts = Prompts(1, Lengths.parse("uniform:2:20", "x"), Lengths.parse("128", "x"))
+    for row in rows.itertuples():
+        words = str(prompts.inputs([row.data_row])["prompt"][0]).split()
+        assert row.events == len(words)
+        assert row.first_ns - row.sent_ns > 1e9 * GAP_S
+        assert (row.last_ns - row.first_ns) / 1e9 > 0.8 * GAP_S * (len(words) - 1)
 
 
 @pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])

@@ -1,13 +1,14 @@
-"""MLServer with the arithmetic behind its model mlp:  python of_mlserver.py HTTP_PORT GRPC_PORT METRICS_PORT FOLDER"""
+"""MLServer with the arithmetic behind its model mlp, and story, which streams the words of its prompt:  python of_mlserver.py HTTP_PORT GRPC_PORT METRICS_PORT FOLDER"""
 
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-from arithmetic import answer
+from arithmetic import GAP_S, answer
 from mlserver import MLModel, types
-from mlserver.codecs import NumpyCodec
+from mlserver.codecs import NumpyCodec, StringCodec
 
 
 class Mlp(MLModel):
@@ -21,14 +22,31 @@ class Mlp(MLModel):
         )
 
 
+class Story(MLModel):
+    async def load(self) -> bool:
+        return True
+
+    async def predict_stream(
+        self, payloads: AsyncIterator[types.InferenceRequest]
+    ) -> AsyncIterator[types.InferenceResponse]:
+        async for payload in payloads:
+            (prompt,) = StringCodec.decode_input(payload.inputs[0])
+            for word in prompt.split():
+                await asyncio.sleep(GAP_S)
+                output = StringCodec.encode_output("text", [word])
+                yield types.InferenceResponse(model_name=self.name, outputs=[output])
+
+
 def main() -> None:
     http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
     folder = Path(sys.argv[4])
     ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
-    settings = {"host": "127.0.0.1", "parallel_workers": 0, "debug": False} | ports
+    settings = {"host": "127.0.0.1", "parallel_workers": 0, "debug": False, "gzip_enabled": False} | ports
     (folder / "settings.json").write_text(json.dumps(settings))
-    model = {"name": "mlp", "implementation": "of_mlserver.Mlp"}
-    (folder / "model-settings.json").write_text(json.dumps(model))
+    for name in ("Mlp", "Story"):
+        model = {"name": name.lower(), "implementation": f"of_mlserver.{name}"}
+        (folder / name.lower()).mkdir(exist_ok=True)
+        (folder / name.lower() / "model-settings.json").write_text(json.dumps(model))
     from mlserver.cli.main import start
 
     sys.path.insert(0, str(Path(__file__).parent))

@@ -17,12 +17,8 @@ from tailrate.analysis.pages.report.sections.section import Section
 from tailrate.analysis.pages.report.sections.view import View
 from tailrate.analysis.records.objective import overall
 from tailrate.analysis.text import markdown, words
-from tailrate.analysis.text.words import ABSENT, significant
+from tailrate.analysis.text.tokens import HEADS, shown, token_rows
 
-HEADS = (
-    "endpoint", "offered/s", "TTFT P50 ms", "P99", "its interval", "TPOT P50 ms", "P99", "its interval", "gap P50 ms",
-    "P99", "stall P99 ms", "tokens/s",
-)  # fmt: skip
 ABOUT = (
     "TTFT: from the intended start to the first token, failures as infinite; TPOT: from there to the last one, by "
     "token; stall: the longest gap of an answer"
@@ -45,30 +41,8 @@ LENGTHS = (
 _MOST = 12
 
 
-def _rows(view: View) -> list[list[str]]:
-    return [
-        [
-            str(row["endpoint"]), significant(row["offered_rps"]),
-            *(_ms(row, name) for name in ("ttft_p50_ms", "ttft_p99_ms")), _between(row, "ttft"),
-            *(_ms(row, name) for name in ("tpot_p50_ms", "tpot_p99_ms")), _between(row, "tpot"),
-            *(_ms(row, name) for name in ("gap_p50_ms", "gap_p99_ms", "stall_p99_ms", "tokens_out_rps")),
-        ]
-        for row in view.steps
-        if row.get("tokens_out_rps") is not None
-    ]  # fmt: skip
-
-
-def _ms(row: Mapping[str, Any], name: str) -> str:
-    return significant(row[name]) if row.get(name) is not None else ABSENT
-
-
-def _between(row: Mapping[str, Any], figure: str) -> str:
-    low, high = (_ms(row, f"{figure}_p99_{end}_ms") for end in ("low", "high"))
-    return ABSENT if low == ABSENT else f"≥ {low}" if high in (ABSENT, "∞") else f"{low}–{high}"
-
-
 def _html(view: View) -> Html | None:
-    rows = _rows(view)
+    rows = token_rows(view.steps)
     if not rows:
         return None
     slos, drawn = overall(view.run.manifest.slos), [row for row in view.drawn if row.get("ttft_p50_ms") is not None]
@@ -105,7 +79,7 @@ def _by_length(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]
             [
                 row["endpoint"], asked, words.count(row["least"]) if row["least"] == row["most"]
                 else f"{words.count(row['least'])}–{words.count(row['most'])}",
-                words.count(row["answers"]), *(_ms(row, name) for name in figures),
+                words.count(row["answers"]), *(shown(row, name) for name in figures),
             ]
             for asked, found in _asked(view, what).items()
             for row in found
@@ -123,8 +97,8 @@ def _by_turn(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]
     rows = [
         [
             row["endpoint"], asked, f"{row['turn'] + 1}{' and later' if row['turn'] == TURNS - 1 else ''}",
-            words.count(row["answers"]), _ms(row, "prompt_tokens"), _ms(row, "cached_pct"),
-            _ms(row, "ttft_p50_ms"), _ms(row, "ttft_p99_ms"),
+            words.count(row["answers"]), shown(row, "prompt_tokens"), shown(row, "cached_pct"),
+            shown(row, "ttft_p50_ms"), shown(row, "ttft_p99_ms"),
         ]
         for asked, found in _asked(view, "by_turn").items()
         for row in found
@@ -135,7 +109,7 @@ def _by_turn(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]
 
 
 def _lines(view: View) -> list[str]:
-    rows = _rows(view)
+    rows = token_rows(view.steps)
     if not rows:
         return []
     found = [*markdown.table(HEADS, rows)]

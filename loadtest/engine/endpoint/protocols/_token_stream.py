@@ -1,12 +1,12 @@
-"""What a stream of OpenAI's events held, and when each of them had come.
+"""What a stream of events held, and when each of them had come.
 
-A content event is one with text, reasoning or a tool call in it; one that only names a role, counts tokens or ends is
-none. How many tokens there were is for the server to say.
+A content event is one that holds something of the answer; one that only names a role, counts tokens or ends is none.
+Which are, the protocol knows. How many tokens there were is for the server to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,30 +57,39 @@ class TokenStream:
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def _take(self, said: Mapping[str, Any], at_ns: int) -> None:
-        has_content = False
-        for choice in _list(said, "choices"):
-            if not isinstance(choice, dict):
-                continue
-            delta = choice["delta"] if isinstance(choice.get("delta"), dict) else choice
-            text = delta.get("content") or delta.get("text")
-            if isinstance(text, str):
-                self.text.append(text)
-            plain = bool(text or delta.get("tool_calls"))
-            if plain and self.plain_ns is None:
-                self.plain_ns = at_ns
-            has_content = has_content or plain or any(delta.get(name) for name in REASONING)
-            if reason := choice.get("finish_reason"):
-                self.finish = FINISHES.get(str(reason), "error")
-        if isinstance(usage := said.get("usage"), dict):
-            self.usage = usage
-        if has_content:
-            self.content_ns.append(at_ns)
-            if len(self.content_ns) == 1:
-                self.first_tokens = _count(self.usage, "completion_tokens")
+    def came(self, at_ns: int, plain: bool = True) -> None:
+        """A content event."""
+        if plain and self.plain_ns is None:
+            self.plain_ns = at_ns
+        self.content_ns.append(at_ns)
+        if len(self.content_ns) == 1:
+            self.first_tokens = _count(self.usage, "completion_tokens")
 
 
-def token_stream(body: bytes, arrivals: Arrivals) -> TokenStream:
+Take = Callable[[TokenStream, Mapping[str, Any], int], None]
+"""Takes in what an event said, and when."""
+
+
+def openai(found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
+    plain = reasoned = False
+    for choice in list_of(said, "choices"):
+        if not isinstance(choice, dict):
+            continue
+        delta = choice["delta"] if isinstance(choice.get("delta"), dict) else choice
+        text = delta.get("content") or delta.get("text")
+        if isinstance(text, str):
+            found.text.append(text)
+        plain = plain or bool(text or delta.get("tool_calls"))
+        reasoned = reasoned or any(delta.get(name) for name in REASONING)
+        if reason := choice.get("finish_reason"):
+            found.finish = FINISHES.get(str(reason), "error")
+    if isinstance(usage := said.get("usage"), dict):
+        found.usage = usage
+    if plain or reasoned:
+        found.came(at_ns, plain)
+
+
+def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenStream:
     found, piece = TokenStream(), 0
     for event in events(body):
         while piece < len(arrivals) - 1 and arrivals[piece][1] < event.end:
@@ -96,7 +105,7 @@ def token_stream(body: bytes, arrivals: Arrivals) -> TokenStream:
         elif event.name == b"error" or said.get("error"):
             found.flaw, found.finish = f"the stream holds an error: {_begin(event.data)}", "error"
         else:
-            found._take(said, arrivals[piece][0])
+            take(found, said, arrivals[piece][0])
     return found
 
 
@@ -109,7 +118,7 @@ def _begin(data: bytes) -> str:
     return data[:200].decode("utf-8", "replace")
 
 
-def _list(said: Mapping[str, Any], name: str) -> list[Any]:
+def list_of(said: Mapping[str, Any], name: str) -> list[Any]:
     found = said.get(name)
     return found if isinstance(found, list) else []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,9 +25,6 @@ class OpenAiCompletions(TextStream):
         ),
         Option("openai-completions-extra", "", "more fields of each body, as JSON", at_start=True),
     )
-
-    def continued(self, said: Sequence[str], prompt: str) -> str:
-        return "\n".join((*said, prompt))
 
     def asks(self, prompt: str) -> dict[str, Any]:
         return {"prompt": prompt}
