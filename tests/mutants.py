@@ -782,6 +782,46 @@ LOADTEST = (
         ("loadtest/endpoint/test_stream_client.py::test_a_reader_that_does_not_look_for_long_gets_all_of_it",),
     ),
     Mutant(
+        "a turn is due a think time after it was sent", "pair", "loadtest/engine/workers/sessions.py",
+        "answer.done_ns - self._start_ns", "answer.sent_ns - self._start_ns",
+        ("loadtest/workers/test_sessions.py::test_each_turn_is_due_a_think_time_after_the_answer_before",),
+    ),
+    Mutant(
+        "a turn forgets what the model said", "row", "loadtest/engine/workers/sessions.py",
+        'said = (*before, str(protocol.outputs(answer)["text"][0]))', "said = before",
+        ("loadtest/workers/test_sessions.py::test_a_turn_says_all_that_was_said_before",),
+    ),
+    Mutant(
+        "a session goes on after a failure", "row", "loadtest/engine/workers/sessions.py",
+        "is_success(answer.status) and (turn :=", "(turn :=",
+        ("loadtest/workers/test_sessions.py::test_who_fails_says_no_more_and_nothing_begins_after_the_end",),
+    ),
+    Mutant(
+        "a turn begins after its step", "bound", "loadtest/engine/workers/sessions.py",
+        "if due >= int(1e9 * (step.start_s + step.seconds)):", "if due < 0:",
+        ("loadtest/workers/test_sessions.py::test_who_fails_says_no_more_and_nothing_begins_after_the_end",),
+    ),
+    Mutant(
+        "later turns get the numbers of arrivals", "row", "loadtest/engine/workers/sessions.py",
+        "Turn(next(self._numbers[step.index]),", "Turn(arrival.seq,",
+        ("loadtest/workers/test_sessions.py::test_each_turn_is_due_a_think_time_after_the_answer_before",),
+    ),
+    Mutant(
+        "every turn asks the same", "row", "loadtest/engine/workers/input/dialogue.py",
+        "return session | turn << TURN_BITS", "return session",
+        ("loadtest/workers/test_sessions.py::test_a_turn_says_all_that_was_said_before",),
+    ),
+    Mutant(
+        "a prompt has a token more", "bound", "loadtest/engine/workers/input/tokenizer.py",
+        "found.offsets[tokens - 1][1]", "found.offsets[tokens][1]",
+        ("loadtest/workers/input/test_prompts.py::test_with_a_tokenizer_prompts_have_just_so_many_tokens",),
+    ),
+    Mutant(
+        "what a cache held counts where nobody said it", "factor", "analysis/counting/streams.py",
+        "np.where(known, tokens, 0)", "tokens",
+        ("analysis/counting/test_stream_figures.py::test_turns_of_sessions_are_told_one_by_one",),
+    ),
+    Mutant(
         "prompts come again after some", "row", "loadtest/engine/workers/input/prompts.py",
         "np.random.default_rng([self.seed, number])", "np.random.default_rng([self.seed, number % 32])",
         ("loadtest/workers/input/test_prompts.py::test_a_prompt_is_the_same_wherever_it_is_made_and_like_no_other",),

@@ -117,8 +117,8 @@ class _Answers:
         per_token = np.where(several, (last - first) // np.maximum(tokens - head, 1), NONE)
         return cls(
             intended, sent, first, ok, events, tokens_in, tokens, said != NEVER, chunk.whole("cached_tokens"),
-            chunk.whole("turn"), last - first, np.where(first == NEVER, FAILED, first - intended), np.where(ok, per_token, FAILED),
-            np.where(ok, done - intended, FAILED),
+            chunk.whole("turn"), last - first, np.where(first == NEVER, FAILED, first - intended),
+            np.where(ok, per_token, FAILED), np.where(ok, done - intended, FAILED),
         )  # fmt: skip
 
     def of_rows(self, rows: Ints) -> _Answers:

@@ -72,9 +72,7 @@ class RequestRecord(NamedTuple):
     finish: Text | None = None
     """Why the stream ended: `stop`, `length`, `cut`, `error`."""
     session: Int32 | None = None
-    """Of several turns, which belong together."""
     turn: Int32 | None = None
-    """From 0."""
 
 
 def columns_of(record: type) -> dict[str, str]:

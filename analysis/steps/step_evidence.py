@@ -230,7 +230,7 @@ class StepEvidence(StepDevices):
         if self.concurrency:
             yield "closed loop: the endpoint set the rate, and latency counts from when a request was sent"
         if self.plan.get("sessions"):
-            yield "an arrival began a session: its further turns came after answers, so the endpoint had a hand in their rate"
+            yield "an arrival began a session: further turns came after answers, so the endpoint shared in their rate"
         if self.overloaded:
             yield f"overloaded: {self.overload}, so no P99 describes this step"
         if lost := self.tally.inside[LOST]:

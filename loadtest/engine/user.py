@@ -126,6 +126,9 @@ class PromptUser(EndpointUser):
             parser.add_argument(
                 "--shared-prefix", type=int, default=cls.shared_prefix, help="words that all prompts begin with"
             )
+            parser.add_argument(
+                "--tokenizer", default="", help="tokenizer.json, or its folder: prompts have tokens, not words"
+            )
             several = "such as 4 or uniform:1:8, each with all that was said before"
             parser.add_argument("--turns", default=cls.turns, help=f"turns of a session, {several}")
             parser.add_argument(
@@ -150,6 +153,7 @@ class PromptUser(EndpointUser):
         from tailrate.loadtest.engine.workers.input.prompts import Prompts
         from tailrate.loadtest.engine.workers.input.request_trace import RequestTrace
         from tailrate.loadtest.engine.workers.input.requests import FileInputs
+        from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 
         options = self.environment.parsed_options
         lengths = (
@@ -163,7 +167,8 @@ class PromptUser(EndpointUser):
             raise ScenarioError("--turns and --lengths: a trace says nothing of sessions; leave out one of them")
         if not dialogue and str(think_s) != "0":
             raise ScenarioError("--think is the time before a session's next turn: say how many it has with --turns")
-        found = Prompts(seed, *lengths, options.shared_prefix, recorded, dialogue)
+        tokenizer = Tokenizer(Path(options.tokenizer)) if options.tokenizer else None
+        found = Prompts(seed, *lengths, options.shared_prefix, recorded, dialogue, tokenizer)
         tensors = tuple(found.inputs([number]) for number in range(SAMPLE))
         deal = Deal(MOST_PROMPTS, False, False, seed)
         return FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal, dialogue=dialogue)

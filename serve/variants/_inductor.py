@@ -25,6 +25,8 @@ def build(making: BuildContext) -> Callable[..., Any]:
     freeze = torch._inductor.config.freezing = making.mode.endswith(FREEZING)
     mode = making.mode.removesuffix(FREEZING)
     if making.device == "cpu" and not freeze and hasattr(torch.compiler, "load_compiled_function"):
+        if hasattr(torch._dynamo.config, "enable_aot_compile"):  # torch 2.11 does it only when told so
+            torch._dynamo.config.enable_aot_compile = True
         try:
             return per_bucket(making, partial(_ahead, making, mode))
         except Exception as problem:

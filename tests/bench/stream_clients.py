@@ -217,7 +217,14 @@ def aiperf_says(program: str, url: str, folder: Path, *asked: str, run: Runs = s
 
 
 def aiperf_at(rate: float, seconds: float) -> list[str]:
-    return ["--request-rate", f"{rate:g}", "--request-rate-mode", "constant", "--request-count", f"{int(rate * seconds)}"]
+    return [
+        "--request-rate",
+        f"{rate:g}",
+        "--request-rate-mode",
+        "constant",
+        "--request-count",
+        f"{int(rate * seconds)}",
+    ]
 
 
 def aiperf_lateness(program: str, url: str, seconds: float, folder: Path, rate: float) -> Late:

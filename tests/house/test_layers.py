@@ -71,6 +71,8 @@ TABLE = {
         ("loadtest.engine", "serve.wire", "analysis.text.words"),
         ("gevent", "numpy", "pyarrow"),
     ),
+    # a library that only who asks for it needs
+    "loadtest.engine.workers.input.tokenizer": (("loadtest.engine",), ("tokenizers",)),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "analysis.text.console": (("analysis",), ("rich",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),

@@ -15,6 +15,7 @@ from waiting import PATIENCE_S, until
 from tailrate.analysis import load
 from tailrate.loadtest.engine.workers.input.lengths import Lengths
 from tailrate.loadtest.engine.workers.input.prompts import Prompts
+from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = pytest.mark.live
@@ -66,10 +67,11 @@ def test_it_is_driven_and_its_tokens_are_those_of_its_usage(tmp_path: Path) -> N
         done = subprocess.run(
             [
                 sys.executable, "-m", "tailrate", "run", "chat", f"--endpoints=it=http://127.0.0.1:{port}#tiny",
-                f"--prompt-tokens={ASKED}", f"--output-tokens={SAID}", "--rates=2,4", "--step-seconds=3",
-                "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off", f"--run-dir={tmp_path}", "--run-id=it",
+                "--tokenizer=tiny", f"--prompt-tokens={ASKED}", f"--output-tokens={SAID}", "--rates=2,4",
+                "--step-seconds=3", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off",
+                f"--run-dir={tmp_path}", "--run-id=it",
             ],
-            capture_output=True, text=True, check=False, timeout=PATIENCE_S * 6,
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S * 6, cwd=tmp_path,
         )  # fmt: skip
     finally:
         server.terminate()
@@ -79,9 +81,11 @@ def test_it_is_driven_and_its_tokens_are_those_of_its_usage(tmp_path: Path) -> N
     rows = run.requests()
     assert set(rows["status"]) == {"200"}, rows["error"].dropna().unique()
     assert run.manifest.totals["scheduled"] == run.manifest.totals["ok"] == len(rows) > 10
-    prompts = Prompts(1, Lengths.parse(ASKED, "x"), Lengths.parse(SAID, "x"))
+    lengths = Lengths.parse(ASKED, "x"), Lengths.parse(SAID, "x")
+    prompts = Prompts(1, *lengths, tokenizer=Tokenizer(tmp_path / "tiny"))
     for row in rows.itertuples():
         asked = prompts.inputs([row.data_row])
+        assert 2 <= len(asked["prompt"][0]) <= 9
         assert row.tokens_in == len(f"<{asked['prompt'][0]}>".encode())
         assert row.tokens_out == asked["max_tokens"][0]
         assert 1 <= row.events <= row.tokens_out

@@ -47,7 +47,7 @@ SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kser
 STREAMS = [("mlserver", "oip-stream"), ("triton", "triton-generate")]
 PROTOCOLS = {"fastapi": "json", "torchserve": "torchserve"}
 """What is spoken where it isn't the Open Inference Protocol."""
-READY_AT = {"triton": ["/v2/models/mlp/ready"], "torchserve": ["/ping"]}
+READY_AT = {"triton": ["/v2/models/mlp/ready", "/v2/models/story/ready"], "torchserve": ["/ping"]}
 RATES = ("20", "40", "60")
 X = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
 JSON = {

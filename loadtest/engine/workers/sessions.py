@@ -1,6 +1,6 @@
 """The sessions of an order: their next turns, due between the arrivals of the schedule.
 
-What nobody waits for here: a turn whose think time ends after its step does, and those of a session whose answer failed.
+What is never due: a turn whose think time ends after its step does, and those of a session whose answer failed.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ class Sessions:
     def dropped(self) -> None:
         self._open -= 1
 
-    def _next(
-        self, arrival: Arrival, data: DataRequests, answer: EndpointAnswer, protocol: Protocol
-    ) -> Turn | None:
+    def _next(self, arrival: Arrival, data: DataRequests, answer: EndpointAnswer, protocol: Protocol) -> Turn | None:
         dialogue, step = data.dialogue, self._steps[arrival.step]
         assert dialogue is not None
         session, turn = place(arrival, data)

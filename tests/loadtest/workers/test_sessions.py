@@ -120,9 +120,7 @@ def test_a_turn_says_all_that_was_said_before(monkeypatch: pytest.MonkeyPatch) -
 
 def test_who_fails_says_no_more_and_nothing_begins_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     data = requests("1000", "1.5")
-    found = drive(
-        Clock(monkeypatch), data, [0.0, 1.0], 0.5, lambda it: place(it, data) == (1, 3)
-    )
+    found = drive(Clock(monkeypatch), data, [0.0, 1.0], 0.5, lambda it: place(it, data) == (1, 3))
     of = {session: [turn for number, turn, *_ in found if number == session] for session in (0, 1)}
     assert of == {0: list(range(10)), 1: list(range(4))}  # every 2 s below 20; and four
 

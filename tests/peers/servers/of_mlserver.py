@@ -1,4 +1,7 @@
-"""MLServer with the arithmetic behind its model mlp, and story, which streams the words of its prompt:  python of_mlserver.py HTTP_PORT GRPC_PORT METRICS_PORT FOLDER"""
+"""MLServer with the arithmetic behind its model mlp, and story, which streams the words of its prompt.
+
+python of_mlserver.py HTTP_PORT GRPC_PORT METRICS_PORT FOLDER
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Triton with the arithmetic behind its model mlp, and story, which streams the words of its prompt:  python of_triton.py HTTP_PORT GRPC_PORT METRICS_PORT FOLDER"""
+"""Triton with the arithmetic behind its model mlp, and story, which streams the words of its prompt.
+
+python of_triton.py HTTP_PORT GRPC_PORT METRICS_PORT FOLDER
+"""
 
 import sys
 import time

@@ -1,7 +1,7 @@
 """Prompts that no request before had: words drawn for each, so that no server's cache of prefixes does the work.
 
-Without a tokenizer nobody here knows how many tokens a word is; what the server counts is in the rows. A prefix that
-all prompts share is there only where it is asked for.
+Without a tokenizer (`--tokenizer`) nobody here knows how many tokens a word is; what the server counts is in the rows.
+A prefix that all prompts share is there only where it is asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from tailrate.loadtest.engine.workers.input.dialogue import TURN_BITS, Dialogue
 from tailrate.loadtest.engine.workers.input.lengths import Lengths
 from tailrate.loadtest.engine.workers.input.request_trace import BLOCK, Recorded, RequestTrace
+from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 from tailrate.serve.wire import Array
 
 SYLLABLES = ("ba", "co", "di", "fu", "ga", "he", "jo", "ku", "la", "mi", "no", "pe", "ra", "so", "ti", "vu", "we", "za")
@@ -36,6 +37,8 @@ class Prompts:
     """Whose lengths count instead, request by request."""
     dialogue: Dialogue | None = None
     """Where a session has several turns."""
+    tokenizer: Tokenizer | None = None
+    """Which says what a token is."""
 
     own: ClassVar[bool] = False
     labels: ClassVar[Sequence[str | None]] = ()
@@ -49,6 +52,8 @@ class Prompts:
         lengths = {"prompt_tokens": str(self.prompt_tokens), "output_tokens": str(self.output_tokens)}
         found: dict[str, Any] = {"lengths": str(self.recorded)} if self.recorded else lengths
         found |= {"shared_prefix": self.shared_prefix}
+        if self.tokenizer:
+            found |= {"tokenizer": str(self.tokenizer.path)}
         if self.dialogue:
             found |= {"turns": str(self.dialogue.turns), "think_s": str(self.dialogue.think_s)}
         return {"prompts": found}
@@ -68,6 +73,8 @@ class Prompts:
             length, most = self.prompt_tokens.draw(rng), self.output_tokens.draw(rng)
             later_turn = number >> TURN_BITS
             text = " ".join(_words(rng, length) if later_turn else self._with_shared(length, rng))
+            if self.tokenizer:  # a word is a token or more
+                text = self.tokenizer.cut(text, length)
         return {"prompt": np.array([text], object), "max_tokens": np.array([most])}
 
     def _as_recorded(self, requests: Sequence[Recorded], number: int, rng: np.random.Generator) -> tuple[str, int]:

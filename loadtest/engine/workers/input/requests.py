@@ -7,7 +7,7 @@ held, and beyond `AHEAD_BYTES` a request is made in the moment in which it is se
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 

@@ -9,6 +9,7 @@ from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.workers.input.lengths import MOST, Lengths
 from tailrate.loadtest.engine.workers.input.prompts import Prompts
 from tailrate.loadtest.engine.workers.input.request_trace import RequestTrace
+from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 
 
 def lengths(text):
@@ -140,3 +141,42 @@ def test_a_trace_that_is_none_is_one_sentence(tmp_path, suffix, text, sentence):
     with pytest.raises(ScenarioError, match=r"--lengths .*trace") as problem:
         traced(tmp_path, suffix, text)
     assert sentence in str(problem.value)
+
+
+def trained(folder):
+    """A tokenizer that knows pairs and longer pieces of our words."""
+    from tokenizers import Tokenizer as Made
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    made = Made(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    texts = (str(Prompts(3, lengths("100"), lengths("8")).inputs([n])["prompt"][0]) for n in range(200))
+    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    made.train_from_iterator(texts, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_with_a_tokenizer_prompts_have_just_so_many_tokens(tmp_path):
+    from tokenizers import Tokenizer as Made
+
+    theirs = Made.from_file(str(trained(tmp_path) / "tokenizer.json"))
+    asked = lengths("uniform:1:300"), lengths("5")
+    plain, exact = Prompts(1, *asked), Prompts(1, *asked, tokenizer=Tokenizer(tmp_path))
+    counts = []
+    for number in range(200):
+        text, words = (str(each.inputs([number])["prompt"][0]) for each in (exact, plain))
+        counts.append(len(theirs.encode(text, add_special_tokens=False)))
+        assert counts[-1] == len(words.split())
+        assert words.startswith(text)
+    assert len(set(counts)) > 100
+    assert exact.file == Prompts(1, *asked, tokenizer=Tokenizer(tmp_path / "tokenizer.json")).file != plain.file
+
+
+@pytest.mark.parametrize("held", [None, b"{}", b"\xff"])
+def test_what_is_no_tokenizer_is_one_sentence(tmp_path, held):
+    if held is not None:
+        (tmp_path / "tokenizer.json").write_bytes(held)
+    with pytest.raises(ScenarioError, match="--tokenizer /") as problem:
+        Tokenizer(tmp_path)
+    assert len(str(problem.value).splitlines()) == 1
