@@ -84,6 +84,14 @@ def decode_result(message: Body) -> dict[str, Array]:
     return _decoded(message, 6, None).tensors
 
 
+def decode_piece(message: Body) -> tuple[str, dict[str, Array]]:
+    """Of ModelStreamInfer: (what went wrong, outputs). Triton wraps a result into it, MLServer sends the result."""
+    found = dict(protobuf.fields(message))
+    if any(key > 2 for key in found):
+        return "", decode_result(message)
+    return as_text(found.get(1, b"")), decode_result(as_message(found.get(2, b"")))
+
+
 def _decoded(message: Body, raw_field: int, wanted_field: int | None) -> Message:
     """`WireError` 400 for what is malformed."""
     found, raw, described = Message(), [], []

@@ -59,12 +59,12 @@ def client(url: str, way: str, streams: int, seconds: float, wrong_url: str, wro
     from malformed import KINDS
 
     from tailrate.loadtest.engine.endpoint.client import StreamClient
-    from tailrate.loadtest.engine.endpoint.http1 import stream_pool
+    from tailrate.loadtest.engine.endpoint.http1 import stamping
     from tailrate.loadtest.engine.endpoint.protocols._token_stream import token_stream
     from tailrate.loadtest.engine.workers.cpu_priority import precedence
 
     if way == "gevent":
-        stream_pool.can_watch = lambda: False
+        stamping.can_watch = lambda secure: False
     sender = StreamClient(url, 30.0)
     sender.send("GET", "/v1/models")
     found: dict[str, dict[str, Any]] = {}

@@ -44,7 +44,8 @@ ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).parent / "servers"
 SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http"),
           ("triton", "http"), ("triton", "grpc"), ("torchserve", "http")]  # fmt: skip
-STREAMS = [("mlserver", "oip-stream"), ("triton", "triton-generate")]
+STREAMS = [("mlserver", "oip-stream"), ("triton", "triton-generate"), ("mlserver", "oip-grpc-stream"),
+           ("triton", "oip-grpc-stream")]  # fmt: skip
 PROTOCOLS = {"fastapi": "json", "torchserve": "torchserve"}
 """What is spoken where it isn't the Open Inference Protocol."""
 READY_AT = {"triton": ["/v2/models/mlp/ready", "/v2/models/story/ready"], "torchserve": ["/ping"]}
@@ -168,7 +169,7 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None
 
 @pytest.mark.parametrize(("peer", "protocol"), STREAMS, indirect=["peer"])
 def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_path: Path) -> None:
-    text = f"it={protocol}+http://127.0.0.1:{peer.http}#story"
+    text = f"it={protocol}+http://127.0.0.1:{peer.grpc if 'grpc' in protocol else peer.http}#story"
     done = subprocess.run(
         [
             ROOT / ".venv" / "bin" / "tailrate", "run", "completion", f"--endpoints={text}", "--rates=5,10,20",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gevent
@@ -113,24 +115,34 @@ class StreamClient(Client):
         return StreamPool
 
     def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str], answer: EndpointAnswer) -> None:
-        """A success that breaks off is `CUT`; what had come of an answer stays known, whatever ended it."""
         from tailrate.loadtest.engine.endpoint.http1.stream_pool import Stream
 
         found = Stream()
-        try:
-            self._pool.exchange(method, path, headers, body, found)
-            answer.done_ns = found.at_ns
-        except TimeoutError:
-            raise
-        except OSError as problem:
-            if not is_success(str(found.status)):
-                raise
-            answer.error = str(problem) or type(problem).__name__
-        finally:
+
+        def fill() -> None:
             self._fill(answer, found)
             answer.arrivals = found.pieces.arrivals
-        if answer.error is not None:
-            answer.status = CUT
+
+        with breaking_off(answer, fill):
+            self._pool.exchange(method, path, headers, body, found)
+            answer.done_ns = found.at_ns
+
+
+@contextmanager
+def breaking_off(answer: EndpointAnswer, fill: Callable[[], None]) -> Iterator[None]:
+    """What had come of an answer is filled in, whatever ended it; a success that breaks off is `CUT`."""
+    try:
+        yield
+    except TimeoutError:
+        fill()
+        raise
+    except OSError as problem:
+        fill()
+        if not is_success(answer.status):
+            raise
+        answer.status, answer.error = CUT, str(problem) or type(problem).__name__
+    else:
+        fill()
 
 
 def _insecure(problem: ssl.SSLError) -> str:

@@ -13,10 +13,11 @@ from urllib.parse import unquote
 import gevent
 
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
-from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.client import Client, breaking_off
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access, address
 from tailrate.loadtest.engine.endpoint.http2.hpack import literal
 from tailrate.loadtest.engine.endpoint.http2.pool import Pool
+from tailrate.loadtest.engine.endpoint.http2.stream import Stream
 
 STATUSES = {
     0: OK, 3: "400", 4: "timeout", 5: "404", 7: "403", 8: "429", 12: "501", 14: "503", 16: "401",
@@ -29,6 +30,7 @@ NAMES = (
 )  # fmt: skip
 STREAMS = 100
 """At once on a connection: what gRPC's own clients hold to, unless a server allows fewer."""
+BEGUN = b":status: 200"
 MOST_ERROR = 500
 REMEMBERED = 256
 
@@ -40,7 +42,7 @@ class GrpcClient(Client):
         super().__init__(host, timeout_s, access)
         parts = address(host)
         secure = parts.scheme == "https"
-        self._http2 = Pool(
+        self._http2 = self._streams_of()(
             parts.hostname or "", parts.port or (443 if secure else 80), timeout_s, access.tls() if secure else None,
             streams,
         )  # fmt: skip
@@ -63,12 +65,22 @@ class GrpcClient(Client):
             block = self._blocks[path] = self._begin + literal(":path", path) + self._always
         if headers:
             block += b"".join([literal(*field) for field in headers.items()])
-        found = self._http2.exchange(block, body)
-        status, error = _outcome(found.head, found.trailers)
+        self._call(block, Stream(body), answer)
+
+    def _call(self, block: bytes, stream: Stream, answer: EndpointAnswer) -> None:
+        self._http2.exchange(block, stream)
+        self._fill_in(answer, stream)
+
+    def _fill_in(self, answer: EndpointAnswer, stream: Stream) -> None:
+        status, error = _outcome(stream.head, stream.trailers)
         if error is not None:
             error = self.access.masked(error.encode()).decode()
         answer.status, answer.error = status, error
-        answer.fields, answer.body = found.head + found.trailers, b"".join(found.pieces)
+        answer.fields, answer.body = stream.head + stream.trailers, b"".join(stream.pieces)
+
+    @staticmethod
+    def _streams_of() -> type[Pool]:
+        return Pool
 
     def speaks(self, timeout_s: float) -> bool:
         """Whether there is HTTP/2, as far as its greeting tells."""
@@ -82,6 +94,27 @@ class GrpcClient(Client):
     def close(self) -> None:
         super().close()
         self._http2.close()
+
+
+class GrpcStreamClient(GrpcClient):
+    """One whose answers come in several messages, each with its instant."""
+
+    @staticmethod
+    def _streams_of() -> type[Pool]:
+        from tailrate.loadtest.engine.endpoint.http2.stream_pool import StreamPool  # numba, which no other client needs
+
+        return StreamPool
+
+    def _call(self, block: bytes, stream: Stream, answer: EndpointAnswer) -> None:
+        def fill() -> None:
+            self._fill_in(answer, stream)
+            answer.arrivals = stream.arrivals
+            if not answer.done_ns and stream.head.startswith(BEGUN):  # so far nothing was wrong
+                answer.status, answer.error = OK, None
+
+        with breaking_off(answer, fill):
+            self._http2.exchange(block, stream)
+            answer.done_ns = stream.at_ns
 
 
 @lru_cache(REMEMBERED)

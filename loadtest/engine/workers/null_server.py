@@ -20,6 +20,8 @@ WIDE = 1 << 30
 """Windows of HTTP/2 in bytes; the connection's is opened again when half of it was used."""
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE, END_STREAM, ACK = 0, 1, 4, 6, 8, 1, 1
 Pace = tuple[tuple[int, float], ...]
+Pieces = list[tuple[float, bytes]]
+"""Of an answer: seconds after the request, and what then goes out."""
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -27,10 +29,10 @@ class NullServer(asyncio.Protocol):
     """Reads requests by their length and answers each with the same bytes."""
 
     def __init__(self, answer: bytes, pace: Pace = ()) -> None:
-        self._answer = answer
         together = {at_ms: end for end, at_ms in pace}  # of one instant, whose order a timer would not keep
         bounds = pairwise([0, *together.values()])
-        self._pieces = [(at_ms / 1e3, answer[begin:end]) for at_ms, (begin, end) in zip(together, bounds, strict=True)]
+        pieces = [(at_ms / 1e3, answer[begin:end]) for at_ms, (begin, end) in zip(together, bounds, strict=True)]
+        self._pieces = pieces or [(0.0, answer)]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -54,7 +56,7 @@ class NullServer(asyncio.Protocol):
                     self._head = head
                     return
                 if head == PREFACE[: len(head)] and len(head) > 4:
-                    self._http2 = Http2(self._transport, self._answer)
+                    self._http2 = Http2(self._transport, self._pieces)
                     self._http2.take(data)
                     return
                 self._head = b""
@@ -63,34 +65,29 @@ class NullServer(asyncio.Protocol):
                 if self._missing and data:
                     continue
             if not self._missing:
-                self._reply()
+                play(self._transport, self._pieces)
 
-    def _reply(self) -> None:
-        if not self._pieces:
-            self._transport.write(self._answer)
-            return
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for at_s, piece in self._pieces:
-            loop.call_at(now + at_s, self._transport.write, piece)
+
+def play(transport: asyncio.Transport, pieces: Pieces) -> None:
+    """Writes each at its instant."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    for at_s, piece in pieces:
+        if at_s:
+            loop.call_at(now + at_s, transport.write, piece)
+        else:
+            transport.write(piece)
 
 
 class Http2:
     """Answers each stream that has ended with the same frames; whatever it holds is not looked at."""
 
-    def __init__(self, transport: asyncio.Transport, answer: bytes) -> None:
+    def __init__(self, transport: asyncio.Transport, pieces: Pieces) -> None:
         self._transport = transport
         self._rest = b""
         self._passed = len(PREFACE) - PREFACE.index(b"SM")
         self._taken = 0
-        self._pieces: list[bytes] = []
-        """The answer, to be joined by a stream's number."""
-        at = begin = 0
-        while at < len(answer):
-            self._pieces.append(answer[begin : at + 5])
-            begin = at + 9
-            at = begin + int.from_bytes(answer[at : at + 3], "big")
-        self._pieces.append(answer[begin:])
+        self._pieces = [(at_s, _without_number(frames)) for at_s, frames in pieces]
         window = WIDE.to_bytes(4, "big")
         transport.write(_frame(SETTINGS, 0, b"\0\4" + window) + _frame(WINDOW_UPDATE, 0, window))
 
@@ -105,7 +102,11 @@ class Http2:
                 break
             kind, flags, stream = data[at + 3], data[at + 4], data[at + 5 : at + 9]
             if kind in (DATA, HEADERS) and flags & END_STREAM:
-                out.append(stream.join(self._pieces))
+                pieces = [(at_s, stream.join(parts)) for at_s, parts in self._pieces]
+                if pieces[0][0]:
+                    play(self._transport, pieces)
+                else:
+                    out.append(pieces[0][1])
             if kind == DATA:
                 self._taken += end - at - 9
             elif kind in (SETTINGS, PING) and not flags & ACK:
@@ -117,6 +118,17 @@ class Http2:
             self._taken = 0
         if out:
             self._transport.write(b"".join(out))
+
+
+def _without_number(frames: bytes) -> list[bytes]:
+    """To be joined by a stream's."""
+    parts: list[bytes] = []
+    at = begin = 0
+    while at < len(frames):
+        parts.append(frames[begin : at + 5])
+        begin = at + 9
+        at = begin + int.from_bytes(frames[at : at + 3], "big")
+    return [*parts, frames[begin:]]
 
 
 def _frame(kind: int, flags: int, payload: bytes) -> bytes:

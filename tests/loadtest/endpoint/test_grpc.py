@@ -15,7 +15,7 @@ from waiting import PATIENCE_S
 
 from tailrate.loadtest.engine.endpoint import protocols
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access
-from tailrate.loadtest.engine.endpoint.grpc import GrpcClient
+from tailrate.loadtest.engine.endpoint.grpc import GrpcClient, GrpcStreamClient
 from tailrate.loadtest.engine.endpoint.http2 import frames
 from tailrate.loadtest.engine.endpoint.http2.frames import frame
 from tailrate.loadtest.engine.endpoint.http2.grpc_message import framed, message_flaw
@@ -25,6 +25,7 @@ from tailrate.loadtest.engine.endpoint.target import Target
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.serve.body import infer_grpc as messages
+from tailrate.serve.body.protobuf import item, text
 
 PATH = f"{messages.SERVICE}ModelInfer"
 HEAD = b"".join(literal(*field) for field in ((":status", "200"), ("content-type", "application/grpc")))
@@ -44,7 +45,7 @@ def readable(wire):
 
 
 @contextmanager
-def odd(*connections):
+def odd(*connections, client=GrpcClient):
     """For each connection the first piece, and once a request has begun the others; numbers wait, b"" hangs up."""
     heard = []
 
@@ -76,11 +77,11 @@ def odd(*connections):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
-        client = GrpcClient(f"http://127.0.0.1:{listener.getsockname()[1]}", 5.0)
+        to = client(f"http://127.0.0.1:{listener.getsockname()[1]}", 5.0)
         try:
-            yield client, heard
+            yield to, heard
         finally:
-            client.close()
+            to.close()
             gevent.sleep(0)
             thread.join(PATIENCE_S)
 
@@ -360,9 +361,165 @@ def test_who_does_not_greet_as_http2_does_speaks_something_else():
 def test_the_null_server_plays_an_answer_back():
     result = framed(messages.encode_result("m", "", "", {"y": np.arange(50_000, dtype=np.float32)}))
     fields = b":status: 200\r\ncontent-type: application/grpc\r\nx-a: 1\r\ngrpc-status: 0\r\n"
-    with selfcheck.null_server(as_frames(fields, result)) as url, client(url) as to:
+    with selfcheck.null_server(b"".join(as_frames(fields, [result]))) as url, client(url) as to:
         calls = [gevent.spawn(to.send, "POST", PATH, body(np.zeros((1, size), np.float32)))
                  for size in (1, 100_000, 2) * 5]  # fmt: skip
         gevent.joinall(calls, timeout=PATIENCE_S)
         assert {(one.value.status, one.value.body) for one in calls} == {("200", result)}
         assert calls[0].value.headers()["x-a"] == "1"
+
+
+# ---- answers in pieces
+
+GAP_S = 0.03
+WORDS = ("one", "two", "", "three")
+STREAM_PATH = f"{messages.SERVICE}ModelStreamInfer"
+
+
+def piece(word, wrapped):
+    result = messages.encode_result("story", "1", "", {"text_output": np.array([word.encode()], object)})
+    return item(2, result) if wrapped else result
+
+
+def stories(requests, context):
+    """By the model's name: as Triton wraps it or as MLServer doesn't, with an error in it, or breaking off."""
+    import grpc
+
+    (asked,) = map(messages.decode_infer, requests)
+    if "text_input" not in asked.tensors:
+        yield text(1, "unexpected inference input")
+        return
+    for number, word in enumerate(WORDS):
+        time.sleep(GAP_S)
+        if number == 2 and asked.model == "fails":
+            yield text(1, "out of memory")
+        if number == 2 and asked.model == "aborts":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the model went away")
+        if number == 2 and asked.model == "hangs":
+            time.sleep(1.0)
+        yield piece(word, asked.model != "plain")
+
+
+@contextmanager
+def streaming(timeout_s=20.0):
+    grpc = pytest.importorskip("grpc")
+    server = grpc.server(futures.ThreadPoolExecutor(32))
+    methods = {name: grpc.unary_unary_rpc_method_handler(method) for name, method in METHODS.items()}
+    methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(stories)
+    service = messages.SERVICE.strip("/")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    found = GrpcStreamClient(f"http://127.0.0.1:{port}", timeout_s)
+    try:
+        yield found
+    finally:
+        found.close()
+        gevent.sleep(0)
+        server.stop(None).wait()
+
+
+def tell(to, model="story"):
+    protocol = protocols.PROTOCOLS["oip-grpc-stream"](inputs='{"text_input": ["$prompt.0"]}')
+    (endpoint, *_) = protocol.find(to, Target(to.url, model))
+    sent, header = protocol.write(endpoint, {"prompt": np.array(["a b"], object)}, ())
+    answer = to.send("POST", endpoint.path, sent, header)
+    return protocol, answer, protocol.read(answer, answer.headers(), {})
+
+
+@pytest.mark.parametrize("model", ["story", "plain"])
+def test_each_message_has_the_instant_at_which_it_came(model):
+    with streaming() as to:
+        for one in gevent.joinall([gevent.spawn(tell, to, model) for _ in range(16)], timeout=PATIENCE_S):
+            protocol, answer, row = one.value
+            assert (answer.status, answer.error) == ("200", None)
+            assert protocol.flaw(answer, answer.headers()) is None
+            assert protocol.outputs(answer)["text"].tolist() == ["onetwothree"]
+            assert row["events"] == 3  # an empty one holds nothing
+            assert row["first_ns"] - answer.sent_ns > 1e9 * GAP_S
+            assert row["gaps_us"][1] > 1.5e6 * GAP_S
+            assert sum(row["gaps_us"]) == pytest.approx((row["last_ns"] - row["first_ns"]) / 1e3, abs=2)
+            assert row["last_ns"] <= answer.done_ns
+
+
+def test_what_had_come_stays_known_whatever_ends_it():
+    with streaming() as to:
+        protocol, answer, row = tell(to, "fails")
+        assert answer.status == "200"
+        assert protocol.flaw(answer, answer.headers()) == "the stream holds an error: out of memory"
+        assert row["finish"] == "error"
+        protocol, answer, row = tell(to, "aborts")
+        assert (answer.status, answer.error) == ("503", "UNAVAILABLE: the model went away")
+        assert row["events"] == 2
+    with streaming(timeout_s=0.5) as to:
+        _, answer, row = tell(to, "hangs")
+        assert answer.status == "timeout"
+        assert row["events"] == 2
+
+
+HALF = item(2, messages.encode_result("m", "", "", {"y": np.array([b"word"], object)}))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "status", "events", "flaw"),
+    [
+        ([frame(D, 0, 1, framed(HALF) * 2), frame(H, WHOLE | LAST, 1, GOOD)], "200", 2, None),
+        ([frame(D, 0, 1, (framed(HALF) * 2)[:-3]), frame(frames.RST_STREAM, 0, 1, frames.number(2))], "cut", 1, ""),
+        ([frame(D, 0, 1, framed(HALF)), b""], "cut", 1, ""),
+        ([frame(D, LAST, 1, framed(HALF))], "500", 1, ""),
+        ([frame(D, 0, 1, framed(HALF)[:-3]), frame(H, WHOLE | LAST, 1, GOOD)], "200", 0, "does not come whole"),
+        ([frame(D, 0, 1, b"\1" + framed(HALF)[1:]), frame(H, WHOLE | LAST, 1, GOOD)], "200", 0, "compressed"),
+        ([frame(D, 0, 1, framed(b"\x12\xff")), frame(H, WHOLE | LAST, 1, GOOD)], "200", 0, "cannot be read"),
+        ([frame(H, WHOLE | LAST, 1, GOOD)], "200", 0, "without any content"),
+        ([frame(D, 0, 1, framed(HALF)[:7]), 0.1, frame(D, 0, 1, framed(HALF)[7:]), frame(H, WHOLE | LAST, 1, GOOD)],
+         "200", 1, None),
+    ],
+    ids=["two", "reset", "hung up", "no status", "short", "compressed", "no message", "empty", "split"],
+)  # fmt: skip
+def test_a_stream_that_is_odd_is_a_row(pieces, status, events, flaw):
+    protocol = protocols.PROTOCOLS["oip-grpc-stream"]()
+    with odd([OPENED, USUAL[0], *pieces], client=GrpcStreamClient) as (to, _):
+        answer = call(to)
+    assert answer.status == status
+    row = protocol.read(answer, answer.headers(), {})
+    assert row["events"] == events
+    if status == "200":
+        found = protocol.flaw(answer, answer.headers())
+        assert found is None if flaw is None else flaw in found
+    if len(pieces) == 4:  # it counts when it was whole
+        assert row["first_ns"] - answer.sent_ns > 1e8
+
+
+def test_inputs_are_tried_until_the_server_takes_them():
+    with streaming() as to:
+        protocol = protocols.PROTOCOLS["oip-grpc-stream"]()
+        (endpoint, *_) = protocol.find(to, Target(to.url, "story"))
+        inputs = {"prompt": np.array(["a b"], object), "max_tokens": np.array([7])}
+        tried = [protocol, *protocol.others()]
+        flaws = []
+        for each in tried:
+            answer = to.send("POST", endpoint.path, *each.write(endpoint, inputs, ()))
+            flaws.append(each.flaw(answer, answer.headers()))
+        assert flaws == ["the stream holds an error: unexpected inference input", None, None, None, None]
+        asked = messages.decode_infer(tried[1].write(endpoint, inputs, ())[0][5:]).tensors
+        assert {name: tensor.tolist() for name, tensor in asked.items()} == {
+            "text_input": [b"a b"], "stream": [True], "sampling_parameters": [b'{"max_tokens": 7}'],
+        }  # fmt: skip
+        with pytest.raises(ScenarioError, match="no JSON object of lists"):
+            protocols.PROTOCOLS["oip-grpc-stream"](inputs='{"a": 1}').write(endpoint, inputs, ())
+
+
+def test_the_null_server_plays_a_stream_back_as_it_came():
+    with streaming() as to:
+        protocol, answer, row = tell(to)
+    with selfcheck.null_server(protocol.replayed(answer), protocol.pace(answer)) as url:
+        again = GrpcStreamClient(url, 20.0)
+        found = [gevent.spawn(again.send, "POST", STREAM_PATH, framed(b"")) for _ in range(5)]
+        gevent.joinall(found, timeout=PATIENCE_S)
+        for each in (one.value for one in found):
+            assert (each.status, each.body) == ("200", answer.body)
+            mine = protocol.read(each, each.headers(), {})
+            assert mine["events"] == row["events"]
+            assert mine["first_ns"] - each.sent_ns > 1e9 * GAP_S
+        again.close()
+        gevent.sleep(0)

@@ -218,8 +218,18 @@ def _edge() -> int:
     return select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 
 
-def can_watch() -> bool:
-    return hasattr(select, "epoll")
+def can_watch(secure: bool) -> bool:
+    return not secure and hasattr(select, "epoll")
+
+
+def ready_to_stamp(secure: bool) -> None:
+    """Compiling the thread's loop takes seconds, the first time."""
+    if can_watch(secure):
+        stamper()
+
+
+def stamped(opened: socket.socket, secure: bool) -> Stamped:
+    return Watched(opened, stamper()) if can_watch(secure) else Stamped(opened)
 
 
 _stampers: dict[int, Stamper] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrate.loadtest.engine.endpoint.http1.pool import Incoming, Pool
-from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped, Watched, can_watch, stamper
+from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped, ready_to_stamp, stamped
 
 MOST_STREAM = 32 << 20
 """A hundred thousand tokens; of answers that last, many are in memory at once."""
@@ -54,12 +54,10 @@ class StreamPool(Pool):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._most_body = min(self._most_body, MOST_STREAM)
-        if self._tls is None and can_watch():
-            stamper()  # compiling it takes seconds, the first time
+        ready_to_stamp(self._tls is not None)
 
     def _connect(self) -> Stamped:
-        inner = super()._connect()
-        return Watched(inner, stamper()) if self._tls is None and can_watch() else Stamped(inner)
+        return stamped(super()._connect(), self._tls is not None)
 
     def _alive(self, connection: Stamped) -> bool:
         return connection.quiet

@@ -7,6 +7,8 @@ may be; a peer that sends faster than is read is held back by TCP, as over HTTP/
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import gevent
 from gevent import socket
 from gevent.event import Event
@@ -16,6 +18,9 @@ from tailrate.loadtest.engine.endpoint.http2.frames import CANCEL, END_HEADERS, 
 from tailrate.loadtest.engine.endpoint.http2.hpack import Decoder
 from tailrate.loadtest.engine.endpoint.http2.outbox import Outbox
 from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped
 
 BLOCK = 1 << 18
 OUR_WINDOW = 1 << 30
@@ -34,8 +39,10 @@ HELLO = (
 class Connection:
     """Raises nothing but `OSError`, from `exchange`."""
 
-    def __init__(self, opened: socket.socket, secure: bool) -> None:
-        self._socket = opened
+    def __init__(self, opened: socket.socket, secure: bool, stamped: Stamped | None = None) -> None:
+        """`stamped`: what is read instead of the socket, where it matters when each piece came."""
+        self._source = stamped or opened
+        self._stamped = stamped
         self.most = MOST_STREAMS
         self.open = True
         """Takes new streams."""
@@ -67,20 +74,21 @@ class Connection:
         if self._problem is not None:
             raise self._problem
 
-    def exchange(self, block: bytes, body: bytes) -> Stream:
+    def exchange(self, block: bytes, stream: Stream) -> None:
         """Sends a request whose header is that block, and waits for the end of its answer."""
         if not self.open:
             raise UnprocessedError("the connection takes no more requests")
         mine, self._next = self._next, self._next + 2
         self.open = self._next < frames.MOST_WINDOW
-        stream = self._streams[mine] = Stream(self._initial, memoryview(body))
-        size = len(body)
+        stream.begin(self._initial)
+        self._streams[mine] = stream
+        size = len(stream.body)
         try:
             if size <= min(self._longest, self._initial, self._window) and not self._blocked:
                 self._window -= size
                 stream.left = stream.left[size:]
                 start = frame(frames.HEADERS, END_HEADERS, mine, block)
-                self._out.write(b"".join((start, frames.head(size, frames.DATA, END_STREAM, mine), body)))
+                self._out.write(b"".join((start, frames.head(size, frames.DATA, END_STREAM, mine), stream.body)))
             else:
                 self._out.write(frame(frames.HEADERS, END_HEADERS, mine, block))
                 self._blocked[mine] = stream
@@ -91,7 +99,6 @@ class Connection:
             raise
         if found is not None:
             raise found
-        return stream
 
     def close(self) -> None:
         self._fail(BrokenError("the connection was closed"))
@@ -133,7 +140,7 @@ class Connection:
         try:
             while True:
                 data = self._take(data) if data else data
-                piece = self._socket.recv(BLOCK)
+                piece = self._source.recv(BLOCK)
                 if not piece:
                     raise BrokenError("the connection was closed before the answer was whole")
                 data = data + piece if data else piece
@@ -202,6 +209,8 @@ class Connection:
         piece = frames.unpadded(flags, payload)
         stream.size += len(piece)
         stream.pieces.append(piece)
+        if self._stamped is not None and piece:
+            stream.arrivals.append((self._stamped.at_ns, stream.size))
         if not stream.head:
             self._end(mine, BrokenError("the answer has a body before its header"))
         elif stream.size > MOST_BODY:
@@ -270,6 +279,8 @@ class Connection:
         stream = self._streams.get(mine)
         if stream is None:
             return
+        if self._stamped is not None:
+            stream.at_ns = self._stamped.at_ns
         if stream.left or problem is not None:
             self._leave(mine, CANCEL)
         else:
@@ -282,4 +293,4 @@ class Connection:
         for mine in list(self._streams):
             self._end(mine, problem)
         self._greeted.set()
-        self._socket.close()
+        self._source.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from socket import IPPROTO_TCP, TCP_NODELAY
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent import socket
@@ -11,6 +12,9 @@ from gevent.lock import Semaphore
 
 from tailrate.loadtest.engine.endpoint.http2.connection import Connection
 from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped
 
 TRIES = 8
 """To send what a server said it did not look at: as it was about to close the connection, or since a stream whose end
@@ -31,14 +35,18 @@ class Pool:
         if tls is not None:
             tls.set_alpn_protocols(["h2"])
 
-    def exchange(self, block: bytes, body: bytes) -> Stream:
+    def exchange(self, block: bytes, stream: Stream) -> None:
         """An `OSError` where there is no whole answer."""
         for number in range(TRIES - 1):
             try:
-                return self._free().exchange(block, body)
+                return self._free().exchange(block, stream)
             except UnprocessedError:
                 gevent.sleep(FIRST_WAIT_S * 2**number)
-        return self._free().exchange(block, body)
+        return self._free().exchange(block, stream)
+
+    def _stamped(self, opened: socket.socket) -> Stamped | None:
+        """What is read instead of it."""
+        return None
 
     def greet(self) -> None:
         """Returns when there is a connection; an `OSError` where the other side does not greet as HTTP/2 does."""
@@ -81,7 +89,7 @@ class Pool:
                 fresh.close()
                 raise BrokenError("the other side does not offer HTTP/2 (ALPN)")
         fresh.settimeout(None)  # each exchange has its own deadline
-        found = Connection(fresh, secure=self._tls is not None)
+        found = Connection(fresh, self._tls is not None, self._stamped(fresh))
         try:
             found.greet()
         except BaseException:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrate.loadtest.engine.endpoint.http2 import frames
 from tailrate.loadtest.engine.endpoint.http2.hpack import literal
 
@@ -9,8 +11,8 @@ STREAM = 0
 """Whoever plays it back puts its own there."""
 
 
-def as_frames(fields: bytes, body: bytes) -> bytes:
-    """Header, body and gRPC's status behind it, of an answer that had no other trailers than those of gRPC."""
+def as_frames(fields: bytes, pieces: Sequence[bytes]) -> list[bytes]:
+    """Header, each piece of the body, and gRPC's status, of an answer that had no other trailers than those of gRPC."""
     lines = [line.partition(": ") for line in fields.decode("latin-1").split("\r\n") if line]
     trailers = [line for line in lines if line[0].startswith("grpc-")]
     head, tail = (
@@ -18,9 +20,12 @@ def as_frames(fields: bytes, body: bytes) -> bytes:
         for some in ([line for line in lines if line not in trailers], trailers)
     )
     data = [
-        frames.frame(frames.DATA, 0, STREAM, body[at : at + frames.LONGEST])
-        for at in range(0, len(body), frames.LONGEST)
+        b"".join(
+            frames.frame(frames.DATA, 0, STREAM, piece[at : at + frames.LONGEST])
+            for at in range(0, len(piece), frames.LONGEST)
+        )
+        for piece in pieces
     ]
     begin = frames.frame(frames.HEADERS, frames.END_HEADERS, STREAM, head)
     end = frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, STREAM, tail)
-    return b"".join([begin, *data, end])
+    return [begin, *data, end]

@@ -18,10 +18,11 @@ class UnprocessedError(BrokenError):
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """An exchange under way, and at last what came of it."""
+    """An exchange: what is to go out, and what has come of it, whatever ends it."""
 
-    window: int
-    left: memoryview
+    body: bytes
+    window: int = 0
+    left: memoryview = field(default_factory=lambda: memoryview(b""))
     """Of the body, what the windows have not admitted yet."""
     waiter: Any = field(default_factory=Waiter)
     head: bytes = b""
@@ -29,3 +30,10 @@ class Stream:
     trailers: bytes = b""
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
+    arrivals: list[tuple[int, int]] = field(default_factory=list)
+    """Where reads are stamped: the instant of each piece, and bytes that had come by then."""
+    at_ns: int = 0
+    """When the last of it came, header and trailers among it."""
+
+    def begin(self, window: int) -> None:
+        self.window, self.left, self.waiter = window, memoryview(self.body), Waiter()

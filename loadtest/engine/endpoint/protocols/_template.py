@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve.body.tensors import to_bytes
 from tailrate.serve.wire import Array
@@ -27,6 +29,26 @@ def as_json(template: str, inputs: Inputs) -> bytes:
     """Of a template that is JSON; without one, an object of all inputs by their names."""
     whole = _read(template) if template else {name: f"${name}" for name in inputs}
     return json.dumps(_filled(whole, inputs), separators=(",", ":")).encode()
+
+
+def as_tensors(template: str, inputs: Inputs) -> dict[str, Array]:
+    """Of a template that is a JSON object of lists: one for each of a model's inputs, whose shape is that of the list.
+
+    >>> import numpy as np
+    >>> as_tensors('{"text": [["$x.0"]], "stream": [true]}', {"x": np.array(["a"], object)})
+    {'text': array([['a']], dtype=object), 'stream': array([ True])}
+    """
+    whole = _read(template)
+    if not isinstance(whole, dict) or not all(isinstance(value, list) for value in whole.values()):
+        raise ScenarioError(
+            f'the inputs \'{template[:80]}\' are no JSON object of lists, such as {{"text": ["$prompt.0"]}}'
+        )
+    return {name: _array(np.array(_filled(value, inputs))) for name, value in whole.items()}
+
+
+def _array(found: Array) -> Array:
+    """As models mostly want it."""
+    return found.astype({"i": np.int32, "f": np.float32, "U": object}.get(found.dtype.kind, found.dtype))
 
 
 def as_bytes(template: str, inputs: Inputs) -> bytes:

@@ -57,6 +57,17 @@ class TokenStream:
         }
         return {name: value for name, value in found.items() if value is not None}
 
+    def outputs(self, values: Sequence[Any], at_ns: int) -> None:
+        """An event that holds these values of outputs; an empty one is no content."""
+        held = [value for value in values if value not in ("", b"")]
+        self.text += [
+            value if isinstance(value, str) else value.decode("utf-8", "replace")
+            for value in held
+            if isinstance(value, str | bytes)
+        ]
+        if held:
+            self.came(at_ns)
+
     def came(self, at_ns: int, plain: bool = True) -> None:
         """A content event."""
         if plain and self.plain_ns is None:
@@ -89,11 +100,22 @@ def openai(found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         found.came(at_ns, plain)
 
 
-def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenStream:
-    found, piece = TokenStream(), 0
-    for event in events(body):
-        while piece < len(arrivals) - 1 and arrivals[piece][1] < event.end:
+def stamps(arrivals: Arrivals) -> Callable[[int], int]:
+    """When so many bytes had come, of numbers that grow."""
+    piece = 0
+
+    def at_ns(end: int) -> int:
+        nonlocal piece
+        while piece < len(arrivals) - 1 and arrivals[piece][1] < end:
             piece += 1
+        return arrivals[piece][0]
+
+    return at_ns
+
+
+def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenStream:
+    found, at_ns = TokenStream(), stamps(arrivals)
+    for event in events(body):
         if event.data == DONE:
             continue
         try:
@@ -105,7 +127,7 @@ def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenS
         elif event.name == b"error" or said.get("error"):
             found.flaw, found.finish = f"the stream holds an error: {_begin(event.data)}", "error"
         else:
-            take(found, said, arrivals[piece][0])
+            take(found, said, at_ns(event.end))
     return found
 
 

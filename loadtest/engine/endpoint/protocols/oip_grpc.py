@@ -38,6 +38,8 @@ class OipGrpc(Protocol):
     raw: bool = True
     """Tensors go as bytes, not as values."""
     method: ClassVar[str] = "POST"
+    call: ClassVar[str] = "ModelInfer"
+    """Of the service, which a request is."""
 
     @classmethod
     def connect(cls, url: str, timeout_s: float, access: Access) -> Client:
@@ -69,7 +71,7 @@ class OipGrpc(Protocol):
         said = _call(client, "ModelMetadata", about)
         if ready.status != OK:  # neither way says that it is there
             _message(client, said, f"ModelMetadata of {name}")
-        found = self.endpoint(client, target, f"{messages.SERVICE}ModelInfer", version, _parameters(said))
+        found = self.endpoint(client, target, messages.SERVICE + self.call, version, _parameters(said))
         return replace(found, url=client.url)  # gRPC has no path of its own before its service's
 
     def others(self) -> Iterator[OipGrpc]:
@@ -95,7 +97,7 @@ class OipGrpc(Protocol):
         return _parameters(_call(client, "ModelMetadata", messages.encode_name(endpoint.model, endpoint.version)))
 
     def replayed(self, answer: EndpointAnswer) -> bytes:
-        return as_frames(answer.fields, answer.body)
+        return b"".join(as_frames(answer.fields, [answer.body]))
 
 
 def _flaw(body: bytes) -> str | None:

@@ -33,7 +33,4 @@ class OipStream(EventStream):
 
     def take(self, found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         outputs = [output for output in list_of(said, "outputs") if isinstance(output, dict)]
-        values = [value for output in outputs for value in list_of(output, "data") if value != ""]
-        found.text += [value for value in values if isinstance(value, str)]
-        if values:
-            found.came(at_ns)
+        found.outputs([value for output in outputs for value in list_of(output, "data")], at_ns)

@@ -44,7 +44,4 @@ class TritonGenerate(EventStream):
 
     def take(self, found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         held = said.get(self.output)
-        if isinstance(held, str):
-            found.text.append(held)
-        if held not in (None, "", []):
-            found.came(at_ns)
+        found.outputs(held if isinstance(held, list) else [] if held is None else [held], at_ns)
