@@ -772,12 +772,12 @@ LOADTEST = (
         ("loadtest/endpoint/test_stream_client.py::test_what_breaks_off_is_cut_and_keeps_what_came",),
     ),
     Mutant(
-        "a deadline takes what had come with it", "row", "loadtest/engine/endpoint/http1/stamping.py",
+        "a deadline takes what had come with it", "row", "loadtest/engine/endpoint/stamping/sockets.py",
         "self._over = problem", "raise",
         ("loadtest/endpoint/test_stream_client.py::test_what_is_not_whole_in_time_is_a_timeout_and_keeps_what_came",),
     ),
     Mutant(
-        "the ring of a socket is read beyond its end", "bound", "loadtest/engine/endpoint/http1/reading_loop.py",
+        "the ring of a socket is read beyond its end", "bound", "loadtest/engine/endpoint/stamping/reading_loop.py",
         "RING_BYTES - (lane[CAME] - lane[TAKEN])", "2 * RING_BYTES - (lane[CAME] - lane[TAKEN])",
         ("loadtest/endpoint/test_stream_client.py::test_a_reader_that_does_not_look_for_long_gets_all_of_it",),
     ),
@@ -978,7 +978,7 @@ LOADTEST = (
         ("loadtest/workers/input/test_prompts.py::test_prompts_of_a_trace_share_the_blocks_that_its_own_did",),
     ),
     Mutant(
-        "what stamps waits for a core behind what sends", "lock", "loadtest/engine/endpoint/http1/stamping.py",
+        "what stamps waits for a core behind what sends", "lock", "loadtest/engine/endpoint/stamping/sockets.py",
         "        self._stand_in_line()\n", "",
         ("loadtest/endpoint/test_stream_client.py::test_the_thread_stands_in_line_for_a_core_as_its_owner_does",),
     ),

@@ -36,6 +36,8 @@ class StreamTally:
     """Successes whose answer came in one event."""
     uncounted: int = 0
     """Successes of which the server did not say how many tokens they have: each event counts as one."""
+    counted_here: int = 0
+    """Successes of which it did not, and whose text the run's own tokenizer counted."""
     events: int = 0
     """Of successes."""
     tokens_out: int = 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "step", "endpoint", "intended_ns", "sent_ns", WHOLE, "status", "error", "first_ns", "last_ns", "events",
-    "tokens_in", "tokens_out", "first_tokens", "cached_tokens", "gaps_us", "turn",
+    "tokens_in", "tokens_out", "text_tokens", "first_tokens", "cached_tokens", "gaps_us", "turn",
 )  # fmt: skip
 NOBODY: Ints = np.zeros(0, np.int64)
 NONE = -1
@@ -93,8 +93,9 @@ class _Answers:
     events: Ints
     tokens_in: Ints
     tokens_out: Ints
-    """As the server counted, else as there were events."""
+    """As the server counted, else the run's own tokenizer, else as there were events."""
     counted: Ints
+    """By which of these: 2, 1, 0."""
     cached: Ints
     turn: Ints
     streamed_ns: Ints
@@ -104,19 +105,21 @@ class _Answers:
 
     @classmethod
     def of(cls, chunk: Chunk) -> _Answers:
-        names = ("intended_ns", "sent_ns", "first_ns", "last_ns", "events", "tokens_in", "tokens_out", "first_tokens")
-        intended, sent, first, last, events, tokens_in, said, head = (chunk.whole(name) for name in names)
+        names = ("intended_ns", "sent_ns", "first_ns", "last_ns", "events", "tokens_in", "first_tokens")
+        intended, sent, first, last, events, tokens_in, head = (chunk.whole(name) for name in names)
+        said, own = chunk.whole("tokens_out"), chunk.whole("text_tokens")
         status, words = chunk.text("status")
         error, _ = chunk.text("error")
         done = chunk.whole(WHOLE)
         good = np.array([*map(is_success, words), False])
         ok = good[status] & (error < 0) & (done != NEVER)
         events, tokens_in = np.maximum(events, 0), np.maximum(tokens_in, 0)
-        tokens, head = np.where(said == NEVER, events, said), np.where(head == NEVER, 1, head)
+        counted = np.where(said != NEVER, 2, own != NEVER)
+        tokens, head = np.choose(counted, (events, own, said)), np.where(head == NEVER, 1, head)
         several = ok & (events > 1) & (tokens > head)
         per_token = np.where(several, (last - first) // np.maximum(tokens - head, 1), NONE)
         return cls(
-            intended, sent, first, ok, events, tokens_in, tokens, said != NEVER, chunk.whole("cached_tokens"),
+            intended, sent, first, ok, events, tokens_in, tokens, counted, chunk.whole("cached_tokens"),
             chunk.whole("turn"), last - first, np.where(first == NEVER, FAILED, first - intended),
             np.where(ok, per_token, FAILED), np.where(ok, done - intended, FAILED),
         )  # fmt: skip
@@ -241,7 +244,8 @@ def _tally(grid: Grid, answers: _Answers, at: Ints, slos: Sequence[Slo]) -> Stre
         n=len(ok),
         ok=int(ok.sum()),
         single=int(np.count_nonzero(tpot[ok] == NONE)),
-        uncounted=int(np.count_nonzero(~answers.counted[ok])),
+        uncounted=int(np.count_nonzero(answers.counted[ok] == 0)),
+        counted_here=int(np.count_nonzero(answers.counted[ok] == 1)),
         events=int(answers.events[ok].sum()),
         tokens_out=int(answers.tokens_out[ok].sum()),
         streamed=np.bincount(bins(answers.streamed_ns[ok], COARSE), minlength=TIME_BINS),

@@ -54,7 +54,8 @@ class RequestRecord(NamedTuple):
     """Number of the file's row that the request carried, the first one of several; None where inputs were drawn."""
     label: Text | None = None
     """What that row says of itself: the slice of the report that it belongs to."""
-    # of streams; a content event is one with text, reasoning or a tool call in it, tokens are as the server counts
+    # of streams; a content event is one with text, reasoning or a tool call in it; tokens are as the server counts, but
+    # `text_tokens`, which the run's own tokenizer counts where the server doesn't
     first_ns: Int64 | None = None
     """When the first content event came; `done_ns` is when the stream ended."""
     last_ns: Int64 | None = None
@@ -69,6 +70,7 @@ class RequestRecord(NamedTuple):
     """Of `tokens_in`, those that the server had read before."""
     reasoning_tokens: Int32 | None = None
     gaps_us: Gaps | None = None
+    text_tokens: Int32 | None = None
     finish: Text | None = None
     """Why the stream ended: `stop`, `length`, `cut`, `error`."""
     session: Int32 | None = None

@@ -21,6 +21,11 @@ MUCH_CACHED = 0.1
 BUNDLED = 1.5
 """Tokens in an event, from which on gaps between events are not those between tokens."""
 UNFORCED = "no"
+UNSAID = (
+    ("uncounted", "tokens_uncounted", "doubt", "each event counts as one"),
+    ("counted_here", "tokens_counted_here", "limit", "they were counted here, by the run's own tokenizer"),
+)
+"""What a tally counts of answers without a number of tokens, and what is said of it."""
 SHORT = 0.1
 """Of a window, in which what is not so yet makes no difference."""
 
@@ -46,13 +51,11 @@ def _cached(tallies: dict[Key, StreamTally]) -> Iterator[Found]:
 def _uncounted(tallies: dict[Key, StreamTally]) -> Iterator[Found]:
     for endpoint in sorted({endpoint for _, endpoint in tallies}):
         mine = [tally for (_, name), tally in tallies.items() if name == endpoint]
-        uncounted, ok = (sum(getattr(tally, name) for tally in mine) for name in ("uncounted", "ok"))
-        if uncounted:
-            yield (
-                "tokens_uncounted", "doubt",
-                f"{endpoint} did not say how many tokens {percent(uncounted / ok)} of its answers have: "
-                "each event counts as one", uncounted / ok,
-            )  # fmt: skip
+        ok = sum(tally.ok for tally in mine)
+        for name, kind, severity, instead in UNSAID:
+            if some := sum(getattr(tally, name) for tally in mine):
+                unsaid = f"{endpoint} did not say how many tokens {percent(some / ok)} of its answers have"
+                yield kind, severity, f"{unsaid}: {instead}", some / ok
 
 
 def _bundled(tallies: dict[Key, StreamTally]) -> Iterator[Found]:

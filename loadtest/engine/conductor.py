@@ -51,11 +51,11 @@ from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan, known
 from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
-from tailrate.loadtest.engine.workers.driver import WorkOrder
 from tailrate.loadtest.engine.workers.input import foretold
 from tailrate.loadtest.engine.workers.input.deal import Handout
 from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 ANNOUNCE_S = 10.0
 """A soak says how many rows there are so often only: two lines each second would be 30 MB a day."""

@@ -51,7 +51,8 @@ from tailrate.loadtest.engine.scenario.scenario import DataPlan, Scenario, Scena
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
-from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 say = logging.getLogger("tailrate")
 

@@ -7,8 +7,9 @@ There is one such user per load process. It is no browser that clicks and waits:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from locust import User, events, task
@@ -18,6 +19,10 @@ from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.scenario.scenario import DataPlan, ScenarioError
 from tailrate.serve.wire import Array
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.workers.input.requests import FileInputs
+    from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 
 POOL_BYTES = 64 << 20
 SAMPLE = 4
@@ -80,7 +85,7 @@ class EndpointUser(User):
             size += sum(map(_bytes, tensors[-1].values()))
         return Inputs(tuple(tensors), tuple(sizes), tuple(self.outputs))
 
-    def _of_file(self, seed: int, rows: Sequence[int], plan: DataPlan) -> Inputs:
+    def _of_file(self, seed: int, rows: Sequence[int], plan: DataPlan) -> FileInputs:
         """The first few requests of the file's rows, and what makes the others when their arrivals are known."""
         from tailrate.loadtest.engine.workers.input import foretold, inputs  # which take pyarrow
         from tailrate.loadtest.engine.workers.input.deal import Deal
@@ -127,7 +132,9 @@ class PromptUser(EndpointUser):
                 "--shared-prefix", type=int, default=cls.shared_prefix, help="words that all prompts begin with"
             )
             parser.add_argument(
-                "--tokenizer", default="", help="tokenizer.json, or its folder: prompts have tokens, not words"
+                "--tokenizer",
+                default="",
+                help="tokenizer.json, or its folder: prompts have tokens, not words; answers too that no server counts",
             )
             several = "such as 4 or uniform:1:8, each with all that was said before"
             parser.add_argument("--turns", default=cls.turns, help=f"turns of a session, {several}")
@@ -143,8 +150,10 @@ class PromptUser(EndpointUser):
 
     def draw(self, seed: int, rows: Sequence[int], data: DataPlan | None = None) -> Inputs:
         """Prompts of a file where there is one: its column `prompt`, and `max_tokens` if it has that."""
+        options = self.environment.parsed_options
+        tokenizer = self._tokenizer(options.tokenizer)
         if data is not None:
-            return super().draw(seed, rows, data)
+            return replace(self._of_file(seed, rows, data), tokenizer=tokenizer)
         if rows != (1,):
             raise ScenarioError("--rows is for tensors: a request carries one prompt")
         from tailrate.loadtest.engine.workers.input.deal import Deal
@@ -153,9 +162,7 @@ class PromptUser(EndpointUser):
         from tailrate.loadtest.engine.workers.input.prompts import Prompts
         from tailrate.loadtest.engine.workers.input.request_trace import RequestTrace
         from tailrate.loadtest.engine.workers.input.requests import FileInputs
-        from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 
-        options = self.environment.parsed_options
         lengths = (
             Lengths.parse(options.prompt_tokens, "--prompt-tokens"),
             Lengths.parse(options.output_tokens, "--output-tokens"),
@@ -167,11 +174,17 @@ class PromptUser(EndpointUser):
             raise ScenarioError("--turns and --lengths: a trace says nothing of sessions; leave out one of them")
         if not dialogue and str(think_s) != "0":
             raise ScenarioError("--think is the time before a session's next turn: say how many it has with --turns")
-        tokenizer = Tokenizer(Path(options.tokenizer)) if options.tokenizer else None
         found = Prompts(seed, *lengths, options.shared_prefix, recorded, dialogue, tokenizer)
         tensors = tuple(found.inputs([number]) for number in range(SAMPLE))
         deal = Deal(MOST_PROMPTS, False, False, seed)
-        return FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal, dialogue=dialogue)
+        drawn = FileInputs(tensors, (1,) * SAMPLE, (), found.file, data=found, deal=deal)
+        return replace(drawn, dialogue=dialogue, tokenizer=tokenizer)
+
+    @staticmethod
+    def _tokenizer(path: str) -> Tokenizer | None:
+        from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
+
+        return Tokenizer(Path(path)) if path else None
 
     def payload(self, rng: np.random.Generator, rows: int) -> dict[str, Array]:
         raise NotImplementedError  # `draw` makes them

@@ -89,7 +89,8 @@ def decode_piece(message: Body) -> tuple[str, dict[str, Array]]:
     found = dict(protobuf.fields(message))
     if any(key > 2 for key in found):
         return "", decode_result(message)
-    return as_text(found.get(1, b"")), decode_result(as_message(found.get(2, b"")))
+    error, result = (as_message(found.get(key, memoryview(b""))) for key in (1, 2))
+    return as_text(error), decode_result(result)
 
 
 def _decoded(message: Body, raw_field: int, wanted_field: int | None) -> Message:

@@ -71,7 +71,7 @@ def kept(way: str, rates: list[float], seconds: float) -> None:
     from tailrate.loadtest.engine.scenario.steps import LoadStep
     from tailrate.loadtest.engine.workers import selfcheck
     from tailrate.loadtest.engine.workers.cpu_priority import precedence
-    from tailrate.loadtest.engine.workers.driver import WorkOrder
+    from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
     rng = np.random.default_rng(1)
     rows = tuple({"x": rng.standard_normal((1, 64)).astype(np.float32)} for _ in range(BODIES))

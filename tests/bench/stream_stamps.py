@@ -59,8 +59,8 @@ def client(url: str, way: str, streams: int, seconds: float, wrong_url: str, wro
     from malformed import KINDS
 
     from tailrate.loadtest.engine.endpoint.client import StreamClient
-    from tailrate.loadtest.engine.endpoint.http1 import stamping
     from tailrate.loadtest.engine.endpoint.protocols._token_stream import token_stream
+    from tailrate.loadtest.engine.endpoint.stamping import sockets as stamping
     from tailrate.loadtest.engine.workers.cpu_priority import precedence
 
     if way == "gevent":

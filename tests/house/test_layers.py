@@ -49,9 +49,16 @@ TABLE = {
         ),
         ("locust", "gevent", "numpy"),
     ),
-    "loadtest.engine.endpoint.http2": (("loadtest.engine.endpoint.http2",), ("gevent",)),
-    "loadtest.engine.endpoint.http1": (("loadtest.engine.endpoint.http1",), ("gevent", "numpy")),
-    "loadtest.engine.endpoint.http1.reading_loop": (("analysis.stats",), ("numba",)),
+    "loadtest.engine.endpoint.http2": (
+        ("loadtest.engine.endpoint.http2", "loadtest.engine.endpoint.stamping"),
+        ("gevent",),
+    ),
+    "loadtest.engine.endpoint.http1": (
+        ("loadtest.engine.endpoint.http1", "loadtest.engine.endpoint.stamping"),
+        ("gevent",),
+    ),
+    "loadtest.engine.endpoint.stamping": (("loadtest.engine.endpoint.stamping",), ("gevent", "numpy")),
+    "loadtest.engine.endpoint.stamping.reading_loop": (("analysis.stats",), ("numba",)),
     "loadtest.engine.child_python": (("__init__",), ()),
     "loadtest._locust": (("analysis", "loadtest", "serve"), ("locust",)),
     "loadtest.engine.session": (  # the workers of --processes are our children; psutil comes with locust
@@ -111,7 +118,14 @@ FLOORS = (
     ("analysis.planning.plan",),
     ("analysis.planning", "analysis.pages.plan"),
     # loadtest
-    ("loadtest", "loadtest.engine", "loadtest.engine.clock", "loadtest.engine.child_python", "loadtest.engine.faults"),
+    (
+        "loadtest",
+        "loadtest.engine",
+        "loadtest.engine.clock",
+        "loadtest.engine.child_python",
+        "loadtest.engine.faults",
+        "loadtest.engine.endpoint.stamping",
+    ),
     (
         "loadtest.engine.scenario",
         "loadtest._locust",
@@ -139,7 +153,7 @@ FLOORS = (
 )
 DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
-MOST_ENTRIES = {"analysis": 15, "loadtest.engine.endpoint": 14}
+MOST_ENTRIES = {"analysis": 15, "loadtest.engine.endpoint": 15}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
 EXTENSIONS = {
     "serve.models",

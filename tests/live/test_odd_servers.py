@@ -18,7 +18,8 @@ from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 from tailrate.serve import wire
 
 pytestmark = pytest.mark.live

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_prompts import trained
+from tokenizers import Tokenizer
 from waiting import PATIENCE_S
 
 from tailrate.analysis import load
@@ -87,7 +89,7 @@ def test_a_turn_follows_an_answer_and_carries_all_before_it(tmp_path: Path, proc
     with server(refuse=7) as (url, told):
         done = driven(
             tmp_path, url, "--rates=5", "--step-seconds=5", "--settle-seconds=0", "--turns=uniform:1:5",
-            f"--think={THINK_S}", f"--processes={processes}", "--arrivals=constant",
+            f"--think={THINK_S}", f"--processes={processes}", "--arrivals=constant", f"--tokenizer={trained(tmp_path)}",
         )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stdout + done.stderr
     run = load(tmp_path / "it")
@@ -119,7 +121,15 @@ def test_a_turn_follows_an_answer_and_carries_all_before_it(tmp_path: Path, proc
         if len(turns) == 4:
             assert turns[-1].status == "503"
     assert lengths == {1, 2, 3, 4}, "refused at the fourth"
+    # its server counts no tokens, so they are counted here, and the report says so
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for row in rows[rows["status"] == "200"].itertuples():
+        texts = ("re: ", told[f"{row.step}-{row.seq}"][-1]["content"].split()[0])
+        counts = [len(theirs.encode(text, add_special_tokens=False)) for text in ("".join(texts), texts[0])]
+        assert [row.text_tokens, row.first_tokens] == counts
+    assert rows["tokens_out"].isna().all()
     report = json.loads((tmp_path / "it" / "report.json").read_text())
+    assert {risk["kind"] for risk in report["risks"] if "tokens" in risk["kind"]} >= {"tokens_counted_here"}
     assert any("began a session" in reason for step in report["steps"] for reason in step["reasons"])
 
 

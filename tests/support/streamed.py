@@ -58,11 +58,13 @@ def stream(
     gaps = (gap_takes * rng.lognormal(9, 0.5, events - 1)).astype(np.uint32)
     first = row["sent_ns"] + int(first_takes * rng.lognormal(17, 0.5))
     last = first + 1000 * int(gaps.sum())
-    tokens = None if rng.random() < 0.1 else events + int(rng.integers(0, 5))
+    tokens = None if rng.random() < 0.2 else events + int(rng.integers(0, 5))
+    counted = None if tokens or rng.random() < 0.5 else events + int(rng.integers(0, 9))
     found = {
         "first_ns": first, "last_ns": last, "plain_ns": first, "events": events, "gaps_us": gaps.tolist(),
         "done_ns": last + 2_000_000 if ok else row["done_ns"], "tokens_in": int(rng.integers(1, 900)),
-        "tokens_out": tokens if ok else None, "first_tokens": int(rng.integers(1, 3)) if rng.random() < 0.3 else None,
+        "tokens_out": tokens if ok else None, "text_tokens": counted,
+        "first_tokens": int(rng.integers(1, 3)) if rng.random() < 0.3 else None,
         "cached_tokens": 5 if rng.random() < 0.5 else None, "finish": "length" if ok else None,
         "session": row["seq"] // 19, "turn": row["seq"] % 19,
     }  # fmt: skip

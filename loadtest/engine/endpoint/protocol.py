@@ -103,6 +103,10 @@ class Protocol:
         """Columns of the request's row, as far as the answer says something; `bad` counts what cannot be meant."""
         return row_fields(header, bad)
 
+    def texts(self, answer: EndpointAnswer) -> Sequence[str]:
+        """Of a stream, that of each event with text in it."""
+        return ()
+
     def outputs(self, answer: EndpointAnswer) -> dict[str, Array]:
         """Named tensors of an answer, for a scenario's own check."""
         raise NotImplementedError

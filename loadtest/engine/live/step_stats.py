@@ -156,8 +156,7 @@ class Live:
         self.streams = True
         if self._keep:
             self._streamed_s.append((last - first)[ok & ~np.isnan(first)] / 1e9)
-        said, events = (_float(batch, name) for name in ("tokens_out", "events"))
-        tokens, ttft_ms = np.nan_to_num(np.where(np.isnan(said), events, said)), (first - intended) / 1e6
+        tokens, ttft_ms = np.nan_to_num(_tokens(batch)), (first - intended) / 1e6
         for second in np.unique(seconds).tolist():
             mine, place = seconds == second, self._seconds[second]
             place.ttft.add(ttft_ms[mine & ~np.isnan(first)], int((mine & np.isnan(first)).sum()))
@@ -352,8 +351,8 @@ def _trend(values: Floats) -> int:
 def limited_ms(batch: Any, ok: npt.NDArray[np.bool_]) -> dict[str, Floats]:
     """What objectives limit, by its name: infinite of an arrival that failed, NaN of one that has no such figure."""
     intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
-    events, said, head = (_float(batch, name) for name in ("events", "tokens_out", "first_tokens"))
-    tokens = np.where(np.isnan(said), events, said) - np.where(np.isnan(head), 1, head)
+    events, head = (_float(batch, name) for name in ("events", "first_tokens"))
+    tokens = _tokens(batch) - np.where(np.isnan(head), 1, head)
     several = (events > 1) & (tokens > 0)
     per_token = np.divide(last - first, tokens, out=np.full(len(first), np.nan), where=several) / 1e6
     return {
@@ -367,6 +366,12 @@ def whole_ns(batch: Any) -> Floats:
     """When all of each answer was there, of a stream when its last token came; NaN where there was none."""
     last = _float(batch, "last_ns")
     return np.where(np.isnan(last), _float(batch, "done_ns"), last)
+
+
+def _tokens(batch: Any) -> Floats:
+    """Of each answer: as its server counted, else the run's own tokenizer, else as there were events."""
+    said, own, events = (_float(batch, name) for name in ("tokens_out", "text_tokens", "events"))
+    return np.where(np.isnan(said), np.where(np.isnan(own), events, own), said)
 
 
 def _float(batch: Any, name: str) -> Floats:

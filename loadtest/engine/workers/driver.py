@@ -11,9 +11,8 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import chain, count, islice
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 import gevent
@@ -26,16 +25,15 @@ from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, error_sente
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
-from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint, Servers
-from tailrate.loadtest.engine.endpoint.target import Endpoint
+from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
-from tailrate.loadtest.engine.scenario.arrivals import Arrival, Pattern, share
+from tailrate.loadtest.engine.scenario.arrivals import Arrival, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-from tailrate.loadtest.engine.workers.input.dialogue import Turn
-from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs, ReadyRequest
-from tailrate.loadtest.engine.workers.sessions import Sessions, place
+from tailrate.loadtest.engine.workers.ready import Ready, opened
+from tailrate.loadtest.engine.workers.sessions import Sessions
 from tailrate.loadtest.engine.workers.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.timer import Alarm
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 from tailrate.serve import wire
 
 GONE_S = 0.05
@@ -43,67 +41,6 @@ HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
 MOST_ERROR = 500
 STREAM_INSTANTS = ("first_ns", "last_ns", "plain_ns")
-
-
-Pace = tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkOrder:
-    """A block's steps, when it starts (the run's wall clock), and which share of them is ours."""
-
-    number: int
-    start_ns: int
-    """0 until it is said."""
-    base: Base
-    """For the clock of the process that gets it."""
-    index: int
-    count: int
-    pattern: Pattern
-    steps: tuple[LoadStep, ...]
-    endpoints: tuple[Endpoint, ...]
-    """Of each step."""
-    answer: bytes = b""
-    """Given: not at the endpoint, but at a null server on this machine that answers so, to see what it can do."""
-    pace: Pace = ()
-    """In pieces: where each ends, and its ms after the request."""
-
-    def as_message(self) -> dict[str, Any]:
-        return asdict(self) | {"endpoints": [endpoint.as_message() for endpoint in self.endpoints]}
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> WorkOrder:
-        steps = tuple(LoadStep(**step) for step in message["steps"])
-        pattern = Pattern(**{**message["pattern"], "trace_ns": tuple(message["pattern"]["trace_ns"])})
-        endpoints = tuple(Endpoint(**endpoint) for endpoint in message["endpoints"])
-        whole = {"base": Base(**message["base"]), "pattern": pattern, "steps": steps, "endpoints": endpoints}
-        whole["pace"] = tuple(tuple(piece) for piece in message["pace"])
-        return cls(**{**message, **whole})
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """An endpoint that this process can send to at once, with the requests that were made for it."""
-
-    to: OpenEndpoint
-    drawn: Sequence[ReadyRequest]
-    data: DataRequests | None
-    """Where requests carry rows of a file: what makes them."""
-
-    def of(self, arrival: Arrival) -> ReadyRequest:
-        """Its request."""
-        if isinstance(arrival, Turn):
-            return arrival.request
-        if self.data is None:
-            return self.drawn[arrival.seq % len(self.drawn)]
-        return self.data.of(arrival.step, arrival.seq)
-
-    def place(self, arrival: Arrival) -> dict[str, int]:
-        """Of its row, where sessions have several turns."""
-        if self.data is None or self.data.dialogue is None:
-            return {}
-        session, turn = place(arrival, self.data)
-        return {"session": session, "turn": turn}
 
 
 class Driver:
@@ -147,7 +84,7 @@ class Driver:
         self._reached = 0
         for endpoint in order.endpoints:
             if endpoint.name not in self._ready:
-                self._ready[endpoint.name] = self._open(endpoint)
+                self._ready[endpoint.name] = opened(self._servers, endpoint, self._inputs)
         for name, ready in self._ready.items():
             if ready.data is not None:
                 mine = [step for step in order.steps if step.endpoint == name]
@@ -160,12 +97,6 @@ class Driver:
         ]
         walk = heapq.merge(*shares, key=lambda arrival: arrival.offset_ns)
         self._walk = chain(list(islice(walk, 1)), walk)
-
-    def _open(self, endpoint: Endpoint) -> Ready:
-        to = self._servers.open(endpoint)
-        made = to.protocol.payloads(endpoint, self._inputs)
-        data = self._inputs.requests(to) if isinstance(self._inputs, FileInputs) else None
-        return Ready(to, [*map(ReadyRequest, made.bodies, made.headers, made.rows)], data)
 
     def execute(self, order: WorkOrder) -> None:
         """Runs the order to its end: every arrival of the share has become a row when this returns."""
@@ -217,7 +148,7 @@ class Driver:
         most = max(1, self._max_in_flight // order.count)
         assert self._walk is not None
         walk, self._walk = self._walk, None
-        self._sessions = self._talking(order, start, ready)
+        self._sessions = Sessions.of(order, start, self._alarm, lambda: self._stopping)
         for arrival in self._sessions.between(walk) if self._sessions else walk:
             due = start + arrival.offset_ns
             if not self._stopping:
@@ -231,16 +162,6 @@ class Driver:
                     self._sessions.dropped()
             else:
                 self._in_flight.spawn(self._send, order.index, arrival, ready[arrival.step], due, base)
-
-    def _talking(self, order: WorkOrder, start: int, ready: Mapping[int, Ready]) -> Sessions | None:
-        """Where sessions have several turns."""
-        steps = {step.index: step for step in order.steps if step.sessions}
-        if not steps:
-            return None
-        numbers = {
-            index: count(step.arrivals(order.pattern) + order.index, order.count) for index, step in steps.items()
-        }
-        return Sessions(self._alarm, start, steps, numbers)
 
     def _loop(self, order: WorkOrder) -> None:
         """Starts the greenlets of closed loops, each worker its share of them."""
@@ -285,7 +206,7 @@ class Driver:
         # where a clock moves in steps it may read less than an instant that has passed
         sent_ns = max(answer.sent_ns, due)
         done_ns = max(answer.done_ns, sent_ns)
-        columns = self._columns(answer, fields, protocol) | ready.place(arrival)
+        columns = self._columns(answer, fields, ready) | ready.place(arrival)
         last_ns = max(columns.get("last_ns", done_ns), sent_ns)
         columns |= {name: to_wall(max(columns[name], sent_ns)) for name in STREAM_INSTANTS if name in columns}
         if answer.status == CUT:
@@ -324,11 +245,11 @@ class Driver:
             self._sessions.answered(arrival, ready.data, answer, protocol)
         return answer.status
 
-    def _columns(self, answer: EndpointAnswer, fields: Mapping[str, str], protocol: Protocol) -> dict[str, Any]:
+    def _columns(self, answer: EndpointAnswer, fields: Mapping[str, str], ready: Ready) -> dict[str, Any]:
         try:
-            return protocol.read(answer, fields, self._batcher.bad)
+            return ready.read(answer, fields, self._batcher.bad)
         except Exception:  # whatever an answer is, it has a row
-            self._batcher.bad[protocol.name] += 1
+            self._batcher.bad[ready.to.protocol.name] += 1
             return {}
 
     def _examine(self, answer: EndpointAnswer, fields: Mapping[str, str], protocol: Protocol) -> None:

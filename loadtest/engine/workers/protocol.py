@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tailrate.loadtest.engine.clock import Base
-from tailrate.loadtest.engine.workers.driver import WorkOrder
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 
 class Crew(Protocol):

@@ -27,7 +27,8 @@ from tailrate.loadtest.engine.endpoint.answer import OK
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.servers import Servers
-from tailrate.loadtest.engine.workers.driver import Driver, Pace, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver
+from tailrate.loadtest.engine.workers.work_order import Pace, WorkOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from typing import Any
 
 from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
@@ -18,14 +19,32 @@ from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.input.dialogue import Turn, prompt_number
 from tailrate.loadtest.engine.workers.input.requests import DataRequests
 from tailrate.loadtest.engine.workers.timer import Alarm
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 NEVER_NS = 1 << 61
 
 
 class Sessions:
-    def __init__(self, alarm: Alarm, start_ns: int, steps: Mapping[int, LoadStep], numbers: Mapping[int, count[int]]):
-        """`start_ns` is the block's, on the monotonic clock; `numbers` are those that further turns of a step get."""
-        self._alarm, self._start_ns, self._steps, self._numbers = alarm, start_ns, steps, numbers
+    @classmethod
+    def of(cls, order: WorkOrder, *how: Any) -> Sessions | None:
+        """Of an order whose sessions have several turns; each process numbers its own behind the schedule's."""
+        steps = {step.index: step for step in order.steps if step.sessions}
+        numbers = {
+            index: count(step.arrivals(order.pattern) + order.index, order.count) for index, step in steps.items()
+        }
+        return cls(steps, numbers, *how) if steps else None
+
+    def __init__(
+        self,
+        steps: Mapping[int, LoadStep],
+        numbers: Mapping[int, count[int]],
+        start_ns: int,
+        alarm: Alarm,
+        stopping: Callable[[], bool],
+    ) -> None:
+        """`numbers` are those that further turns of a step get; `start_ns` is the block's, on the monotonic clock."""
+        self._steps, self._numbers, self._start_ns, self._alarm = steps, numbers, start_ns, alarm
+        self._stopping = stopping
         self._due: list[tuple[int, int, Turn]] = []
         self._open = 0
 
@@ -36,6 +55,8 @@ class Sessions:
             first = self._due[0][0] if self._due else NEVER_NS
             at = min(first, arrival.offset_ns if arrival is not None else NEVER_NS)
             self._alarm.sleep_until(self._start_ns + at)
+            if self._stopping():
+                return
             if time.monotonic_ns() < self._start_ns + at:
                 continue  # rung: an answer came
             if arrival is None or first < arrival.offset_ns:

@@ -26,6 +26,11 @@ def at(values: list[float], percent: float) -> float:
     return float(np.quantile(np.array(values), percent / 100, method="higher"))
 
 
+def tokens_of(row: dict[str, Any]) -> int:
+    """The server's count, else our tokenizer's, else that of events."""
+    return int(row.get("tokens_out") or row.get("text_tokens") or row.get("events") or 0)
+
+
 def expected(rows: list[dict[str, Any]], step: dict[str, Any]) -> dict[str, Any]:
     begin, end = step["start_ns"] + int(step["settle_s"] * 1e9), step["end_ns"]
     mine = [row for row in rows if row["step"] == step["index"] and begin <= row["intended_ns"] < end]
@@ -35,7 +40,7 @@ def expected(rows: list[dict[str, Any]], step: dict[str, Any]) -> dict[str, Any]
         ttft.append((first - row["intended_ns"]) / 1e6 if first else math.inf)
         if first:
             sent.append((first - row["sent_ns"]) / 1e6)
-        tokens, head = row.get("tokens_out") or row.get("events") or 0, row.get("first_tokens") or 1
+        tokens, head = tokens_of(row), row.get("first_tokens") or 1
         own = None
         if not ok:
             own = math.inf
@@ -54,7 +59,7 @@ def expected(rows: list[dict[str, Any]], step: dict[str, Any]) -> dict[str, Any]
         if first := row.get("first_ns"):
             instants = [first + 1000 * sum(row["gaps_us"][:k]) for k in range(row["events"])]
             inside = sum(begin <= instant < end for instant in instants)
-            came["out"] += inside / row["events"] * (row["tokens_out"] or row["events"])
+            came["out"] += inside / row["events"] * tokens_of(row)
             came["in"] += row["tokens_in"] if begin <= first < end else 0
     return {
         **{f"ttft_p{p}_ms": at(ttft, p) for p in (50, 90, 95, 99)}, "ttft_sent_p99_ms": at(sent, 99),
@@ -93,7 +98,17 @@ def test_parts_add_up_to_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert whole.tallies.keys() == apart.tallies.keys()
     for key, tally in whole.tallies.items():
         other = apart.tallies[key]
-        for name in ("n", "ok", "single", "uncounted", "events", "tokens_out", "prompt_tokens", "cached_tokens"):
+        for name in (
+            "n",
+            "ok",
+            "single",
+            "uncounted",
+            "counted_here",
+            "events",
+            "tokens_out",
+            "prompt_tokens",
+            "cached_tokens",
+        ):
             assert getattr(tally, name) == getattr(other, name), name
         assert tally.arrived_out == pytest.approx(other.arrived_out)
         assert (tally.gaps.counts == other.gaps.counts).all()
@@ -152,7 +167,7 @@ def test_what_depends_on_a_length_is_told_by_it(tmp_path: Path) -> None:
     each: dict[tuple[float, int], list[float]] = {}
     for row, rate in in_windows(run, rows):
         ttft.setdefault((rate, row["tokens_in"].bit_length()), []).append((row["first_ns"] - row["intended_ns"]) / 1e6)
-        tokens, head = row["tokens_out"] or row["events"], row["first_tokens"] or 1
+        tokens, head = tokens_of(row), row["first_tokens"] or 1
         key = rate, tokens.bit_length()
         whole.setdefault(key, []).append((row["last_ns"] - row["intended_ns"]) / 1e6)
         if row["events"] > 1 and tokens > head:
@@ -206,7 +221,7 @@ def test_what_came_when_is_told_by_the_slices_of_the_run(tmp_path: Path) -> None
 
     for row in rows:
         if first := row.get("first_ns"):
-            each = (row["tokens_out"] or row["events"]) / row["events"]
+            each = tokens_of(row) / row["events"]
             for k in range(row["events"]):
                 instant = first + 1000 * sum(row["gaps_us"][:k])
                 if instant < line.zero_ns + line.slices * line.slice_ns:  # else it is in no slice

@@ -21,6 +21,7 @@ from tailrate.loadtest.engine.endpoint.http2.frames import frame
 from tailrate.loadtest.engine.endpoint.http2.grpc_message import framed, message_flaw
 from tailrate.loadtest.engine.endpoint.http2.hpack import literal
 from tailrate.loadtest.engine.endpoint.http2.replay import as_frames
+from tailrate.loadtest.engine.endpoint.protocols.oip_grpc_stream import OipGrpcStream
 from tailrate.loadtest.engine.endpoint.target import Target
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.workers import selfcheck
@@ -420,7 +421,7 @@ def streaming(timeout_s=20.0):
 
 
 def tell(to, model="story"):
-    protocol = protocols.PROTOCOLS["oip-grpc-stream"](inputs='{"text_input": ["$prompt.0"]}')
+    protocol = OipGrpcStream(inputs='{"text_input": ["$prompt.0"]}')
     (endpoint, *_) = protocol.find(to, Target(to.url, model))
     sent, header = protocol.write(endpoint, {"prompt": np.array(["a b"], object)}, ())
     answer = to.send("POST", endpoint.path, sent, header)
@@ -477,7 +478,7 @@ HALF = item(2, messages.encode_result("m", "", "", {"y": np.array([b"word"], obj
     ids=["two", "reset", "hung up", "no status", "short", "compressed", "no message", "empty", "split"],
 )  # fmt: skip
 def test_a_stream_that_is_odd_is_a_row(pieces, status, events, flaw):
-    protocol = protocols.PROTOCOLS["oip-grpc-stream"]()
+    protocol = OipGrpcStream()
     with odd([OPENED, USUAL[0], *pieces], client=GrpcStreamClient) as (to, _):
         answer = call(to)
     assert answer.status == status
@@ -492,7 +493,7 @@ def test_a_stream_that_is_odd_is_a_row(pieces, status, events, flaw):
 
 def test_inputs_are_tried_until_the_server_takes_them():
     with streaming() as to:
-        protocol = protocols.PROTOCOLS["oip-grpc-stream"]()
+        protocol = OipGrpcStream()
         (endpoint, *_) = protocol.find(to, Target(to.url, "story"))
         inputs = {"prompt": np.array(["a b"], object), "max_tokens": np.array([7])}
         tried = [protocol, *protocol.others()]
@@ -506,7 +507,7 @@ def test_inputs_are_tried_until_the_server_takes_them():
             "text_input": [b"a b"], "stream": [True], "sampling_parameters": [b'{"max_tokens": 7}'],
         }  # fmt: skip
         with pytest.raises(ScenarioError, match="no JSON object of lists"):
-            protocols.PROTOCOLS["oip-grpc-stream"](inputs='{"a": 1}').write(endpoint, inputs, ())
+            OipGrpcStream(inputs='{"a": 1}').write(endpoint, inputs, ())
 
 
 def test_the_null_server_plays_a_stream_back_as_it_came():

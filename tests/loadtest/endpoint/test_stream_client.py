@@ -9,7 +9,7 @@ import pytest
 from test_http import server
 
 from tailrate.loadtest.engine.endpoint.client import StreamClient
-from tailrate.loadtest.engine.endpoint.http1 import stamping
+from tailrate.loadtest.engine.endpoint.stamping import sockets as stamping
 from tailrate.loadtest.engine.workers.cpu_priority import precedence
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

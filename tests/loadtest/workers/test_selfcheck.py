@@ -13,7 +13,8 @@ from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers import selfcheck
-from tailrate.loadtest.engine.workers.driver import Driver, WorkOrder
+from tailrate.loadtest.engine.workers.driver import Driver
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
 LATE = GOOD | {"late_p99_ms": 40.0}

@@ -65,12 +65,17 @@ def requests(turns: str, think_s: str) -> DataRequests:
 
 
 def drive(
-    clock: Clock, data: DataRequests, begins_s: list[float], answer_s: float, fails: Callable[[Arrival], bool]
+    clock: Clock,
+    data: DataRequests,
+    begins_s: list[float],
+    answer_s: float,
+    fails: Callable[[Arrival], bool],
+    stopping: Callable[[], bool] = lambda: False,
 ) -> list[tuple[int, int, float, Arrival]]:
     """Session, turn, when it was due, and what it was."""
     start = clock.now
     numbers = {0: itertools.count(len(begins_s))}
-    under_test = Sessions(clock, start, {0: STEP}, numbers)  # type: ignore[arg-type]
+    under_test = Sessions({0: STEP}, numbers, start, clock, stopping)  # type: ignore[arg-type]
     scheduled = iter([Arrival(k, 0, round(s * S)) for k, s in enumerate(begins_s)])
     found = []
     for arrival in under_test.between(scheduled):
@@ -144,3 +149,17 @@ def test_only_what_talks_has_sessions() -> None:
     assert OpenAiCompletions().continued(("a", "b"), "c") == "a\nb\nc"
     with pytest.raises(ScenarioError, match="leave --turns at 1"):
         Oip().continued((), "")
+
+
+def test_who_is_stopped_while_everybody_thinks_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stopped = Clock(monkeypatch), False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    clock.at(clock.now + 3 * S, stop)
+    begun = clock.now
+    found = drive(clock, requests("3", "60"), [0.0, 1.0, 50.0], 0.5, lambda _: False, lambda: stopped)
+    assert [due for *_, due, _ in found] == [0.0, 1.0]
+    assert clock.now - begun == 3 * S

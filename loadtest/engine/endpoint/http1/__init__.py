@@ -1,1 +1,1 @@
-"""HTTP/1.1 as a client of many exchanges needs it: kept connections, answers whole or in pieces with their instants."""
+"""HTTP/1.1 as a client of many exchanges needs it: kept connections, answers whole or in pieces."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrate.loadtest.engine.endpoint.http1.pool import Incoming, Pool
-from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped, ready_to_stamp, stamped
+from tailrate.loadtest.engine.endpoint.http1.pool import Incoming, Pool, is_alive
+from tailrate.loadtest.engine.endpoint.stamping.sockets import Stamped, Watched, ready_to_stamp, stamped
 
 MOST_STREAM = 32 << 20
 """A hundred thousand tokens; of answers that last, many are in memory at once."""
@@ -60,7 +60,7 @@ class StreamPool(Pool):
         return stamped(super()._connect(), self._tls is not None)
 
     def _alive(self, connection: Stamped) -> bool:
-        return connection.quiet
+        return connection.quiet if isinstance(connection, Watched) else is_alive(connection.inner)
 
     def _send(self, connection: Stamped, head: bytes, body: bytes) -> OSError | None:
         try:

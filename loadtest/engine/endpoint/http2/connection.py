@@ -20,7 +20,7 @@ from tailrate.loadtest.engine.endpoint.http2.outbox import Outbox
 from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
 
 if TYPE_CHECKING:
-    from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped
+    from tailrate.loadtest.engine.endpoint.stamping.sockets import Stamped
 
 BLOCK = 1 << 18
 OUR_WINDOW = 1 << 30

@@ -14,7 +14,7 @@ from tailrate.loadtest.engine.endpoint.http2.connection import Connection
 from tailrate.loadtest.engine.endpoint.http2.stream import BrokenError, Stream, UnprocessedError
 
 if TYPE_CHECKING:
-    from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped
+    from tailrate.loadtest.engine.endpoint.stamping.sockets import Stamped
 
 TRIES = 8
 """To send what a server said it did not look at: as it was about to close the connection, or since a stream whose end

@@ -6,8 +6,8 @@ from typing import Any
 
 from gevent import socket
 
-from tailrate.loadtest.engine.endpoint.http1.stamping import Stamped, ready_to_stamp, stamped
 from tailrate.loadtest.engine.endpoint.http2.pool import Pool
+from tailrate.loadtest.engine.endpoint.stamping.sockets import Stamped, ready_to_stamp, stamped
 
 
 class StreamPool(Pool):

@@ -48,8 +48,11 @@ class Streamed(Protocol):
     def read(self, answer: EndpointAnswer, header: Mapping[str, str], bad: Counter[str]) -> dict[str, Any]:
         return row_fields(header, bad) | self._read(answer).columns()
 
+    def texts(self, answer: EndpointAnswer) -> Sequence[str]:
+        return self._read(answer).text
+
     def outputs(self, answer: EndpointAnswer) -> dict[str, Array]:
-        return {"text": np.array(["".join(self._read(answer).text)], object)}
+        return {"text": np.array(["".join(self.texts(answer))], object)}
 
     def replayed(self, answer: EndpointAnswer) -> bytes:
         return b"".join(self.pieces(answer))

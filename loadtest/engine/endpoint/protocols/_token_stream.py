@@ -88,7 +88,7 @@ def openai(found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
             continue
         delta = choice["delta"] if isinstance(choice.get("delta"), dict) else choice
         text = delta.get("content") or delta.get("text")
-        if isinstance(text, str):
+        if text and isinstance(text, str):
             found.text.append(text)
         plain = plain or bool(text or delta.get("tool_calls"))
         reasoned = reasoned or any(delta.get(name) for name in REASONING)

@@ -22,6 +22,7 @@ from tailrate.serve.wire import Array
 if TYPE_CHECKING:
     from tailrate.loadtest.engine.workers.input.dialogue import Dialogue
     from tailrate.loadtest.engine.workers.input.inputs import Source  # takes pyarrow, which not every run needs
+    from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 
 KEPT_BYTES = 64 << 20
 AHEAD_BYTES = 1 << 30
@@ -51,6 +52,7 @@ class FileInputs(Inputs):
     data: Source = field(kw_only=True)
     deal: Deal = field(kw_only=True)
     dialogue: Dialogue | None = field(default=None, kw_only=True)
+    tokenizer: Tokenizer | None = field(default=None, kw_only=True)
 
     def requests(self, to: OpenEndpoint) -> DataRequests:
         """As one endpoint takes them."""

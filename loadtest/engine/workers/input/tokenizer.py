@@ -1,8 +1,9 @@
-"""A tokenizer from a file, for prompts of just so many tokens; without one they have so many words."""
+"""A tokenizer from a file, for prompts of just so many tokens, and for answers whose tokens no server counts."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ class Tokenizer:
     def __repr__(self) -> str:
         """Its contents: load processes that read the same have it in common."""
         return f"Tokenizer({self._digest})"
+
+    def columns(self, texts: Sequence[str]) -> dict[str, int]:
+        """Of an answer's row: of all of its text, and of its first piece."""
+        return {"text_tokens": self._count("".join(texts)), "first_tokens": self._count(texts[0])}
+
+    def _count(self, text: str) -> int:
+        return len(self._read.encode(text, add_special_tokens=False))
 
     def cut(self, text: str, tokens: int) -> str:
         """The beginning that has so many."""

@@ -20,8 +20,7 @@ from gevent import monkey
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from tailrate.loadtest.engine.endpoint.http1 import reading_loop as loop
-from tailrate.loadtest.engine.endpoint.http1.pool import is_alive
+from tailrate.loadtest.engine.endpoint.stamping import reading_loop as loop
 
 if TYPE_CHECKING:
     from gevent import socket
@@ -44,11 +43,6 @@ class Stamped:
 
     def begin(self) -> None:
         """Another exchange, whose end is not known by sight."""
-
-    @property
-    def quiet(self) -> bool:
-        """Whether the other side has neither hung up nor sent what nobody asked for."""
-        return is_alive(self.inner)
 
     def sendall(self, data: bytes | memoryview) -> None:
         self.inner.sendall(data)
@@ -108,6 +102,7 @@ class Watched(Stamped):
 
     @property
     def quiet(self) -> bool:
+        """Whether the other side has neither hung up nor sent what nobody asked for."""
         return not self._lane[loop.ENDED] and self._lane[loop.READS] == self._reads
 
     def begin(self) -> None:
