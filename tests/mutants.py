@@ -763,12 +763,12 @@ LOADTEST = (
     ),
     Mutant(
         "an event has come before its line was whole", "bound", "loadtest/engine/endpoint/protocols/_token_stream.py",
-        "arrivals[piece][1] < event.end", "arrivals[piece][1] < event.end - 2",
+        "arrivals[piece][1] < end", "arrivals[piece][1] < end - 2",
         ("loadtest/endpoint/test_token_stream.py::test_it_is_the_same_wherever_the_network_splits_it",),
     ),
     Mutant(
         "a stream that broke off is a success", "row", "loadtest/engine/endpoint/client.py",
-        "answer.status = CUT", "answer.status = str(found.status)",
+        "answer.status, answer.error = CUT, str", "answer.error = str",
         ("loadtest/endpoint/test_stream_client.py::test_what_breaks_off_is_cut_and_keeps_what_came",),
     ),
     Mutant(
@@ -827,14 +827,45 @@ LOADTEST = (
         ("loadtest/workers/input/test_prompts.py::test_a_prompt_is_the_same_wherever_it_is_made_and_like_no_other",),
     ),
     Mutant(
-        "a first token counts from its sending", "pair", "analysis/counting/streams.py",
-        "np.where(first == NEVER, FAILED, first - intended)", "np.where(first == NEVER, FAILED, first - sent)",
+        "a first token counts from the last one", "pair", "analysis/run/outcomes.py",
+        "FAILED, first - intended)", "FAILED, last - intended)",
         ("analysis/counting/test_stream_figures.py::test_every_figure_is_what_its_definition_says",),
     ),
     Mutant(
-        "a failure has a time per token", "factor", "analysis/counting/streams.py",
+        "a failure has a time per token", "factor", "analysis/run/outcomes.py",
         "np.where(ok, per_token, FAILED)", "per_token",
         ("analysis/counting/test_stream_figures.py::test_every_figure_is_what_its_definition_says",),
+    ),
+    Mutant(
+        "an empty error text is an error", "bound", "analysis/run/outcomes.py",
+        "[*(not text for text in errors), True]", "[*(False for text in errors), True]",
+        ("analysis/run/test_recorded_run.py::test_an_error_text_makes_an_answer_a_failure",),
+    ),
+    Mutant(
+        "our own count of tokens goes before the server's", "pair", "analysis/run/outcomes.py",
+        "np.where(said != NEVER, 2, own != NEVER)", "np.where(own != NEVER, 1, 2 * (said != NEVER))",
+        ("analysis/counting/test_stream_figures.py::test_every_figure_is_what_its_definition_says",),
+    ),
+    Mutant(
+        "an arrival of a slice that keeps one limit keeps all", "sign", "analysis/counting/slices.py",
+        "beyond |= figures", "beyond &= figures",
+        ("analysis/verdicts/test_token_objectives.py::test_a_slice_of_all_says_what_all_say",),
+    ),
+    Mutant(
+        "a piece of a gRPC stream has the instant of the next", "pair", "loadtest/engine/endpoint/http2/connection.py",
+        "stream.arrivals.append((self._stamped.at_ns, stream.size))",
+        "stream.arrivals.append((self._stamped.at_ns, stream.size - len(piece)))",
+        ("loadtest/endpoint/test_grpc.py::test_a_message_has_come_when_it_is_whole",),
+    ),
+    Mutant(
+        "an answer without a gRPC status broke off", "row", "loadtest/engine/endpoint/grpc.py",
+        "if not answer.done_ns and stream.head", "if stream.head",
+        ("loadtest/endpoint/test_grpc.py::test_a_stream_that_is_odd_is_a_row",),
+    ),
+    Mutant(
+        "who thinks is waited for when all is stopped", "await", "loadtest/engine/workers/sessions.py",
+        "            if self._stopping():\n                return\n", "",
+        ("loadtest/workers/test_sessions.py::test_who_is_stopped_while_everybody_thinks_waits_for_nobody",),
     ),
     Mutant(
         "an arrival that keeps one limit keeps all", "sign", "analysis/counting/streams.py",
@@ -1445,7 +1476,7 @@ ANALYSIS = (
         ("analysis/counting/test_stream_figures.py::test_every_figure_is_what_its_definition_says",),
     ),
     Mutant(
-        "an endpoint without streams has an infinite first token", "pair", "analysis/run/infinities.py",
+        "an endpoint without streams has an infinite first token", "pair", "analysis/records/infinities.py",
         'row["errors"] and row.get("tokens_out_rps") is not None', 'row["errors"]',
         ("analysis/steps/test_streams_side_by_side.py::test_infinities_of_streams_come_back",),
     ),

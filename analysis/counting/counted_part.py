@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
-from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.arrays import Chunk, fixed
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.device_tracks import THROTTLED
 from tailrate.analysis.run.join import OwnDevices
+from tailrate.analysis.run.outcomes import clean, good
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.sketch import SLICES
@@ -111,8 +111,8 @@ class Plan:
         own.last_ns = max(int(values.max()) for values in (rows.intended_ns, rows.sent_ns, rows.done_ns))
         own.with_device = int(np.count_nonzero(rows.device >= 0))
         meaning = loop.Meaning(
-            fixed([*map(is_success, words["status"]), False], np.bool_),
-            fixed([*(not text for text in words["error"]), True], np.bool_),
+            fixed(good(words["status"]), np.bool_),
+            fixed(clean(words["error"]), np.bool_),
             table, lowest, _numbers_of(groups), SLICES, self.line.zero_ns, self.line.slice_ns,
         )  # fmt: skip
         sums = loop.Sums(*self._zeros(groups, len(words["status"]), len(words["device"])))

@@ -44,7 +44,7 @@ class CountedRun(RecordedRun):
             return {}
         key = int(plan["index"]), endpoint
         if key not in self._slices:
-            asked = partial(read, endpoint=endpoint, steps=[plan], span=(grid.start_ns, grid.end_ns))
+            asked = partial(read, endpoint=endpoint, steps=[plan], span=(grid.start_ns, grid.end_ns), tokens=True)
             self._slices[key] = slices(self.reading(REQUESTS, asked), grid, grid.seconds, self.manifest.slos)
         return self._slices[key]
 

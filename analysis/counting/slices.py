@@ -14,12 +14,13 @@ import numpy as np
 
 from tailrate.analysis.counting.counts import Grid
 from tailrate.analysis.judging.evidence import counts
-from tailrate.analysis.judging.share import Count, terms
+from tailrate.analysis.judging.share import ALL, Count, terms
 from tailrate.analysis.records.objective import Slo, overall
 from tailrate.analysis.run.window import Excerpt
+from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.dependence import effective_size
 from tailrate.analysis.stats.interval import ranks
-from tailrate.analysis.stats.sketch import Sketch
+from tailrate.analysis.stats.sketch import SLICES, Sketch, to_ns
 from tailrate.analysis.stats.trend import percentile
 
 
@@ -32,10 +33,48 @@ class SliceFigures:
     p50_ms: float
     p99_ms: float
     p99_interval_ms: tuple[float, float] | None
+    p99_of: Mapping[str, float]
+    """Of `ttft` and `tpot`, where it streams."""
     within: Mapping[float, int]
     """Successes no slower than each latency of an objective."""
     counts: Mapping[Slo, tuple[Count, ...]]
     """Of each objective of this slice, one for each term."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the arrivals of an excerpt say to objectives, by what these limit."""
+
+    rows: Excerpt
+    seconds: float
+    sketches: Mapping[str, Sketch]
+    """That of whole answers is nameless."""
+    at: Ints
+    """In which slice of the window each was due."""
+
+    @classmethod
+    def of(cls, rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> Said:
+        at = (rows.intended_ns - grid.start_ns) // grid.slice_ns
+        found = {}
+        for name, values in _limited_ms(rows).items():
+            limits = sorted({slo.bounds[name].ms for slo in slos if name in slo.bounds})
+            known = ~np.isnan(values)
+            if not name or (limits and known.any()):
+                found[name] = Sketch.of(at[known], values[known], [ms for ms in limits if math.isfinite(ms)])
+        return cls(rows, seconds, found, at)
+
+    def to(self, slo: Slo) -> tuple[Count, ...]:
+        beyond, figures = ~self.rows.ok, _limited_ms(self.rows)
+        for name, bound in slo.bounds.items():
+            beyond |= figures[name] > to_ns(bound.ms)
+        arrived, missed = (np.bincount(at, minlength=SLICES) for at in (self.at, self.at[beyond]))
+        both = {**self.sketches, ALL: Sketch.of_two(arrived, missed)}
+        return counts(slo, both.pop(""), self.seconds, self.rows.burst, both)
+
+
+def _limited_ms(rows: Excerpt) -> dict[str, Floats]:
+    """What objectives limit; infinite of a failure, NaN of what has no such figure."""
+    return {"": np.where(rows.ok, rows.latency_ms, np.inf), "ttft": rows.ttft_ms, "tpot": rows.tpot_ms}
 
 
 def slices(rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> dict[str, SliceFigures]:
@@ -45,9 +84,11 @@ def slices(rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> di
 
 
 def _figures(rows: Excerpt, label: str, grid: Grid, seconds: float, slos: Sequence[Slo]) -> SliceFigures:
-    latency_ms = np.where(rows.ok, rows.latency_ms, np.inf)
+    of_streams = _limited_ms(rows)
+    latency_ms = of_streams.pop("")
     limits = sorted({slo.latency_ms for slo in slos if slo.latency_ms})
-    sketch = Sketch.of((rows.intended_ns - grid.start_ns) // grid.slice_ns, latency_ms, limits)
+    said = Said.of(rows, grid, seconds, slos)
+    sketch = said.sketches[""]
     ends = ranks(len(rows), 99, effective_size(sketch, 99))
     ordered = np.sort(latency_ms)
     return SliceFigures(
@@ -56,8 +97,9 @@ def _figures(rows: Excerpt, label: str, grid: Grid, seconds: float, slos: Sequen
         percentile(latency_ms, 50),
         percentile(latency_ms, 99),
         ends and (float(ordered[ends[0]]), math.inf if ends[1] is None else float(ordered[ends[1]])),
+        {name: percentile(ms[~np.isnan(ms)], 99) for name, ms in of_streams.items() if not np.isnan(ms).all()},
         {limit: len(rows) - int(sketch.beyond(limit).sum()) for limit in limits},
-        {slo: counts(slo, sketch, seconds, rows.burst) for slo in slos if slo.slice == label},
+        {slo: said.to(slo) for slo in slos if slo.slice == label},
     )
 
 

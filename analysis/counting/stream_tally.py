@@ -105,11 +105,7 @@ class StreamFigures:
 
     def met(self, number: int) -> Sketch:
         """Arrivals by slice, those that kept all limits of an objective below the one edge, the others above it."""
-        arrived = self.ttft.sketch.counts.sum(axis=1)
-        found = Sketch.empty(np.zeros(1))
-        found.counts[:, 1] = self.tally.missed[number]
-        found.counts[:, 0] = arrived - self.tally.missed[number]
-        return found
+        return Sketch.of_two(self.ttft.sketch.counts.sum(axis=1), self.tally.missed[number])
 
 
 def figures(tally: StreamTally, slos: Sequence[Slo]) -> StreamFigures:

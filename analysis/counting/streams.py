@@ -26,12 +26,12 @@ from tailrate.analysis.counting.counts import Grid, Key
 from tailrate.analysis.counting.stream_tally import StreamTally
 from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
-from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.arrays import Chunk, fixed, scan
 from tailrate.analysis.run.bins import BINS, FAILED, NEVER, SLICE_BITS, latency_bins
 from tailrate.analysis.run.columns import WHOLE
+from tailrate.analysis.run.outcomes import NONE, STREAM_COLUMNS, StreamTimes, succeeded
 from tailrate.analysis.run.time_axis import Timeline
-from tailrate.analysis.stats.array_types import Floats, Ints
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.select import COARSE, Select, bins
 from tailrate.analysis.stats.sketch import SLICES
 
@@ -39,11 +39,19 @@ if TYPE_CHECKING:
     from tailrate.analysis.run.recorded_run import RecordedRun
 
 COLUMNS = (
-    "step", "endpoint", "intended_ns", "sent_ns", WHOLE, "status", "error", "first_ns", "last_ns", "events",
-    "tokens_in", "tokens_out", "text_tokens", "first_tokens", "cached_tokens", "gaps_us", "turn",
-)  # fmt: skip
+    "step",
+    "endpoint",
+    "sent_ns",
+    WHOLE,
+    "status",
+    "error",
+    *STREAM_COLUMNS,
+    "tokens_in",
+    "cached_tokens",
+    "gaps_us",
+    "turn",
+)
 NOBODY: Ints = np.zeros(0, np.int64)
-NONE = -1
 """Of a row that has no such figure."""
 
 
@@ -89,13 +97,11 @@ class _Answers:
     intended_ns: Ints
     sent_ns: Ints
     first_ns: Ints
-    ok: Ints
+    ok: Bools
     events: Ints
     tokens_in: Ints
     tokens_out: Ints
-    """As the server counted, else the run's own tokenizer, else as there were events."""
     counted: Ints
-    """By which of these: 2, 1, 0."""
     cached: Ints
     turn: Ints
     streamed_ns: Ints
@@ -105,23 +111,13 @@ class _Answers:
 
     @classmethod
     def of(cls, chunk: Chunk) -> _Answers:
-        names = ("intended_ns", "sent_ns", "first_ns", "last_ns", "events", "tokens_in", "first_tokens")
-        intended, sent, first, last, events, tokens_in, head = (chunk.whole(name) for name in names)
-        said, own = chunk.whole("tokens_out"), chunk.whole("text_tokens")
-        status, words = chunk.text("status")
-        error, _ = chunk.text("error")
-        done = chunk.whole(WHOLE)
-        good = np.array([*map(is_success, words), False])
-        ok = good[status] & (error < 0) & (done != NEVER)
-        events, tokens_in = np.maximum(events, 0), np.maximum(tokens_in, 0)
-        counted = np.where(said != NEVER, 2, own != NEVER)
-        tokens, head = np.choose(counted, (events, own, said)), np.where(head == NEVER, 1, head)
-        several = ok & (events > 1) & (tokens > head)
-        per_token = np.where(several, (last - first) // np.maximum(tokens - head, 1), NONE)
+        intended, sent, tokens_in = (chunk.whole(name) for name in ("intended_ns", "sent_ns", "tokens_in"))
+        ok = succeeded(chunk)
+        times = StreamTimes.of(chunk, ok)
         return cls(
-            intended, sent, first, ok, events, tokens_in, tokens, counted, chunk.whole("cached_tokens"),
-            chunk.whole("turn"), last - first, np.where(first == NEVER, FAILED, first - intended),
-            np.where(ok, per_token, FAILED), np.where(ok, done - intended, FAILED),
+            intended, sent, times.first_ns, ok, times.events, np.maximum(tokens_in, 0), times.tokens, times.counted,
+            chunk.whole("cached_tokens"), chunk.whole("turn"), times.last_ns - times.first_ns, times.ttft_ns,
+            times.tpot_ns, np.where(ok, chunk.whole(WHOLE) - intended, FAILED),
         )  # fmt: skip
 
     def of_rows(self, rows: Ints) -> _Answers:

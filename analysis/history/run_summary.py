@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import quote
 
 from tailrate.analysis.records.folder import MANIFEST, RunError
+from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA, Manifest, endpoint_name
 from tailrate.analysis.records.objective import overall
 from tailrate.analysis.run.environment import Origin, origin
-from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
 
 REPORT = "report.json"

@@ -33,9 +33,10 @@ from tailrate.analysis.records.folder import (
     sealed_path,
 )
 from tailrate.analysis.records.manifest import Manifest
-from tailrate.analysis.records.rows import KINDS, is_success, kind_of
+from tailrate.analysis.records.rows import KINDS, kind_of
 from tailrate.analysis.run.columns import COLUMNS, WHOLE, frame_of
 from tailrate.analysis.run.compact import compact
+from tailrate.analysis.run.outcomes import clean, good
 from tailrate.analysis.run.tables import Made, Stored, VanishedError, alive, as_often_as_moved, find
 
 if TYPE_CHECKING:
@@ -229,10 +230,9 @@ def settle_missing(run: RecordedRun) -> None:
 
 
 def _succeeded(frame: pd.DataFrame) -> Any:
-    # a foreign source may write an empty text on success
-    clean = frame["error"].isna() | frame["error"].isin([""])
-    good = [str(status) for status in frame["status"].cat.categories if is_success(str(status))]
-    return (clean & frame["status"].isin(good) & frame["done_ns"].notna()).to_numpy(dtype=bool)
+    status, error = frame["status"].cat, frame["error"].cat
+    found = good(status.categories)[status.codes] & clean(error.categories)[error.codes]
+    return found & frame["done_ns"].notna().to_numpy(dtype=bool)
 
 
 # ---- runs that did not end by themselves

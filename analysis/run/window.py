@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrate.analysis.records.rows import KINDS, is_success, kind_of
+from tailrate.analysis.records.rows import KINDS, kind_of
 from tailrate.analysis.run.arrays import Chunk
-from tailrate.analysis.run.bins import NEVER
+from tailrate.analysis.run.bins import FAILED, NEVER
 from tailrate.analysis.run.columns import WHOLE
+from tailrate.analysis.run.outcomes import NONE, STREAM_COLUMNS, StreamTimes, succeeded
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.trend import percentile
 
@@ -42,6 +43,10 @@ class Excerpt:
     label: Texts
     ok: Bools
     latency_ms: Floats
+    ttft_ms: Floats
+    """Infinite where no token came; NaN of all where nobody asked, or nothing streams."""
+    tpot_ms: Floats
+    """Infinite of a failure, NaN of an answer that has none."""
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -111,14 +116,17 @@ def joined(parts: Sequence[Excerpt]) -> Excerpt:
     return Excerpt(*(np.concatenate([getattr(part, name) for part in parts]) for name in Excerpt.__slots__))
 
 
-def read(stored: Stored, endpoint: str, steps: Sequence[Mapping[str, Any]], span: tuple[int, int]) -> Excerpt:
-    """What was due in [low, high) in these steps, their settle times left out."""
+def read(
+    stored: Stored, endpoint: str, steps: Sequence[Mapping[str, Any]], span: tuple[int, int], tokens: bool = False
+) -> Excerpt:
+    """What was due in [low, high) in these steps, their settle times left out; of streams with their tokens' times."""
     low_ns, high_ns = span
-    tables = [stored.nothing(_COLUMNS)]
+    columns = (*dict.fromkeys((*_COLUMNS, *(STREAM_COLUMNS if tokens else ()))),)
+    tables = [stored.nothing(columns)]
     for part in stored.parts:
         first, last = stored.span(part, "intended_ns")
         if first < high_ns and last >= low_ns:
-            found = stored.read(part, _COLUMNS)
+            found = stored.read(part, columns)
             due = pc.and_(pc.greater_equal(found["intended_ns"], low_ns), pc.less(found["intended_ns"], high_ns))
             tables.append(found.filter(due))
     rows = Chunk(pa.concat_tables(tables, promote_options="default").unify_dictionaries().sort_by("intended_ns"))
@@ -131,13 +139,23 @@ def read(stored: Stored, endpoint: str, steps: Sequence[Mapping[str, Any]], span
     for step in steps:
         begins[int(step["index"])] = int(step["start_ns"]) + round(float(step.get("settle_s") or 0) * 1e9)
     step_of, intended, done = (rows.whole(name) for name in ("step", "intended_ns", WHOLE))
-    good = texts("status", lambda word: word is not None and is_success(word), bool)
-    good &= texts("error", lambda word: not word, bool) & (done != NEVER)
+    ok = succeeded(rows)
     replica, label = (texts(name, lambda word: word, object) for name in ("replica", "label"))
     whole = Excerpt(
         step_of, rows.whole("seq"), intended, rows.whole("sent_ns"), done,
-        texts("status", str, object), replica, label, good, (done - intended) / 1e6,
+        texts("status", str, object), replica, label, ok, (done - intended) / 1e6, *_stream_times(rows, ok, tokens),
     )  # fmt: skip
     # a foreign source may name no endpoint
     mine = texts("endpoint", lambda name: name in (None, endpoint), bool)
     return whole.where(mine & (intended >= begins[np.clip(step_of, -1, len(begins) - 1)]))
+
+
+def _stream_times(rows: Chunk, ok: Bools, tokens: bool) -> tuple[Floats, Floats]:
+    """TTFT and TPOT."""
+    if not tokens:
+        return (np.full(len(ok), np.nan),) * 2
+    times = StreamTimes.of(rows, ok)
+    ttft, tpot = (
+        np.where(ns == FAILED, np.inf, np.where(ns == NONE, np.nan, ns / 1e6)) for ns in (times.ttft_ns, times.tpot_ns)
+    )
+    return ttft, tpot

@@ -51,6 +51,13 @@ class Sketch:
     def empty(cls, edges: Floats) -> Sketch:
         return cls(edges, np.zeros((SLICES, len(edges) + 1), np.int64))
 
+    @classmethod
+    def of_two(cls, arrived: npt.NDArray[np.int64], above: npt.NDArray[np.int64]) -> Sketch:
+        """Arrivals by slice, and those of them that are above the one edge."""
+        found = cls.empty(np.zeros(1))
+        found.counts[:, 1], found.counts[:, 0] = above, arrived - above
+        return found
+
     def add(self, slices: npt.NDArray[np.integer], values: Floats) -> None:
         cells = np.asarray(slices, np.int64) * self.counts.shape[1] + np.searchsorted(self.edges, values)
         self.counts[...] += np.bincount(cells, minlength=self.counts.size).reshape(self.counts.shape)

@@ -31,6 +31,9 @@ class Slice:
     p99_ms: float | None
     p99_low_ms: float | None
     p99_high_ms: float | None
+    ttft_p99_ms: float | None
+    tpot_p99_ms: float | None
+    """Of those that stream."""
     goodput_rps: float | None
     """Successes within `limit_ms` per second."""
     goodput_share: float | None
@@ -80,6 +83,8 @@ def _rows(run: Run, step: MeasuredStep) -> Iterator[Slice]:
             found.p99_ms,
             low,
             high,
+            found.p99_of.get("ttft"),
+            found.p99_of.get("tpot"),
             None if within is None else within / seconds,
             None if within is None else within / found.n,
             limit_ms,

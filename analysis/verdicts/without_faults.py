@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.counting.slices import counted
+from tailrate.analysis.counting.slices import Said, counted
 from tailrate.analysis.counting.slices import slices as by_label
-from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.judge import answers as judged
 from tailrate.analysis.judging.share import all_of
@@ -27,7 +26,7 @@ from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
-from tailrate.analysis.stats.sketch import SLICES, Sketch
+from tailrate.analysis.stats.sketch import SLICES
 from tailrate.analysis.steps import by_rate
 from tailrate.analysis.steps.fault_windows import Spans, injected, inside, lost_s, spans
 from tailrate.analysis.steps.faults import reach
@@ -50,7 +49,7 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     if not taken or not row.n:
         return step
     plan = next(plan for plan in run.manifest.scenario["steps"] if plan["index"] == row.index)
-    whole = run.reading(REQUESTS, partial(read, endpoint=row.endpoint, steps=[plan], span=window))
+    whole = run.reading(REQUESTS, partial(read, endpoint=row.endpoint, steps=[plan], span=window, tokens=True))
     rows = whole.where(~inside(whole.intended_ns, taken))
     gone_s = lost_s(taken, *window)
     seconds = (window[1] - window[0]) / 1e9 - gone_s
@@ -68,18 +67,15 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
     overloaded = growth.rising or queue_filled(given_up, step.tally.early_ms(), later_ms)
     overload = "the queue grew" if overloaded else ""
     why = _doubts(run, step, plan, len(rows), 0 if overloaded else totals["dropped"])
-    slos, slices = run.manifest.slos, (rows.intended_ns - window[0]) // step.tally.grid.slice_ns
-    sketch = Sketch.of(slices, latency_ms, [slo.latency_ms for slo in slos if slo.latency_ms])
+    slos = run.manifest.slos
+    said = Said.of(rows, step.tally.grid, seconds, slos)
     late = _late(step, rows)
     showed = Window((), overload, late, why)
     parts = by_label(rows, step.tally.grid, seconds, slos) if run.manifest.labelled else {}
-    windows = tuple(
-        replace(showed, counts=counted(parts, slo) if slo.slice else counts(slo, sketch, seconds, rows.burst))
-        for slo in slos
-    )
+    windows = tuple(replace(showed, counts=counted(parts, slo) if slo.slice else said.to(slo)) for slo in slos)
     answers = [answer for slo, one in zip(slos, windows, strict=True) for answer in judged(slo, [one])]
     against = dict.fromkeys(answer.sentence for answer in answers if answer.kept is not True)
-    said = f" ({words.significant(gone_s)} s of planned faults left out)"
+    without = f" ({words.significant(gone_s)} s of planned faults left out)"
     summary = replace(
         row,
         n=len(rows),
@@ -94,7 +90,7 @@ def _left(run: Run, step: MeasuredStep) -> MeasuredStep | None:
         slo=all_of(answer.kept for answer in answers) if answers else None,
         trusted=not (why or late),
         steady=None,
-        reasons=tuple(f"{sentence}{said}" for sentence in dict.fromkeys([*filter(None, [late]), *why, *against])),
+        reasons=tuple(f"{sentence}{without}" for sentence in dict.fromkeys([*filter(None, [late]), *why, *against])),
     )
     return replace(step, summary=summary, growth=growth, overloaded=overloaded, showed=showed, windows=windows)
 

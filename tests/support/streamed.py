@@ -27,11 +27,11 @@ def written(
     steps: Sequence[Load] = TWO_STEPS,
     slower: Mapping[str, tuple[float, float]] | None = None,
     lengths: Sequence[int] = (1, 2, 30),
-    slo: str = SLO,
+    slo: str | Sequence[str] = SLO,
     **more: Any,
 ) -> list[dict[str, Any]]:
     """Its rows. `slower`: by endpoint, how many times as long a first token and a gap take; `lengths` are events."""
-    made = make_run(folder, list(steps), slo=[slo], seed=4, **more)
+    made = make_run(folder, list(steps), slo=[slo] if isinstance(slo, str) else [*slo], seed=4, **more)
     path = made.folder / "requests.parquet"
     table = pq.read_table(path)
     rows: list[dict[str, Any]] = table.to_pylist()
@@ -58,8 +58,8 @@ def stream(
     gaps = (gap_takes * rng.lognormal(9, 0.5, events - 1)).astype(np.uint32)
     first = row["sent_ns"] + int(first_takes * rng.lognormal(17, 0.5))
     last = first + 1000 * int(gaps.sum())
-    tokens = None if rng.random() < 0.2 else events + int(rng.integers(0, 5))
-    counted = None if tokens or rng.random() < 0.5 else events + int(rng.integers(0, 9))
+    tokens = None if rng.random() < 0.1 else events + int(rng.integers(0, 5))
+    counted = None if rng.random() < 0.5 else events + int(rng.integers(0, 5))
     found = {
         "first_ns": first, "last_ns": last, "plain_ns": first, "events": events, "gaps_us": gaps.tolist(),
         "done_ns": last + 2_000_000 if ok else row["done_ns"], "tokens_in": int(rng.integers(1, 900)),

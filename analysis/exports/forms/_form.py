@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tailrate.analysis.records.folder import write_atomically
+from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.records.manifest import Manifest
-from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.text import words
 
 if TYPE_CHECKING:

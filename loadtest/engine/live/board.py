@@ -178,7 +178,7 @@ class Board:
         end_ns = self._origin_ns + (second + 1) * 1_000_000_000
         rates: dict[str, list[float | None]] = {}
         seen: dict[str, Second] = {}
-        totals: dict[str, tuple[int | None, int, float]] = {}
+        totals: dict[str, tuple[int | None, int | None, float]] = {}
         for live in self._lives:
             at_s = (end_ns - live.start_ns) / 1e9
             found, due, level = live.take(second), live.due(at_s) - live.due(at_s - 1), live.in_flight(at_s)
@@ -193,7 +193,8 @@ class Board:
             if live.step.scheduled:
                 offered = (offered or 0) + due
             covered_s = max(0.0, min(at_s, live.step.seconds) - max(at_s - 1, 0.0))
-            totals[number] = offered, in_flight + level, round(step_s + covered_s, 3)
+            together = None if in_flight is None or level is None else in_flight + level
+            totals[number] = offered, together, round(step_s + covered_s, 3)
             rates[number] = [offered, *so_far.columns(), *totals[number][1:], *so_far.streamed()]
         for live in [live for live in self._lives if live.drained]:
             live.forget()

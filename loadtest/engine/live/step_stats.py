@@ -212,12 +212,15 @@ class Live:
         """Arrivals whose time had come so long after the step's start."""
         return int(np.searchsorted(self._schedule_s, at_s))
 
-    def in_flight(self, at_s: float) -> int:
-        """Due and not answered when the second ended that was taken last; without what a lost process owes."""
+    def in_flight(self, at_s: float) -> int | None:
+        """Due and not answered when the second ended that was taken last; without what a lost process owes.
+
+        None of sessions: who is thinking and who is waiting is known to the load processes alone.
+        """
         if self.step.concurrency:
             return self.step.concurrency if 0 <= at_s < self.step.seconds and self.ended_s is None else 0
-        if self.step.sessions:  # who is thinking and who is waiting is known to the load processes alone
-            return 0
+        if self.step.sessions:
+            return None
         gone = sum(int(np.searchsorted(share, at_s)) - seen for share, seen in self._gone)
         return max(0, self.due(at_s) - self._taken - max(0, gone))
 

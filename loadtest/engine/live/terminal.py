@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tailrate.analysis.text.words import duration
+from tailrate.analysis.text.words import ABSENT, duration
 
 NARROW = 110
 """Columns of a terminal below which the table leaves some of its own out."""
@@ -133,7 +133,7 @@ def _table(rows: Sequence[Mapping[str, Any]], narrow: bool) -> Table:
             "P99 ms": _ms(row["p99_ms"], row["n"]),
             "TTFT P99 ms": _ms(row["ttft_p99_ms"], 0 if row["tokens_rps"] is None else row["n"]),
             "tokens/s": _rate(row["tokens_rps"]),
-            "in flight": str(row["in_flight"]),
+            "in flight": ABSENT if row["in_flight"] is None else str(row["in_flight"]),
             "late P99 ms": _ms(row["late_p99_ms"], 0),
             "late": str(row["late"]),
             "dropped": Text(str(row["dropped"]), "red" if row["dropped"] else ""),

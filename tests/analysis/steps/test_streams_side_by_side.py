@@ -14,7 +14,7 @@ from tailrate.analysis import load
 from tailrate.analysis.exports import report_json
 from tailrate.analysis.history.figure_series import lineages
 from tailrate.analysis.history.run_summary import Entry
-from tailrate.analysis.run.infinities import restored
+from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.soak.series import series
 from tailrate.analysis.steps.variant_pairs import pairs
 from tailrate.analysis.verdicts.changes import changes

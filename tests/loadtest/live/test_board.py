@@ -416,3 +416,14 @@ def test_a_finished_step_keeps_no_arrivals():
     assert live.drained
     assert live.due(10.0) == 0  # the schedule has been let go
     assert found.state(at(20))["endpoints"][0]["p50_ms"] == 1.0
+
+
+def test_of_sessions_nobody_here_knows_how_many_wait():
+    found = board()
+    live = found.begin(step(rate=5.0, sessions=True), at(0), even()[:3])
+    live.see(batch([0.1, 0.2, 1.2], [5.0, 5.0, 5.0]))
+    found.tick(at(3.1))
+    assert column(found, "offered") == [None, None]
+    assert column(found, "in_flight") == [None, None]
+    row = found.state(at(3.1))["endpoints"][0]
+    assert (row["offered_rps"], row["in_flight"], row["achieved_rps"]) == (None, None, 1.5)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tailrate.analysis.pages.html.markup import Html, join, tag
 from tailrate.analysis.pages.html.table import TableCell, folded, table
 from tailrate.analysis.pages.report.sections.section import Section, bullets
 from tailrate.analysis.pages.report.sections.view import View
-from tailrate.analysis.run.infinities import restored
+from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.text import markdown, words
 
-HEADS = (
-    "slice", "endpoint", "at", "n", "failed", "P50, ms", "P99, ms", "from", "to", "goodput, /s", "goodput, %",
-    "within, ms", "objective",
-)  # fmt: skip
+HEADS = ("slice", "endpoint", "at", "n", "failed", "P50, ms", "P99, ms", "from", "to")
+STREAM_HEADS = ("TTFT P99, ms", "TPOT P99, ms")
+LAST_HEADS = ("goodput, /s", "goodput, %", "within, ms", "objective")
 TEXTS = 3
 NOTE = (
     "A slice is what the rows of one label showed. Goodput is of its arrivals, within its own objective's latency, or "
@@ -25,15 +24,19 @@ MOST = 40
 """Rows that stand open on the page."""
 
 
-def _rows(view: View) -> list[list[TableCell]]:
-    """Under `HEADS`, the slices of a step one below the other."""
+def _table(view: View) -> tuple[tuple[str, ...], list[list[TableCell]]]:
+    """Heads, and the slices of a step one below the other."""
     asked = {(row["index"], row["endpoint"]): row for row in view.steps}
-    return [_row(restored(row), asked[row["index"], row["endpoint"]]) for row in view.report.get("slices") or ()]
+    streams = any(row.get("tokens_out_rps") is not None for row in view.steps)
+    rows = [_row(row, asked[row["index"], row["endpoint"]], streams) for row in view.report.get("slices") or ()]
+    return (*HEADS, *(STREAM_HEADS if streams else ()), *LAST_HEADS), rows
 
 
-def _row(row: Mapping[str, Any], step: Mapping[str, Any]) -> list[TableCell]:
+def _row(stored: Mapping[str, Any], step: Mapping[str, Any], streams: bool) -> list[TableCell]:
+    row = restored({**stored, "tokens_out_rps": step.get("tokens_out_rps")})
     share = None if row["goodput_share"] is None else 100 * row["goodput_share"]
     figures = [row[key] for key in ("p50_ms", "p99_ms", "p99_low_ms", "p99_high_ms")]
+    figures += [row["ttft_p99_ms"], row["tpot_p99_ms"]] if streams else []
     figures += [row["goodput_rps"], share, row["limit_ms"]]
     judged = {True: "kept", False: "missed"}.get(row["slo"], "cannot say" if row["reasons"] else words.ABSENT)
     return [
@@ -59,10 +62,10 @@ def _said(view: View) -> list[str]:
 
 def _html(view: View) -> Html | None:
     """None for a run whose arrivals have no labels."""
-    rows = _rows(view)
+    heads, rows = _table(view)
     if not rows:
         return None
-    drawn = table(HEADS, rows, "Each slice at each rate", numbers_from=TEXTS, class_="slices")
+    drawn = table(heads, rows, "Each slice at each rate", numbers_from=TEXTS, class_="slices")
     said = _said(view)
     why = tag("ul", (tag("li", sentence) for sentence in said)) if said else None
     summary = "Why a slice does not keep its objective, or why that cannot be said"
@@ -76,12 +79,12 @@ def _html(view: View) -> Html | None:
 
 
 def _lines(view: View) -> list[str]:
-    rows: Sequence[Sequence[TableCell]] = _rows(view)
+    heads, rows = _table(view)
     if not rows:
         return []
     cells = [[cell.shown for cell in row] for row in rows]
     said = _said(view)
-    return [NOTE, "", *markdown.table(HEADS, cells, texts=TEXTS), *(bullets(said) if said else [])]
+    return [NOTE, "", *markdown.table(heads, cells, texts=TEXTS), *(bullets(said) if said else [])]
 
 
 SLICES = Section("slices", "By slice", _html, _lines)

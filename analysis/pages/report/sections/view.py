@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.pages.report.charts.time_slices import notable
+from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.records.manifest import endpoint_name
-from tailrate.analysis.run.infinities import restored
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.steps.latency_breakdown import STAGES
 from tailrate.analysis.text.words import significant
