@@ -81,10 +81,8 @@ class Stored:
         """These columns of a part, texts as dictionaries; for any thread."""
         asked = self.names if columns is None else tuple(columns)
         if part.group < 0:
-            try:
+            with _reading(part.path):
                 found = pa.Table.from_batches(*_batches(part))
-            except FileNotFoundError:
-                raise VanishedError(f"{part.path} was sealed meanwhile: read the folder again") from None
             return conform(found.slice(part.skip), self.table, part.path, asked)
         metadata = self.metadata[part.path]
         wanted = in_files(asked)
@@ -205,7 +203,9 @@ def find(folder: Path, table: str) -> Stored:
 def as_often_as_moved(read: Callable[[], Made], folder: Path) -> Made:
     """What `read` finds in a folder, once no other program moves a table's rows into another file meanwhile."""
     for _ in range(10):
-        with suppress(FileNotFoundError, VanishedError):
+        if not folder.is_dir():
+            raise RunError(f"{folder} is not there any more")
+        with suppress(VanishedError):
             return read()
     raise RunError(f"{folder}: another program keeps moving rows")
 
@@ -258,7 +258,7 @@ def _sizes(path: Path) -> tuple[list[str], list[int]]:
     """The columns of a segment, and the rows of each whole batch, up to where a kill cut it."""
     sizes = []
     names: list[str] = []
-    with pa.OSFile(str(path)) as source:
+    with _reading(path), pa.OSFile(str(path)) as source:
         try:
             with pa.ipc.open_stream(source) as reader:
                 names = reader.schema.names

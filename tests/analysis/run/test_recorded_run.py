@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -208,6 +209,13 @@ def test_what_a_killed_run_left_behind_may_still_move_its_rows_on(
     assert not left
     assert analysis.load(written.folder).manifest.totals["ok"] > 0
     assert len(analysis.load(written.folder).requests()) == 2000
+
+
+def test_a_folder_that_is_deleted_while_it_is_read_is_not_an_empty_run(tmp_path: Path) -> None:
+    run = analysis.load(_segments(tmp_path / "run").folder)
+    shutil.rmtree(run.folder)
+    with pytest.raises(RunError, match="is not there any more"):
+        run.requests()
 
 
 def test_a_kill_inside_a_batch_loses_that_batch_only(tmp_path: Path) -> None:
