@@ -188,7 +188,9 @@ def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_pat
         words = str(prompts.inputs([row.data_row])["prompt"][0]).split()
         assert row.events == len(words)
         assert row.first_ns - row.sent_ns > 1e9 * GAP_S
-        assert (row.last_ns - row.first_ns) / 1e9 > 0.8 * GAP_S * (len(words) - 1)
+        assert row.last_ns - row.sent_ns > 1e9 * GAP_S * len(words)
+    # a busy machine holds a word up, so that the next is near; most have the server's own pace
+    assert np.median([gap for gaps in rows["gaps_us"] for gap in gaps]) > 0.8e6 * GAP_S
 
 
 @pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])
