@@ -370,50 +370,55 @@ def rows_of(found: Mapping[str, list[Found]]) -> list[dict[str, Any]]:
     return rows
 
 
+def side_by_side(given: argparse.Namespace, url: str, folder: Path) -> list[dict[str, Any]]:
+    ways: dict[str, Callable[[], Found]] = {"ours": partial(ours, url, given.seconds, folder)}
+    if given.aiperf:
+        ways["aiperf"] = partial(aiperf, given.aiperf, url, given.seconds, folder)
+    if given.guidellm:
+        ways["guidellm"] = partial(guidellm, given.guidellm, url, given.seconds, folder)
+    if find_spec("mlperf_loadgen"):
+        ways["loadgen"] = partial(loadgen, url, given.seconds, folder)
+    for name in sorted(FORMULAS.keys() - ways.keys()):
+        print(f"{name} is left out: it is not there")
+    rows = rows_of(in_turns(given.rounds, ways))
+    heads = ("theirs P50", "ours by it", "theirs P99", "ours by it", "P50 apart")
+    print(f"{'':8} {'':8} {'is':24} " + " ".join(f"{head:>20}" for head in heads))
+    for row in rows:
+        cells = [row[f"{whose}_p{percent}_ms"] for percent in P for whose in ("theirs", "ours")]
+        told = [*(shown(cell, ".2f", 20) for cell in cells), shown(row["apart_p50_ms"], "+.2f", 20)]
+        print(f"{row['client']:8} {row['figure']:8} {row['formula']:24} {' '.join(told)}", flush=True)
+    return rows
+
+
+def by_rates(given: argparse.Namespace, url: str, folder: Path) -> list[dict[str, Any]]:
+    late: dict[str, Callable[[float], Late]] = {"ours": partial(our_lateness, url, given.seconds, folder)}
+    if given.aiperf:
+        late["aiperf"] = partial(aiperf_lateness, given.aiperf, url, given.seconds, folder)
+    if given.guidellm:
+        late["guidellm"] = partial(guidellm_lateness, given.guidellm, url, given.seconds, folder)
+    rates = [float(rate) for rate in given.rates.split(",") if rate]
+    rows = []
+    print(f"{'streams/s':>9} {'':8} {'began late, P99 ms':>26} {'TTFT P99 ms':>26}" if rates else "")
+    for rate in rates:
+        for name, rounds in in_turns(given.rounds, {name: partial(way, rate) for name, way in late.items()}).items():
+            began, ttft = (spread(one[k] for one in rounds) for k in (0, 1))
+            rows.append({"rate": rate, "client": name, "late_p99_ms": began, "ttft_p99_ms": ttft})
+            print(f"{rate:9g} {name:8} {shown(began, '.2f', 26)} {shown(ttft, '.1f', 26)}", flush=True)
+    return rows
+
+
 def main() -> None:
     from metronome import metronome
 
     given = parser().parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        if given.aiperf:
+            tokenizer(folder / "hub")
         with metronome(folder) as server:
-            ways: dict[str, Callable[[], Found]] = {"ours": partial(ours, server.url, given.seconds, folder)}
-            if given.aiperf:
-                tokenizer(folder / "hub")
-                ways["aiperf"] = partial(aiperf, given.aiperf, server.url, given.seconds, folder)
-            if given.guidellm:
-                ways["guidellm"] = partial(guidellm, given.guidellm, server.url, given.seconds, folder)
-            if find_spec("mlperf_loadgen"):
-                ways["loadgen"] = partial(loadgen, server.url, given.seconds, folder)
-            for name in sorted(FORMULAS.keys() - ways.keys()):
-                print(f"{name} is left out: it is not there")
-            found = in_turns(given.rounds, ways)
-            late: dict[str, Callable[[float], Late]] = {
-                "ours": partial(our_lateness, server.url, given.seconds, folder)
-            }
-            if given.aiperf:
-                late["aiperf"] = partial(aiperf_lateness, given.aiperf, server.url, given.seconds, folder)
-            if given.guidellm:
-                late["guidellm"] = partial(guidellm_lateness, given.guidellm, server.url, given.seconds, folder)
-            rates = [float(rate) for rate in given.rates.split(",") if rate]
-            at_rates = {
-                rate: in_turns(given.rounds, {name: partial(way, rate) for name, way in late.items()}) for rate in rates
-            }
+            rows = side_by_side(given, server.url, folder)
+            by_rate = by_rates(given, server.url, folder)
             stood_still = in_turns(given.rounds, slipped(given, server.url, folder)) if given.slip else {}
-    rows = rows_of(found)
-    heads = ("theirs P50", "ours by it", "theirs P99", "ours by it", "P50 apart")
-    print(f"{'':8} {'':8} {'is':24} " + " ".join(f"{head:>20}" for head in heads))
-    for row in rows:
-        cells = [row[f"{whose}_p{percent}_ms"] for percent in P for whose in ("theirs", "ours")]
-        told = [*(shown(cell, ".2f", 20) for cell in cells), shown(row["apart_p50_ms"], "+.2f", 20)]
-        print(f"{row['client']:8} {row['figure']:8} {row['formula']:24} {' '.join(told)}")
-    by_rate = []
-    print(f"{'streams/s':>9} {'':8} {'began late, P99 ms':>26} {'TTFT P99 ms':>26}" if at_rates else "")
-    for rate, clients in at_rates.items():
-        for name, rounds in clients.items():
-            began, ttft = (spread(one[k] for one in rounds) for k in (0, 1))
-            by_rate.append({"rate": rate, "client": name, "late_p99_ms": began, "ttft_p99_ms": ttft})
-            print(f"{rate:9g} {name:8} {shown(began, '.2f', 26)} {shown(ttft, '.1f', 26)}")
     slips = {name: spreads(said) for name, said in stood_still.items()}
     for name, row in slips.items():
         figures = ", ".join(f"{figure} {shown(value)}" for figure, value in row.items())

@@ -26,7 +26,7 @@ import numpy as np
 import starts
 from numba import njit, types
 
-MOST_STREAMS, MOST_TOKENS, MOST_AT_ONCE = 1 << 15, 256, 1 << 13
+MOST_STREAMS, MOST_TOKENS, MOST_AT_ONCE = 1 << 17, 256, 1 << 13
 DUE, SOCKET, GAP, TOKENS, STALL_AT, STALL, CUT_AT, SENT = range(8)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
