@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
+from bench._rounds import last_line  # noqa: E402
 from serving import served  # noqa: E402
 
 from tailrate import analysis  # noqa: E402
@@ -173,7 +174,7 @@ def main() -> int:
         print(f"{name:28}{ours:>14.3f}{theirs:>14.3f}")
     lost = asked.requests - outside.total()
     differ = [name for name, counts in rows.items() if len(set(counts)) > 1]
-    print(json.dumps({"bench": "counted", "requests": asked.requests, "lost": lost, "differ": differ, "run": ran}))
+    last_line("counted", requests=asked.requests, lost=lost, differ=differ, run=ran)
     return int(bool(lost or differ))
 
 

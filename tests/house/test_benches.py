@@ -56,6 +56,11 @@ def test_no_file_is_named_like_a_package():
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_its_last_line_has_its_name(path):
+    assert f'last_line("{path.stem}", ' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_a_benchmark_leaves_its_folder_off_the_path(path):
     """Locust and numba import by name: what stands first on the path has that name."""
     lines = path.read_text().splitlines()
