@@ -193,7 +193,6 @@ def main() -> None:
                     kept.write_text(json.dumps(found[-1]))
     lines = table(found, options.batches.split(","))
     print("\n".join(lines))
-    result = {"benchmark": "variants", "cells": found}
     if options.write:
         import torch
 
@@ -207,8 +206,10 @@ def main() -> None:
             "sizes, with an empty cache and with what was kept.\n\n"
         )
         (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
-        (RESULTS / "variants-cpu.json").write_text(json.dumps(result, indent=1) + "\n")
-    last_line(**result)
+        (RESULTS / "variants-cpu.json").write_text(
+            json.dumps({"benchmark": "variants", "cells": found}, indent=1) + "\n"
+        )
+    last_line("variants", cells=found)
 
 
 if __name__ == "__main__":
