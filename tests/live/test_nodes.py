@@ -142,6 +142,7 @@ def every_node_is_sampled_and_one_that_dies_is_an_event(url, process):
         nonlocal cursor
         found = get(f"{url}/telemetry/devices?after={cursor}")
         cursor = found["cursor"]
+        assert found["period_ms"] == 100
         place = {name: number for number, name in enumerate(found["columns"])}
         for row in found["rows"]:
             seen.setdefault(row[place["host"]], []).append((row[place["time_ns"]], row[place["device"]]))
