@@ -16,7 +16,7 @@ import pytest
 from serving import free_port
 from test_fault_api import post
 from test_own_models import MODEL
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, clock_step_ns, until
 
 from tailrate.serve import wire
 from tailrate.serve.body.request import encode_infer
@@ -170,7 +170,8 @@ def every_node_is_sampled_and_one_that_dies_is_an_event(url, process):
     assert len(seen[gone]) == before[gone]
     for rows in seen.values():  # each sample once, in order; a busy machine takes some late, and none too many
         times = [at for at, _ in rows]
-        assert times == sorted(set(times))
+        assert times == sorted(times)
+        assert len(set(times)) == len(times) or clock_step_ns() > 1e6  # a step of a coarse clock may hold two
         assert min(b - a for a, b in itertools.pairwise(times)) < 500e6
         assert len(times) <= (times[-1] - times[0]) / 100e6 + 2
 
