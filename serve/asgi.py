@@ -10,7 +10,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -74,6 +75,8 @@ class HttpAnswer:
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: AsyncGenerator[bytes] | None = None
+    """What follows the body, as it comes, where its length isn't known; closed by whoever sends it."""
 
 
 class Room:
@@ -197,7 +200,8 @@ async def _read_and_answer(
 
 async def _send(found: HttpAnswer, send: Send, share: Share, *, head: bool) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in found.headers.items()]
-    headers.append((b"content-length", b"%d" % len(found.body)))
+    if found.pieces is None:
+        headers.append((b"content-length", b"%d" % len(found.body)))
     await send({"type": "http.response.start", "status": found.status, "headers": headers})
     body = b"" if head else found.body
     if len(body) > PIECE_BYTES:
@@ -207,6 +211,11 @@ async def _send(found: HttpAnswer, send: Send, share: Share, *, head: bool) -> N
             await send({"type": "http.response.body", "body": bytes(whole[:PIECE_BYTES]), "more_body": True})
             whole = whole[PIECE_BYTES:]
         body = bytes(whole)
+    if found.pieces is not None:
+        async with aclosing(found.pieces) as pieces:
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        body = b""
     await send({"type": "http.response.body", "body": body})
 
 

@@ -160,7 +160,7 @@ class Loop:
         self._call: Callable[..., Any] = self._runner.call
         self._eager = self._whole
         if self._core:
-            self._call, self._eager = opening.runner.call.args[0], getattr(self._whole, self._core)  # type: ignore[attr-defined]
+            self._call, self._eager = opening.runner.call.args[0], getattr(self._whole, self._core)
 
     def batch(self, bucket: Bucket) -> dict[str, Any]:
         """Milliseconds of a call, its speed against eager, and rows per second."""

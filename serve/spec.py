@@ -46,6 +46,20 @@ def unknown(kind: str, name: str, known: list[str]) -> ServeError:
 
 
 @dataclass(frozen=True, slots=True)
+class Language:
+    """What makes a model one that writes text: its module is a causal language model as transformers has them."""
+
+    tokens: Callable[[], Any]
+    """Its tokenizer (`models._text.TextTokens`); asked for in the device's thread first."""
+    slots: tuple[int, int]
+    """Answers that are written at once: on the CPU, on CUDA."""
+    context: int
+    """Tokens of prompt and answer together."""
+    chunk: int
+    """Tokens of a prompt that are read at once, while others wait for their next token."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One model: its tensors on the wire, and how to make and feed its module."""
 
@@ -68,9 +82,13 @@ class ModelSpec:
     """'pretrained' or a folder → the module with those weights; None: there are none to be had."""
     from_folder: bool = False
     """Whether `pretrained` reads folders, too."""
+    only_from_folder: bool = False
+    """Whether a folder says what it is at all."""
     text: str = ""
     """The input that takes texts, BYTES [-1, 1], of which the first default output makes a vector each; empty: none.
     `inputs` are then token ids, and maybe which of them count."""
+    language: Language | None = None
+    """Where it writes text, which no tensors say."""
     core: str = ""
     """The submodule that variants execute in their way, where not the whole: the module then has `with_core(core, …)`,
     which does what its `forward` does with that in place of the submodule."""
@@ -106,6 +124,8 @@ class BuildContext:
     folder: Path
     """Where what takes long to make is kept for the next start (see `artefacts`)."""
     say: Callable[[str], None]
+    names: tuple[str, ...] = ()
+    """Of the buckets, for files; empty: by their rows and lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +148,7 @@ class Variant:
     extra: str = ""
     refuse: Callable[[ModelSpec], str | None] = lambda spec: None
     """Why this variant cannot execute that model, or None."""
+    stateful: bool = False
+    """Whether a call may change the module's own buffers, as a language model's cache."""
     keeps: bool = False
     """Whether it leaves artefacts that make the next start faster."""

@@ -51,6 +51,8 @@ REQUEST_ID = "x-request-id"
 
 STAGES = ("queue", "batch", "h2d", "compute", "d2h")
 """Where a request's time in the replica goes, in order; together they make up `total`."""
+TEXT_STAGES = ("queue", "prefill", "batch", "decode", "text")
+"""The same of an answer in tokens, in the `usage` at its end under `tailrate`; `batch`: others' prompts were read."""
 
 SAMPLE_FIELDS = (
     "time_ns", "host", "device", "index", "util_pct", "mem_util_pct", "mem_bytes", "power_w", "energy_j", "temp_c",

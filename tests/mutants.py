@@ -573,6 +573,75 @@ SERVE = (
         "-torch.tensor(MEAN)", "torch.tensor(MEAN)",
         ("serve/models/test_models.py::test_bytes_are_normalised_by_the_module_which_has_the_weights_of_the_other",),
     ),
+    Mutant(
+        "a row takes another's place without its newest token", "bound", "serve/engine/language/generator.py",
+        "runner.move(last, row, self._rows[last].read)", "runner.move(last, row, self._rows[last].read - 1)",
+        ("serve/engine/language/test_generator.py::test_a_hundred_answers_at_any_instants_are_each_what_the_model_writes_alone",),
+    ),
+    Mutant(
+        "an answer of full length keeps its slot", "leak", "serve/engine/language/generator.py",
+        "            if rows[row].finish is not None:\n                self._leave(runner, row)",
+        '            if rows[row].finish == "stop":\n                self._leave(runner, row)',
+        ("serve/engine/language/test_generator.py::test_a_hundred_answers_at_any_instants_are_each_what_the_model_writes_alone",),
+    ),
+    Mutant(
+        "an answer that begins anew for want of memory keeps its place", "row", "serve/engine/language/generator.py",
+        "                    one.read = 0\n", "",
+        ("serve/engine/language/test_generator.py::test_where_memory_runs_out_fewer_are_written_and_all_are_right",),
+    ),
+    Mutant(
+        "an answer comes in and the idle engine is not woken", "wake", "serve/engine/language/generator.py",
+        "            self._queue.append(writing)\n            self._changed.notify()",
+        "            self._queue.append(writing)",
+        ("serve/engine/language/test_generator.py::test_what_cannot_be_written_is_refused_at_once",),
+    ),
+    Mutant(
+        "one more waits than may", "bound", "serve/engine/language/generator.py",
+        "len(self._queue) >= self._max_queue", "len(self._queue) > self._max_queue",
+        ("serve/engine/language/test_generator.py::test_what_cannot_be_written_is_refused_at_once",),
+    ),
+    Mutant(
+        "a piece of a prompt is counted as the whole", "unit", "serve/engine/language/generator.py",
+        "self._counts.read(len(piece), took_ns", "self._counts.read(len(tokens), took_ns",
+        ("serve/engine/language/test_generator.py::test_steps_and_prompts_are_counted_by_what_they_wrote_and_read",),
+    ),
+    Mutant(
+        "a new token does not see itself", "bound", "serve/engine/language/steps.py",
+        "upto[None, None, None, :] <= at", "upto[None, None, None, :] < at",
+        ("serve/engine/language/test_generator.py::test_it_is_the_model_without_a_cache",),
+    ),
+    Mutant(
+        "a prompt is continued without its last token", "bound", "serve/engine/language/runner.py",
+        "other[target, :, :length].copy_(one[row, :, :length])",
+        "other[target, :, :length - 1].copy_(one[row, :, :length - 1])",
+        ("serve/engine/language/test_generator.py::test_a_hundred_answers_at_any_instants_are_each_what_the_model_writes_alone",),
+    ),
+    Mutant(
+        "each token of an answer is drawn alike", "factor", "serve/engine/language/sampling.py",
+        "seeds + counts * _signed(ROW)", "seeds",
+        ("serve/engine/language/test_sampling.py::test_tokens_come_as_the_softmax_says",),
+    ),
+    Mutant(
+        "a token is drawn among the unlikely ones", "sign", "serve/engine/language/sampling.py",
+        "before >= top_p[:, None]", "before < top_p[:, None]",
+        ("serve/engine/language/test_sampling.py::test_of_the_likely_ones_alone",),
+    ),
+    Mutant(
+        "the beginning of a text at which to stop is told", "bound", "serve/models/_text.py",
+        "keep = 0 if last else max(", "keep = 0 if True else max(",
+        ("serve/models/test_language_text.py::test_it_stops_before_a_text_however_tokens_split_it",),
+    ),
+    Mutant(
+        "nobody hears of clients that leave", "leak", "serve/edge/language_endpoint.py",
+        "yield text_api.error_event(problem)\n            finally:\n                self.engine.withdraw(writing)",
+        "yield text_api.error_event(problem)\n            finally:\n                pass",
+        ("serve/edge/test_language_endpoint.py::test_those_who_leave_in_the_middle_free_their_slots_and_harm_nobody",),
+    ),
+    Mutant(
+        "usage leaves the last token out", "bound", "serve/edge/text_api.py",
+        "len(writing.prompt), len(writing.tokens)", "len(writing.prompt), len(writing.tokens) - 1",
+        ("serve/edge/test_language_endpoint.py::test_a_stream_says_what_the_whole_answer_does",),
+    ),
 )
 
 LOADTEST = (
@@ -848,7 +917,7 @@ LOADTEST = (
     ),
     Mutant(
         "an arrival of a slice that keeps one limit keeps all", "sign", "analysis/counting/slices.py",
-        "beyond |= figures", "beyond &= figures",
+        "beyond |= self.limited_ms", "beyond &= self.limited_ms",
         ("analysis/verdicts/test_token_objectives.py::test_a_slice_of_all_says_what_all_say",),
     ),
     Mutant(
@@ -1484,6 +1553,16 @@ ANALYSIS = (
         "first tokens are compared by the whole answer", "pair", "analysis/steps/variant_pairs.py",
         "percentile_ratio(comparable, 99.0, figure)", "percentile_ratio(comparable, 99.0)",
         ("analysis/steps/test_streams_side_by_side.py::test_variants_are_told_apart_by_first_token_and_by_time_per_token",),
+    ),
+    Mutant(
+        "a prompt is read before it was sent", "unit", "analysis/server_metrics/beside_prompts.py",
+        'queued.to_numpy(np.float64) * 1e6)', 'queued.to_numpy(np.float64) * -1e6)',
+        ("analysis/server_metrics/test_beside_prompts.py::test_gaps_of_a_run_are_told_apart_by_who_else_was_read_there",),
+    ),
+    Mutant(
+        "a gap that begins where a prompt ends is beside it", "bound", "analysis/server_metrics/beside_prompts.py",
+        'np.searchsorted(ends, from_ns, side="right")', 'np.searchsorted(ends, from_ns, side="left")',
+        ("analysis/server_metrics/test_beside_prompts.py::test_spans_are_those_that_any_of_them_touches",),
     ),
 )
 

@@ -15,8 +15,8 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,10 @@ from tailrate.serve import wire
 from tailrate.serve.asgi import App, HttpAnswer, Request, Room, as_app, only, settled
 from tailrate.serve.deploy import haproxy, logs, nodes
 from tailrate.serve.deploy.check_options import check
-from tailrate.serve.edge import auth
+from tailrate.serve.edge import auth, openai, text_api
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.edge.gateway import Gateway
+from tailrate.serve.edge.language_endpoint import LanguageEndpoint
 from tailrate.serve.edge.replica_board import Name
 from tailrate.serve.options import ServeOptions, as_args, from_args
 from tailrate.serve.spec import ServeError, unknown
@@ -73,7 +74,8 @@ class EndpointReplica:
         self._name = (model, variant)
         self._options = options
         self._room = Room(options.max_body_bytes)
-        self._endpoint = Endpoint(options, model, variant, context.replica_id.unique_id, nodes.here().cpu)
+        kind = LanguageEndpoint if options.spec(model).language else Endpoint
+        self._endpoint = kind(options, model, variant, context.replica_id.unique_id, nodes.here().cpu)
         self._gateway = serve.get_deployment_handle(GATEWAY, gateway_app or context.app_name)
         self._reporting = asyncio.create_task(self._report_always())
         if await self._replaces_another():
@@ -96,6 +98,15 @@ class EndpointReplica:
         """A request that came through the gateway, whose clocks may be another machine's."""
         here = dataclasses.replace(request, received_ns=time.perf_counter_ns(), received_wall_ns=time.time_ns())
         return await settled(self._answer(here, tail), request.path)
+
+    async def handed_on_in_pieces(self, request: Request, tail: str) -> AsyncGenerator[Any]:
+        """The same of an answer that may come in pieces: what it begins with, and then each."""
+        found = await self.handed_on(request, tail)
+        yield dataclasses.replace(found, pieces=None)
+        if found.pieces is not None:
+            async with aclosing(found.pieces) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     async def _answer(self, request: Request, tail: str) -> HttpAnswer:
         if tail == "stats":  # those of replicas before this one, and of others, count too
@@ -212,10 +223,30 @@ class GatewayReplica:
             self._handles[name] = serve.get_deployment_handle(deployment_name(name), deployment_name(name))
         sent = dataclasses.replace(request, gone=None)  # only here can that be told
         try:
+            if tail in openai.TAILS:
+                return await _in_pieces(self._handles[name].options(stream=True).handed_on_in_pieces.remote(sent, tail))
             found: HttpAnswer = await self._handles[name].handed_on.remote(sent, tail)
         except RayActorError:
             raise WireError(503, "the replica that had this request is gone; try again", "lost") from None
         return found
+
+
+async def _in_pieces(coming: Any) -> HttpAnswer:
+    """What a replica answers, through Ray's stream of objects."""
+    first: HttpAnswer = await anext(coming)
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        try:
+            async for piece in coming:
+                yield piece
+        except Exception as problem:  # its replica has gone in the middle
+            log.info("a stream broke off: %s", problem)
+            yield text_api.error_event(WireError(503, "the replica that wrote this answer is gone", "lost"))
+        finally:
+            coming.cancel()
+
+    streams = first.headers.get("content-type", "").startswith("text/event-stream")
+    return dataclasses.replace(first, pieces=pieces()) if streams else first
 
 
 def _freeze() -> None:

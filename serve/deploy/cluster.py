@@ -22,10 +22,11 @@ from typing import Any
 import psutil
 
 from tailrate.serve import file_locks, wire
-from tailrate.serve.deploy import haproxy, logs, probe
+from tailrate.serve.deploy import by_model, haproxy, logs, probe
 from tailrate.serve.deploy.app import FALLBACK, GATEWAY, QUIET, application, applications
 from tailrate.serve.deploy.check_options import check
 from tailrate.serve.edge import auth
+from tailrate.serve.edge.gateway import NAMED
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.compile_watch import send_logs_to
 from tailrate.serve.spec import ServeError
@@ -180,7 +181,9 @@ def _prepare_environment(options: ServeOptions, scratch: Path, say: Callable[[st
         say(f"requests take Ray's plain proxy, a few hundred a second at most: {why}")
         os.environ[FALLBACK] = why
     tls = (options.tls_cert, options.tls_key) if options.tls_cert else None
-    wanted = haproxy.ONE_MACHINE | haproxy.environment(scratch / "h" if fast else None, options.host, tls)
+    texts = any(options.spec(model).language for model in options.models)
+    more = by_model.rules(options, NAMED, haproxy.HEAD_S) if texts else ""
+    wanted = haproxy.ONE_MACHINE | haproxy.environment(scratch / "h" if fast else None, options.host, tls, more)
     # other users of this machine could have Ray run what they please, through its ports on loopback
     wanted |= {"RAY_AUTH_MODE": "token", AUTH_TOKEN: secrets.token_hex(32)}
     # what a shell or another program has set there would open what is closed here

@@ -34,6 +34,8 @@ LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
 FALLBACK = "fallback"
 """Part of the name that Ray gives the Python proxy among HAProxy's servers."""
+BUFFER_BYTES = 64 << 10
+"""Of a body that is to be looked into, as much as HAProxy sees."""
 FILES = 12_000
 """Open files that suffice for the connections that Ray's configuration allows HAProxy, a little over ten thousand."""
 TIMEOUT_HEADER = "x-tailrate-timeout-seconds"
@@ -154,10 +156,13 @@ def obstacle() -> str | None:
     return None
 
 
-def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] | None = None) -> dict[str, str]:
+def environment(
+    folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] | None = None, more: str = ""
+) -> dict[str, str]:
     """What Ray must find in its environment: the fast way, with HAProxy at home in `folder`, or without one plain.
 
-    `tls` are the files of a certificate and its key. Tokens are those of our own environment (see `guard`).
+    `tls` are the files of a certificate and its key, `more` rules for bodies that are to be looked into. Tokens are
+    those of our own environment (see `guard`).
     """
     from tailrate.serve.edge import auth  # here alone: as HAProxy's program, this file may be all there is of us
     from tailrate.serve.telemetry import (
@@ -181,7 +186,7 @@ def environment(folder: Path | None, host: str = LOOPBACK, tls: tuple[str, str] 
         (folder / "tokens").write_text(auth.digests(good))
         rule = auth.haproxy_rule(folder / "tokens")
     program = folder / "haproxy"
-    words = [sys.executable, "-P", __file__, "--haproxy", str(binary()), host, bind, rule]
+    words = [sys.executable, "-P", __file__, "--haproxy", str(binary()), host, bind, rule, more]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
     cores = machine.cores()
@@ -223,16 +228,17 @@ class UnfamiliarError(RuntimeError):
 EDITED = "# as edited for tailrate\n"
 
 
-def edited(configuration: str, host: str, lost: Path, bind: str = "", rule: str = "") -> str:
+def edited(configuration: str, host: str, lost: Path, bind: str = "", rule: str = "", more: str = "") -> str:
     """Ray's configuration of HAProxy as we want it; `lost` is the file with the reply for lost requests.
 
-    `bind` follows the address (TLS), and `rule` comes before all others (tokens). Each change is counted.
+    `bind` follows the address (TLS), `rule` before all others (tokens), `more` behind them. Each change is counted.
     """
     if configuration.startswith(EDITED):
         return configuration
     address = f"[{host}]" if ":" in host else host
     limits = f"    timeout http-request {HEAD_S}s\n    errorfile 400 {lost.with_name('broken.http')}\n"
-    rules = f"\\1{bind}\n{rule}{RULES}"
+    rules = f"\\1{bind}\n{rule}{RULES}{more}"
+    buffer = f"global\n    tune.bufsize {BUFFER_BYTES}\n" if more else "global\n"
     text = configuration
     for what, where, instead, often in (
         # they would listen on every interface, and the admin socket tells it all
@@ -244,6 +250,7 @@ def edited(configuration: str, host: str, lost: Path, bind: str = "", rule: str 
         ("the beginning of its rules", r"(?m)^(frontend http_frontend\n *bind \S+).*\n", rules, (1,)),
         # whoever reaches this socket commands HAProxy
         ("its admin socket", r"(?m)^( *stats socket .*) mode 666 ", "\\1 mode 600 ", (1,)),
+        ("its global part", r"(?m)^global\n", buffer, (1,)),
         ("the beginning of its defaults", r"(?m)^defaults\n", f"defaults\n{limits}", (1,)),
         ("a reply to lost requests", r"(?m)^( *errorfile 50\d) .*", f"\\1 {lost}", (3,)),
     ):
@@ -261,14 +268,14 @@ def _put(instead: str, found: re.Match[str]) -> str:
     return instead.replace("\\1", found[1]) if "\\1" in instead else instead
 
 
-def run_haproxy(program: str, host: str, bind: str, rule: str, arguments: list[str]) -> NoReturn:
+def run_haproxy(program: str, host: str, bind: str, rule: str, more: str, arguments: list[str]) -> NoReturn:
     """Becomes HAProxy, as Ray starts it, on the edited configuration; ends with the process that started it."""
     path = Path(arguments[arguments.index("-f") + 1])
     lost = path.with_name("lost.http")
     lost.write_bytes(LOST_HTTP)
     path.with_name("broken.http").write_bytes(BROKEN_HTTP)
     try:
-        path.write_text(edited(path.read_text(), host, lost, bind, rule))
+        path.write_text(edited(path.read_text(), host, lost, bind, rule, more))
     except UnfamiliarError as problem:  # Ray shows the end of this
         sys.exit(str(problem))
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -309,8 +316,8 @@ def _servers(node: str) -> list[dict[str, str]] | None:
 def main() -> int:
     """Prints `export NAME=value` for a shell; or is what Ray takes for HAProxy."""
     if sys.argv[1:2] == ["--haproxy"]:
-        program, host, bind, rule, *arguments = sys.argv[2:]
-        run_haproxy(program, host, bind, rule, arguments)
+        program, host, bind, rule, more, *arguments = sys.argv[2:]
+        run_haproxy(program, host, bind, rule, more, arguments)
     if len(sys.argv) != 2:
         print("usage: python -m tailrate.serve.deploy.haproxy FOLDER", file=sys.stderr)
         return 2

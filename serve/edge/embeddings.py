@@ -5,52 +5,25 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tailrate.serve.asgi import HttpAnswer
-from tailrate.serve.body.json_head import parse
 from tailrate.serve.body.request import InferRequest
+from tailrate.serve.edge.openai import head_of, known_as
 from tailrate.serve.spec import ModelSpec, Tensors
-from tailrate.serve.wire import MOST_CHARACTERS, REASONS, Array, Body, WireError, bad_input
+from tailrate.serve.wire import Array, Body, WireError, bad_input
 
-PATH, MODELS = "/v1/embeddings", "/v1/models"
-TAIL = PATH.strip("/")
-"""Of an endpoint's own path, where a request goes straight to a replica."""
 ENCODINGS = ("float", "base64")
-MOST_BYTES = 16 << 20
 MOST_IDS = 1 << 21
-
-
-def model_of(body: Body) -> str:
-    """The model that a request names."""
-    return _model(_head(body))
-
-
-def _model(head: Mapping[str, Any]) -> str:
-    found = head.get("model")
-    if not isinstance(found, str) or not 0 < len(found) <= MOST_CHARACTERS:
-        raise bad_input("'model' must name a model, such as bert or bert/compiled")
-    return found
-
-
-def listed(names: Sequence[str]) -> dict[str, Any]:
-    """The list of models."""
-    return {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "tailrate"} for name in names],
-    }
 
 
 def read(spec: ModelSpec, names: Sequence[str], body: Body) -> tuple[InferRequest, str]:
     """The tensors that are meant, and in which form the vectors are wanted, of a model that goes by these names."""
     if not spec.text:
         raise WireError(404, f"{spec.name} takes no texts, so it makes no embeddings of them")
-    head = _head(body)
-    if (name := _model(head)) not in names:
-        raise WireError(404, f"unknown model '{name[:64]}'; this path is that of {names[-1]}")
+    head = head_of(body)
+    known_as(head, names)
     encoding = head.get("encoding_format", "float")
     if encoding not in ENCODINGS:
         raise bad_input(f"'encoding_format' must be {' or '.join(ENCODINGS)}")
@@ -98,21 +71,7 @@ def write(model: str, outputs: Mapping[str, Array], prepared: Tensors, encoding:
     return json.dumps(found, separators=(",", ":")).encode(), {"content-type": "application/json"}
 
 
-def refusal(found: HttpAnswer) -> HttpAnswer:
-    """As OpenAI's clients read one; a result is left as it is."""
-    if found.status == 200:
-        return found
-    said = {"error": {"message": json.loads(found.body)["error"], "type": REASONS.get(found.status, "failed")}}
-    return replace(found, body=json.dumps(said, separators=(",", ":")).encode())
-
-
 def _encoded(vector: Array, encoding: str) -> Any:
     if encoding == "float":
         return vector.tolist()
     return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode()
-
-
-def _head(body: Body) -> dict[str, Any]:
-    if len(body) > MOST_BYTES:
-        raise WireError(413, f"the request has {len(body)} bytes of JSON, but at most {MOST_BYTES} are taken")
-    return parse(bytes(body))

@@ -19,15 +19,14 @@ from tailrate.serve import variants, wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
 from tailrate.serve.body.request import InferRequest, decode_infer
 from tailrate.serve.body.result import encode_result
-from tailrate.serve.edge import embeddings
+from tailrate.serve.edge import embeddings, openai
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late
 from tailrate.serve.engine.observers import Observers
 from tailrate.serve.engine.queue import full
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.open_runner import open_runner
-from tailrate.serve.runner.runner import Runner
-from tailrate.serve.spec import Tensors
+from tailrate.serve.spec import Tensors, Variant
 from tailrate.serve.telemetry.statistics import as_statistics
 from tailrate.serve.wire import EndpointInfo, TensorSpec, WireError
 
@@ -40,13 +39,15 @@ LARGE_TEXT_BYTES = 4096
 """More BYTES than this are work, whatever the model makes of them: texts come at some two megabytes a second."""
 DECODERS = 4
 """Threads that decode images and large texts; they hold the interpreter only in between."""
-INFERRING = ("infer", embeddings.TAIL)
+INFERRING = ("infer", openai.EMBEDDINGS)
 """What follows an endpoint's path where the model is to run."""
 HEADER_LENGTH = wire.HEADER_LENGTH.encode()
 
 
 class Endpoint:
     """Answers every path under `/v2/models/{model}/versions/{variant}`."""
+
+    inferring: tuple[str, ...] = INFERRING
 
     def __init__(self, options: ServeOptions, model: str, variant: str, replica: str, cpu: str = "cpu") -> None:
         """`cpu` is what samples call the host that this runs on."""
@@ -64,24 +65,29 @@ class Endpoint:
         self._tasks: set[asyncio.Task[Any] | None] = set()
         """Those of requests for inference that are under way."""
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
-        self.engine = Engine(
-            lambda say: open_runner(self._spec, variants.load(variant), options, say, self._watch),
-            self._deliver,
-            max_queue=options.max_queue,
-            max_wait_s=options.max_wait_ms / 1e3,
-        )
+        self.engine = self._engine(variants.load(variant))
         name = f"{model}-{variant}-{replica}"
         self._watch = self.engine.onlooker = Observers(options, self._spec, name, self.engine.counters)
         self.engine.start()
 
+    def _engine(self, variant: Variant) -> Any:
+        options = self._options
+        return Engine(
+            lambda say: open_runner(self._spec, variant, options, say, self._watch),
+            self._deliver,
+            max_queue=options.max_queue,
+            max_wait_s=options.max_wait_ms / 1e3,
+        )
+
     async def answer(self, request: Request, tail: str) -> HttpAnswer:
         """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats, config or v1/embeddings."""
-        if tail in INFERRING:
-            found = await self._infer(request, tail)
-            return embeddings.refusal(found) if tail == embeddings.TAIL else found
+        if tail in self.inferring:
+            return await self._result(request, tail)
         if tail == "profile":
             only(request, "POST")
             return await self._watch.profiler.answer(request)
+        if tail in openai.TAILS:
+            return openai.refusal(as_error(WireError(404, f"{self.model} does not answer at {tail}")))
         if tail not in ("", "ready", "stats", "config"):
             raise WireError(404, f"unknown path {request.path}; an endpoint has infer, ready, stats and config")
         only(request, "GET")
@@ -90,6 +96,10 @@ class Endpoint:
         if tail == "stats":
             return as_json({"model_stats": [as_statistics(self.model, self.variant, self.engine.counters.snapshot())]})
         return as_json(self._configuration() if tail == "config" else self.metadata())
+
+    async def _result(self, request: Request, tail: str) -> HttpAnswer:
+        found = await self._infer(request, tail)
+        return openai.refusal(found) if tail == openai.EMBEDDINGS else found
 
     def stop(self, within_s: float) -> None:
         """Takes nothing new from now on; who has no answer by then is told that there will be none."""
@@ -105,10 +115,10 @@ class Endpoint:
 
     def refused(self, tail: str, why: str, ns: int) -> None:
         """Counts a request that ended before it could be answered."""
-        if tail in INFERRING:
+        if tail in self.inferring:
             self.engine.counters.answer(ns, why)
 
-    def _device(self, runner: Runner) -> str:
+    def _device(self, runner: Any) -> str:
         return self._cpu if runner.device == "cpu" else runner.device
 
     def report(self) -> dict[str, Any]:
@@ -205,21 +215,21 @@ class Endpoint:
         return found
 
     async def _infer_or_raise(self, request: Request, tail: str) -> HttpAnswer:
-        deadline_ns = _deadline_ns(request)
+        until_ns = deadline_ns(request)
         encoding = ""
-        if tail == embeddings.TAIL:
+        if tail == openai.EMBEDDINGS:
             asked, encoding = embeddings.read(self._spec, (self.model, self._info.name), request.body)
         else:
             asked = decode_infer(request.body, _header_length(request))
         self._check(asked)
         aside = self._spec.slow_prepare or _has_large_text(request, asked)
-        tensors = await self._prepared(asked.inputs, deadline_ns) if aside else self._spec.prepare(asked.inputs)
+        tensors = await self._prepared(asked.inputs, until_ns) if aside else self._spec.prepare(asked.inputs)
         job = Job(
             tensors,
             rows=asked.rows,
             wanted=frozenset(asked.outputs or self._spec.default_outputs),
             received_ns=time.perf_counter_ns() if aside else request.received_ns,
-            deadline_ns=deadline_ns,
+            deadline_ns=until_ns,
             gone=request.gone,
         )
         job.waiter = self._loop.create_future()
@@ -323,7 +333,7 @@ def _header_length(request: Request) -> int | None:
     return int(text)
 
 
-def _deadline_ns(request: Request) -> int | None:
+def deadline_ns(request: Request) -> int | None:
     text = next((value for name in TIMEOUT_HEADERS if (value := request.headers.get(name))), None)
     if text is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrate.serve import wire
 from tailrate.serve.asgi import HttpAnswer, Request, Room, as_error, as_json, only, reason
-from tailrate.serve.edge import auth, embeddings
+from tailrate.serve.edge import auth, openai
 from tailrate.serve.edge.fault_api import FaultApi
 from tailrate.serve.edge.replica_board import NOBODY, Name, ReplicaBoard
 from tailrate.serve.edge.telemetry_api import METRICS, TelemetryApi
@@ -31,6 +31,8 @@ EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "model_con
 FRESH_S = 2.0
 """How long those who ask for statistics wait for replicas that have not reported since: they do each second."""
 
+NAMED = tuple(f"/{tail}" for tail in openai.TAILS)
+"""Where the body names the model."""
 Forward = Callable[[Name, Request, str], Awaitable[HttpAnswer]]
 """(endpoint, request, what follows the endpoint's path) → its answer."""
 
@@ -75,8 +77,9 @@ class Gateway:
             wire.RAY_METRICS: ("GET", self._ray_metrics),
             wire.FAULTS: ("POST", self._faults.answer),
             wire.STOP: ("POST", self._stop),
-            embeddings.MODELS: ("GET", self._models),
-            embeddings.PATH: ("POST", self._embed),
+            openai.MODELS: ("GET", self._models),
+            openai.HEALTH: ("GET", self._ready),
+            **dict.fromkeys(NAMED, ("POST", self._named_in_body)),
         }
 
     def stop(self, within_s: float) -> None:
@@ -97,12 +100,14 @@ class Gateway:
             return await self._answered(request)
         except Exception as problem:  # a replica that it was handed to has counted it, also where its client has gone
             self.refused(request.path, reason(problem), time.perf_counter_ns() - request.received_ns)
+            if isinstance(problem, WireError) and request.path.rstrip("/").endswith(NAMED):
+                return openai.refusal(as_error(problem))
             raise
 
     def refused(self, path: str, why: str, ns: int) -> None:
         """Counts a request for inference that no replica has had, for its endpoint where there is such a one."""
         parts = _parts(path)
-        if parts[-1:] != ["infer"] and path.rstrip("/") != embeddings.PATH:
+        if not path.rstrip("/").endswith(("/infer", *NAMED)):
             return
         try:
             name, _ = self._find(parts)
@@ -196,18 +201,15 @@ class Gateway:
 
     def _models(self, request: Request) -> HttpAnswer:
         """Those that take texts, by themselves and with each variant, as OpenAI lists them."""
-        found = [name for name in self._options.models if self._options.spec(name).text]
+        specs = {name: self._options.spec(name) for name in self._options.models}
+        found = [name for name, spec in specs.items() if spec.text or spec.language]
         variants = [f"{name}/{variant}" for name in found for variant in self._options.variants]
-        return as_json(embeddings.listed([*found, *variants]))
+        return as_json(openai.listed([*found, *variants]))
 
-    async def _embed(self, request: Request) -> HttpAnswer:
-        try:
-            model, _, variant = embeddings.model_of(request.body).partition("/")
-            name, _ = self._find([model, *(["versions", variant] if variant else [])])
-            return await self._handed_on(name, request, embeddings.TAIL)
-        except WireError as problem:
-            self.refused(request.path, problem.reason, time.perf_counter_ns() - request.received_ns)
-            return embeddings.refusal(as_error(problem))
+    async def _named_in_body(self, request: Request) -> HttpAnswer:
+        model, _, variant = openai.model_of(openai.head_of(request.body)).partition("/")
+        name, _ = self._find([model, *(["versions", variant] if variant else [])])
+        return await self._handed_on(name, request, request.path.strip("/"))
 
     def _find(self, parts: list[str]) -> tuple[Name, str]:
         """The endpoint that is meant, its model's first variant where none is named, and the tail."""

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
-from tailrate.serve.engine.job import Job
+from tailrate.serve.wire import Array
 
 _NOTHING = nullcontext()
+
+
+class Seen(Protocol):
+    """A request that was in a batch."""
+
+    compiled: bool
+    """Set where it had to wait for the compiler."""
+
+    @property
+    def part_of(self) -> Any:
+        """What asks for the whole that it is a part of; None: it is whole."""
+
+    @property
+    def tensors(self) -> Mapping[str, Array]: ...
+
+    @property
+    def outputs(self) -> Mapping[str, Array] | None:
+        """None where this batch was not its last."""
 
 
 class Onlooker:
@@ -17,7 +36,7 @@ class Onlooker:
         """Entered around each batch while it is begun."""
         return _NOTHING
 
-    def ran(self, jobs: Sequence[Job]) -> None:
+    def ran(self, jobs: Sequence[Seen]) -> None:
         """They have their outputs and are about to be delivered."""
         return
 

@@ -10,32 +10,26 @@ Knows nothing of HTTP, Ray or asyncio: whoever submits a `Job` gets it back thro
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Literal, Protocol
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from tailrate.serve.engine.batch_observer import Onlooker
 from tailrate.serve.engine.batch_regrowth import Regrowth
+from tailrate.serve.engine.device_thread import DeviceThread
 from tailrate.serve.engine.job import Job, grouped, settled
 from tailrate.serve.engine.queue import Queue
 from tailrate.serve.runner.compile_watch import refused
 from tailrate.serve.runner.cuda_pipeline import BatchResult, Failed, Flight
 from tailrate.serve.runner.open_runner import Say
 from tailrate.serve.runner.runner import Runner, first_line, out_of_memory
-from tailrate.serve.spec import ServeError
-from tailrate.serve.telemetry.statistics import Counters
 from tailrate.serve.wire import WireError
 
 __all__ = ["Engine", "Job", "Onlooker"]
 
 log = logging.getLogger(__name__)
-
-State = Literal["LOADING", "READY", "UNAVAILABLE"]
-
-MOST_EVENTS = 64
 
 
 class Deliver(Protocol):
@@ -44,7 +38,7 @@ class Deliver(Protocol):
         ...
 
 
-class Engine:
+class Engine(DeviceThread[Runner]):
     """Opens a runner in its own thread, then serves jobs with it until closed."""
 
     def __init__(
@@ -55,84 +49,27 @@ class Engine:
         max_queue: int,
         max_wait_s: float = 0.0,
     ) -> None:
-        self.state: State = "LOADING"
-        self.counters = Counters()
-        self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
-        """What happened to the replica rather than to a request: `time_ns` of the wall clock, and a sentence."""
+        super().__init__(open_runner)
         self.onlooker: Onlooker = Onlooker()
-        self._open = open_runner
         self._deliver = deliver
         self._queue = Queue(max_queue, max_wait_s)
-        self._progress = ("starting", time.monotonic())
-        self._runner: Runner | None = None
         self._flights: deque[tuple[list[Job], Flight]] = deque()
         self._in_hand: list[Job] = []
         """Neither waiting nor in flight, and not given back yet."""
-        self._moved_s: float | None = None
-        """When a batch was last begun or done, while any is in flight."""
-        self._opening_s = 0.0
-        self._lost: str | None = None
         self._regrowth = Regrowth()
-        self._refusal = "not_ready"
-        """What those are counted by that come while it isn't ready."""
-        self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """Finishes the batches in flight, refuses what waits, and ends the thread."""
+    def _end(self) -> None:
         self._queue.close()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    @property
-    def runner(self) -> Runner | None:
-        """None until it is ready."""
-        return self._runner
-
-    @property
-    def reason(self) -> str:
-        """What it is busy with while loading, or why it is unavailable; empty when ready."""
-        text, since_s = self._progress
-        return f"{text}, {time.monotonic() - since_s:.0f} s" if self.state == "LOADING" else text
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
         return len(self._queue)
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
-    def stuck_s(self) -> float:
-        """How long the batch in hand has been running; 0 when there is none."""
-        since_s = self._moved_s
-        return 0.0 if since_s is None else time.monotonic() - since_s
-
-    def trouble(self, stuck_after_s: float) -> str | None:
-        """Why the replica should be replaced, or None; one that could not load stays, to say why.
-
-        A batch may take as long as opening did: it may have to wait for the same compiler.
-        """
-        if self._lost is not None:
-            return self._lost
-        if self.state == "READY" and not self.alive:
-            return "the engine's thread has died"
-        stuck_s = self.stuck_s
-        most_s = max(stuck_after_s, self._opening_s)
-        return f"a batch has been running for {stuck_s:.0f} s" if stuck_s > most_s else None
 
     # ---- from any thread
 
     def submit(self, job: Job) -> None:
         """Queues the job, or raises `WireError` at once where it cannot be served."""
-        runner = self._runner
-        if runner is None or self.state != "READY":
-            raise WireError(503, f"the model is {self.state.lower()}: {self.reason}", self._refusal)
-        self._queue.submit(job, runner.max_batch)
+        self._queue.submit(job, self.ready_runner().max_batch)
 
     def withdraw(self, job: Job) -> bool:
         """Takes a job back, or what is left of one that goes in chunks; False if any of it is run or done already."""
@@ -140,39 +77,7 @@ class Engine:
 
     # ---- the engine's thread
 
-    def _say(self, text: str) -> None:
-        self._progress = (text, time.monotonic())
-
-    def _live(self) -> None:
-        with ExitStack() as opened:
-            self._open_and_serve(opened)
-
-    def _open_and_serve(self, opened: ExitStack) -> None:
-        began_s = time.monotonic()
-        try:
-            self._runner = opened.enter_context(self._open(self._say))
-        except ServeError as problem:
-            self._fail(str(problem))
-        except BaseException as problem:
-            log.exception("the replica cannot start")
-            self._fail(first_line(problem))
-        else:
-            self._progress = ("", 0.0)
-            self._opening_s = time.monotonic() - began_s
-            self.state = "READY"
-            try:
-                self._serve(self._runner)
-                self._fail(self._lost or "the replica is shutting down", "lost" if self._lost else "stopping")
-            except BaseException as problem:
-                log.exception("the engine failed")
-                self._lost = f"the engine failed: {first_line(problem)}"
-                self._fail(self._lost, "lost")
-
-    def _fail(self, reason: str, refusal: str = "not_ready") -> None:
-        self._progress, self._refusal = (reason, 0.0), refusal
-        self.state = "UNAVAILABLE"
-        self._moved_s = None
-        error = WireError(503, reason, refusal)
+    def _abandon(self, error: WireError) -> None:
         self._refuse(self._queue.clear(), error)
         # only where the engine itself broke is there anything else, of which some may have got its outputs
         in_hand = [*self._in_hand, *(job for jobs, _ in self._flights for job in jobs)]
@@ -182,7 +87,6 @@ class Engine:
         self._give_back(in_hand)
 
     def _serve(self, runner: Runner) -> None:
-        """Until it is closed, or the device is lost."""
         flights, queue = self._flights, self._queue
         while self._lost is None:
             most = runner.max_batch
@@ -274,10 +178,6 @@ class Engine:
             self.counters.event("out_of_memory")
             self._tell(f"a batch of {rows} rows did not fit into memory: from now on a batch has at most {most}")
         return runner.max_batch < rows
-
-    def _tell(self, what: str) -> None:
-        log.warning(what)
-        self.events.append({"time_ns": time.time_ns(), "what": what})
 
     def _run_now(self, runner: Runner, batches: Iterator[list[Job]]) -> None:
         for jobs in batches:

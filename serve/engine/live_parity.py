@@ -22,7 +22,7 @@ from tailrate.serve.wire import Array
 if TYPE_CHECKING:
     import torch
 
-    from tailrate.serve.engine.job import Job
+    from tailrate.serve.engine.batch_observer import Seen
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Samples:
 
     # ---- the engine's thread
 
-    def batch(self, jobs: Sequence[Job]) -> None:
+    def batch(self, jobs: Sequence[Seen]) -> None:
         """A batch is done: keeps those of its requests whose turn it is."""
         self._last_s = self._clock()
         while self._skip < len(jobs):
@@ -119,7 +119,7 @@ class Samples:
             self._why = self._why or f"the comparison failed: {type(problem).__name__}: {problem}".split("\n", 1)[0]
         return 0.0 if self._kept else None
 
-    def _keep(self, job: Job) -> None:
+    def _keep(self, job: Seen) -> None:
         if job.outputs is None:
             return
         sample = Sample(tuple(job.tensors.values()), dict(job.outputs))

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tailrate.serve.engine.batch_observer import Onlooker
-from tailrate.serve.engine.job import Job
+from tailrate.serve.engine.batch_observer import Onlooker, Seen
 from tailrate.serve.engine.live_parity import Reference, Samples
 from tailrate.serve.engine.profiling import Profiler
 from tailrate.serve.options import ServeOptions
@@ -42,7 +41,7 @@ class Observers(Onlooker):
     def batch(self) -> AbstractContextManager[None]:
         return self.profiler.batch()
 
-    def ran(self, jobs: Sequence[Job]) -> None:
+    def ran(self, jobs: Sequence[Seen]) -> None:
         # with several batches in flight it may have been the one behind that had to wait
         if self._compiler is not None and (kind := self._compiler.happened()) is not None:
             self._counters.compiled(kind, len(jobs))

@@ -40,6 +40,8 @@ class Weights:
 def check(spec: ModelSpec, weights: str) -> None:
     """Raises `ServeError` where these weights cannot be had, before anything is started."""
     path = Path(weights)
+    if spec.only_from_folder and not path.is_dir():
+        raise ServeError(f"{spec.name} is whatever lies in a folder: name one with --weights")
     if weights == "random" or spec.build is None:
         return
     if weights == "pretrained" or path.is_dir():

@@ -102,8 +102,7 @@ class Opening:
             module, self._weights = weights_of.load(spec, options.weights, options.seed, *self._places)
             module = module.to(self._device)
         self._weights_bytes = sizes.module_bytes(module)
-        rows = options.buckets or bucket_memory.sizes(options.max_batch or spec.max_batch[kind == "cuda"])
-        self.runner = TorchRunner(spec, self._device, bucket_memory.buckets(rows, spec.lengths), options.seed)
+        self.runner = self._runner_of(module, options)
         self._load_s = time.perf_counter() - started
         self._open(module, options)
         failure = self.parity.failure(variant.precision)
@@ -111,10 +110,19 @@ class Opening:
             raise ServeError(f"{spec.name}/{variant.name} is not served: {failure}")
         self._parity_ok = failure is None
         self._peaks = sizes.peak_memory(self.runner.execute, self.runner.buckets) if kind == "cuda" else {}
-        self.reference = partial(_reference, module, self._device) if options.parity_share else None
+        self.reference = self._reference_of(module) if options.parity_share else None
         self.compiler = Compiler()
         self.compiler.ready(options.fail_on_recompile)
         self.runner.facts = self._facts
+
+    def _runner_of(self, module: torch.nn.Module, options: ServeOptions) -> Any:
+        spec = self._spec
+        rows = options.buckets or bucket_memory.sizes(options.max_batch or spec.max_batch[self._device.type == "cuda"])
+        return TorchRunner(spec, self._device, bucket_memory.buckets(rows, spec.lengths), options.seed)
+
+    def _reference_of(self, module: torch.nn.Module) -> Any:
+        """What a response is compared with."""
+        return partial(_reference, module, self._device)
 
     def _open(self, module: torch.nn.Module, options: ServeOptions) -> None:
         """Builds the variant, calls every bucket, compares; with what was kept, where the variant keeps anything."""
@@ -178,7 +186,7 @@ class Opening:
                 self._say(f"mode {mode} fails to warm up, trying the next: {first_line(problem)}")
                 _forget_compiled()
 
-    def _built(self, module: torch.nn.Module, mode: str, folder: Path) -> Callable[..., Any]:
+    def _built(self, module: torch.nn.Module, mode: str, folder: Path) -> Any:
         """The whole, or the whole around its core in this variant."""
         core = self._spec.core
         made: torch.nn.Module = getattr(module, core) if core else module

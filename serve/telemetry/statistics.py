@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
+from tailrate.serve.telemetry import token_counts
 from tailrate.serve.telemetry.prometheus_text import Labels, Sample, family
 from tailrate.serve.wire import BUSY, REASONS, STAGES
 
@@ -74,6 +75,8 @@ class Counters:
         self._answers = {True: DurationHistogram(), False: DurationHistogram()}
         self._refused = dict.fromkeys(REFUSED, 0)
         self._events = dict.fromkeys(EVENTS, 0)
+        self.more: Callable[[], Counts] = dict
+        """What else is counted where this kind of model is served."""
         self._lock = threading.Lock()
 
     def batch(self, rows: int, stages_ns: Mapping[str, int], queued_ns: Iterable[int]) -> None:
@@ -146,6 +149,7 @@ class Counters:
             "refused": dict(self._refused),
             "events": events,
             "histograms": {"request": answers, "stage": stages},
+            **self.more(),
         }
 
 
@@ -215,6 +219,7 @@ def as_prometheus(reports: Iterable[Mapping[str, Any]]) -> str:
         metric(name, "counter", what, [("", own, counts[key]) for own, _, counts in found])
     for name, what in EVENTS.items():
         metric(f"{name}_total", "counter", what, [("", own, counts["events"][name]) for own, _, counts in found])
+    lines += token_counts.families(found)
     return "\n".join(lines) + "\n"
 
 

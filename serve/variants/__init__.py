@@ -52,4 +52,6 @@ def refusal(variant: Variant, spec: ModelSpec, device: str) -> str | None:
         return f"{variant.name} needs {' or '.join(variant.devices)}, and this is {device}"
     if variant.precision in TF32 and device == "cpu":
         return f"{variant.name} needs cuda: a CPU has no tf32"
+    if spec.language and not variant.stateful:
+        return f"{variant.name} cannot keep what a language model has read; serve it eager or compiled"
     return missing(variant) or variant.refuse(spec)

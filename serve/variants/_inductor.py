@@ -65,5 +65,6 @@ def in_mode(mode: str, what: str, devices: tuple[str, ...] = ("cpu", "cuda")) ->
         precisions=FLOATS,
         modes=lambda module, device: (mode,),
         devices=devices,
+        stateful=True,
         keeps=True,
     )

@@ -19,6 +19,7 @@ def per_bucket(making: BuildContext, make: Callable[[Inputs, str], Callable[...,
     made: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
     for number, example in enumerate(making.examples, start=1):
         name = "x".join(map(str, example[0].shape[:2])) if making.spec.lengths else str(len(example[0]))
+        name = making.names[number - 1] if making.names else name
         making.say(f"building bucket {number} of {len(making.examples)} ({name} rows)")
         made[tuple(tensor.shape for tensor in example)] = make(example, name)
 

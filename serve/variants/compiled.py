@@ -29,5 +29,6 @@ VARIANT = Variant(
     build=build,
     precisions=FLOATS,
     modes=modes,
+    stateful=True,
     keeps=True,
 )

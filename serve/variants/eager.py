@@ -10,4 +10,5 @@ VARIANT = Variant(
     what="the module as it is",
     build=lambda making: making.module,
     precisions=FLOATS,
+    stateful=True,
 )

@@ -36,6 +36,8 @@ NULL = ServeOptions(("null",), ("eager",), port=0)
         ({"host": "203.0.113.1"}, "cannot listen on"),
         ({"models": ("custom_cnn",), "weights": "pretrained"}, "custom_cnn has no pretrained weights"),
         ({"models": ("custom_cnn",), "weights": "/nowhere.pt"}, "neither random, pretrained nor"),
+        ({"models": ("causal_lm",)}, "causal_lm is whatever lies in a folder: name one with --weights"),
+        ({"models": ("causal_lm",), "weights": "pretrained"}, "name one with --weights"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(change: dict[str, Any], sentence: str) -> None:

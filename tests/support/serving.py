@@ -26,7 +26,7 @@ from waiting import PATIENCE_S
 
 from tailrate.serve.deploy.haproxy import free_port
 
-START_S = 300
+START_S = 600
 MARK = "TAILRATE_TEST_MARK"
 """A variable that names the processes of a server, whoever their parents are."""
 

@@ -11,6 +11,7 @@ import waiting
 from waiting import PATIENCE_S
 
 from tailrate.serve.engine import batch_regrowth
+from tailrate.serve.engine.batch_observer import Seen
 from tailrate.serve.engine.engine import Engine, Job, Onlooker
 from tailrate.serve.runner.cuda_pipeline import BatchResult
 from tailrate.serve.runner.open_runner import Say
@@ -569,7 +570,7 @@ def test_an_onlooker_is_told_of_batches_and_of_pauses(benches: Callable[..., Ben
             threads.add(threading.current_thread().ident)
             return super().batch()
 
-        def ran(self, jobs: Sequence[Job]) -> None:
+        def ran(self, jobs: Sequence[Seen]) -> None:
             assert all(job.outputs is not None for job in jobs)
             seen.append(f"ran {len(jobs)}")
 

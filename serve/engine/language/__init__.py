@@ -1,0 +1,1 @@
+"""Language models: prompts in, tokens out, many answers at once. Slots, steps over them, sampling, text."""
