@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tailrate.analysis.stats.array_types import Ints
-from tailrate.analysis.stats.select import COARSE, bins, near
+from tailrate.analysis.stats.select import COARSE, ENOUGH, bins, near
 
 TIME_BINS, LENGTHS = (52 << COARSE) + 2, 32
 """For a time in ns; classes of length, each twice the one before: 1, 2–3, 4–7 … tokens."""
@@ -23,8 +23,6 @@ QUARTERS = 2
 POSITIONS = 24 << QUARTERS
 TURNS = 16
 """Told apart; all later ones are the last of these."""
-ENOUGH = 100
-"""Values from which on one of them is a 99th percentile."""
 
 Level: TypeAlias = tuple[str, float, int]
 """Endpoint, rate, concurrency: what was asked for, in one step or several."""

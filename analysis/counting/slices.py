@@ -51,30 +51,28 @@ class Said:
     """That of whole answers is nameless."""
     at: Ints
     """In which slice of the window each was due."""
+    limited_ms: Mapping[str, Floats]
+    """What objectives limit; infinite of a failure, NaN of what has no such figure."""
 
     @classmethod
     def of(cls, rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> Said:
         at = (rows.intended_ns - grid.start_ns) // grid.slice_ns
+        limited_ms = {"": np.where(rows.ok, rows.latency_ms, np.inf), "ttft": rows.ttft_ms, "tpot": rows.tpot_ms}
         found = {}
-        for name, values in _limited_ms(rows).items():
+        for name, values in limited_ms.items():
             limits = sorted({slo.bounds[name].ms for slo in slos if name in slo.bounds})
             known = ~np.isnan(values)
             if not name or (limits and known.any()):
                 found[name] = Sketch.of(at[known], values[known], [ms for ms in limits if math.isfinite(ms)])
-        return cls(rows, seconds, found, at)
+        return cls(rows, seconds, found, at, limited_ms)
 
     def to(self, slo: Slo) -> tuple[Count, ...]:
-        beyond, figures = ~self.rows.ok, _limited_ms(self.rows)
+        beyond = ~self.rows.ok
         for name, bound in slo.bounds.items():
-            beyond |= figures[name] > to_ns(bound.ms)
+            beyond |= self.limited_ms[name] > to_ns(bound.ms)
         arrived, missed = (np.bincount(at, minlength=SLICES) for at in (self.at, self.at[beyond]))
         both = {**self.sketches, ALL: Sketch.of_two(arrived, missed)}
         return counts(slo, both.pop(""), self.seconds, self.rows.burst, both)
-
-
-def _limited_ms(rows: Excerpt) -> dict[str, Floats]:
-    """What objectives limit; infinite of a failure, NaN of what has no such figure."""
-    return {"": np.where(rows.ok, rows.latency_ms, np.inf), "ttft": rows.ttft_ms, "tpot": rows.tpot_ms}
 
 
 def slices(rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> dict[str, SliceFigures]:
@@ -84,10 +82,10 @@ def slices(rows: Excerpt, grid: Grid, seconds: float, slos: Sequence[Slo]) -> di
 
 
 def _figures(rows: Excerpt, label: str, grid: Grid, seconds: float, slos: Sequence[Slo]) -> SliceFigures:
-    of_streams = _limited_ms(rows)
-    latency_ms = of_streams.pop("")
     limits = sorted({slo.latency_ms for slo in slos if slo.latency_ms})
     said = Said.of(rows, grid, seconds, slos)
+    of_streams = {**said.limited_ms}
+    latency_ms = of_streams.pop("")
     sketch = said.sketches[""]
     ends = ranks(len(rows), 99, effective_size(sketch, 99))
     ordered = np.sort(latency_ms)

@@ -52,7 +52,6 @@ COLUMNS = (
     "turn",
 )
 NOBODY: Ints = np.zeros(0, np.int64)
-"""Of a row that has no such figure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from tailrate.analysis.counting.answer_shape import by_answer, by_position, by_p
 from tailrate.analysis.records.folder import write_atomically
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.records.rows import LOST
+from tailrate.analysis.server_metrics.beside_prompts import COLUMNS as OF_PROMPTS
+from tailrate.analysis.server_metrics.beside_prompts import BesidePrompts, beside_prompts
 from tailrate.analysis.soak.soak_verdict import combine_verdicts, soak
 from tailrate.analysis.steps.capacity import capacities
 from tailrate.analysis.steps.curves import batches, curves
@@ -61,7 +63,8 @@ def report_of(run: Run) -> dict[str, Any]:
         "answers": {
             made.__name__: [asdict(row) for row in made(run.counted_streams.shapes)]
             for made in (by_position, by_prompt, by_answer, by_turn)
-        },
+        }
+        | {"beside_prompts": [asdict(row) for row in _beside_prompts(run)]},
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "risks": [asdict(risk) for risk in risks(run, compared, limits)],
         "slices": [asdict(row) for row in slices(run)],
@@ -72,6 +75,16 @@ def report_of(run: Run) -> dict[str, Any]:
     }
     plain: dict[str, Any] = _plain(whole)
     return plain
+
+
+def _beside_prompts(run: Run) -> Iterator[BesidePrompts]:
+    """Of each step whose server says when it read prompts."""
+    for step in run.measured:
+        index, endpoint = step.summary.index, step.summary.endpoint
+        if step.tally.known("prefill_ms"):
+            requests = run.requests(index, OF_PROMPTS)
+            if row := beside_prompts(requests, index, endpoint, step.start_ns, step.end_ns):
+                yield row
 
 
 def write(run: Run) -> dict[str, Any]:

@@ -71,6 +71,10 @@ class RequestRecord(NamedTuple):
     reasoning_tokens: Int32 | None = None
     gaps_us: Gaps | None = None
     text_tokens: Int32 | None = None
+    prefill_ms: Number | None = None
+    """Of our server's answers in tokens: the prompt was read, tokens were chosen, text was made of them and sent."""
+    decode_ms: Number | None = None
+    text_ms: Number | None = None
     finish: Text | None = None
     """Why the stream ended: `stop`, `length`, `cut`, `error`."""
     session: Int32 | None = None

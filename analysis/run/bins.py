@@ -24,7 +24,10 @@ def latency_bins(ns: Ints) -> Ints:
     return np.where(ns >= FAILED, BINS, found)
 
 
-FIGURES = ("handled_ms", "server_ms", "queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms", "batch_rows")
+FIGURES = (
+    "handled_ms", "server_ms", "queue_ms", "batch_ms", "h2d_ms", "compute_ms", "d2h_ms", "prefill_ms",
+    "decode_ms", "text_ms", "batch_rows",
+)  # fmt: skip
 COMPUTE, BATCH = FIGURES.index("compute_ms"), FIGURES.index("batch_rows")
 MOST_ROWS = 1024
 """Rows of a batch; larger ones count as this."""

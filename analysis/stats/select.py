@@ -13,6 +13,8 @@ SPLIT = 10
 """Bins to an octave, as a power of two."""
 COARSE = 5
 """The same where there are many such counts, by length or position: 3 % wide."""
+ENOUGH = 100
+"""Values from which on one of them is a 99th percentile."""
 
 
 def bins(values: Ints, split: int = SPLIT) -> Ints:

@@ -31,6 +31,8 @@ STAGE_WORDS = {
     "h2d": "copies to the device",
     "compute": "the model's compute time",
     "d2h": "copies back",
+    "prefill": "reading prompts",
+    "decode": "writing tokens",
     "ingress": "the server's ingress",
     "network": "the way to the server",
 }

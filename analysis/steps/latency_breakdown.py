@@ -29,10 +29,13 @@ STAGES = {
     "network_ms": "the way to the server and back, with the proxy before it",
     "ingress_ms": "inside the server before and after its stages",
     "queue_ms": "waiting in the replica's queue",
-    "batch_ms": "waiting for and building the batch",
+    "batch_ms": "waiting for and building the batch, or while others' prompts are read",
     "h2d_ms": "copying from host to device",
     "compute_ms": "running the model",
     "d2h_ms": "copying from device to host",
+    "prefill_ms": "reading the prompt",
+    "decode_ms": "writing tokens",
+    "text_ms": "making text of the last token and sending it",
 }
 
 
@@ -54,6 +57,9 @@ class Breakdown:
     h2d_ms: float | None
     compute_ms: float | None
     d2h_ms: float | None
+    prefill_ms: float | None
+    decode_ms: float | None
+    text_ms: float | None
     grew: str | None = None
     """The stage that grew most since the next lower rate of this endpoint."""
     grew_by_ms: float | None = None
@@ -118,6 +124,9 @@ def _row(step: MeasuredStep, percent: float) -> Breakdown:
         h2d_ms=mean("h2d_ms"),
         compute_ms=mean("compute_ms"),
         d2h_ms=mean("d2h_ms"),
+        prefill_ms=mean("prefill_ms"),
+        decode_ms=mean("decode_ms"),
+        text_ms=mean("text_ms"),
     )
 
 

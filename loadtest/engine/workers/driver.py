@@ -202,11 +202,13 @@ class Driver:
             answer.error = error_sentence(answer.body)
         clock = server_clock(fields, self._batcher.bad)
         if clock is not None:
-            self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(answer.done_ns))
+            began_ns = answer.arrivals[0][0] if answer.arrivals else answer.done_ns  # a header comes first
+            self._clock.see(to_wall(answer.sent_ns), *clock, to_wall(began_ns))
         # where a clock moves in steps it may read less than an instant that has passed
         sent_ns = max(answer.sent_ns, due)
         done_ns = max(answer.done_ns, sent_ns)
-        columns = self._columns(answer, fields, ready) | ready.place(arrival)
+        handled = {} if clock is None else {"handled_ms": (clock[1] - clock[0]) / 1e6}
+        columns = handled | self._columns(answer, fields, ready) | ready.place(arrival)
         last_ns = max(columns.get("last_ns", done_ns), sent_ns)
         columns |= {name: to_wall(max(columns[name], sent_ns)) for name in STREAM_INSTANTS if name in columns}
         if answer.status == CUT:
@@ -225,7 +227,6 @@ class Driver:
                 bytes_in=len(body),
                 bytes_out=len(answer.body),
                 rows=request.rows,
-                handled_ms=None if clock is None else (clock[1] - clock[0]) / 1e6,
                 data_row=request.data_row,
                 label=request.label,
                 **columns,

@@ -12,6 +12,7 @@ from folders import Load, Waveform, constant, make_run, queue
 
 from tailrate import analysis
 from tailrate.analysis.exports.report_json import report_of
+from tailrate.analysis.server_metrics.beside_prompts import BesidePrompts
 from tailrate.analysis.server_metrics.by_step import StepMetric
 from tailrate.analysis.soak.findings import Finding
 from tailrate.analysis.soak.memory_growth import Process
@@ -34,7 +35,7 @@ SCHEMA: dict[str, Any] = json.loads(
 ROWS = {
     "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow,
     "curve": Curve, "batches": Batches, "risk": Risk, "fault": FaultEffect,
-    "metric": StepMetric,
+    "metric": StepMetric, "beside_prompts": BesidePrompts,
     "slice": Slice,
     "finding": Finding, "limits": Limits, "visible": Visible, "gap": Gap, "process": Process,
 }  # fmt: skip

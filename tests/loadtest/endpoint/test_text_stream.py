@@ -118,6 +118,25 @@ def test_which_model_is_meant_has_to_be_said(models: list[str], model: str, sent
         tried(url, model)
 
 
+@pytest.mark.parametrize(
+    ("models", "model", "names"),
+    [
+        (["m", "m/eager", "m/compiled"], "", ["m/eager", "m/compiled"]),
+        (["m", "m/eager", "m/compiled"], "m", ["m/eager", "m/compiled"]),
+        (["m", "m/eager", "m/compiled", "other"], "m/eager", ["m/eager"]),
+        (["org/m"], "", ["org/m"]),
+        (["org/m", "org/m/tuned"], "", ["org/m/tuned"]),
+    ],
+)
+def test_a_model_with_versions_is_driven_in_each(models: list[str], model: str, names: list[str]) -> None:
+    servers = Servers(5.0, Keys())
+    with server(streamed, models) as url:
+        found = discovery.discover(servers, [Target(url, model, protocol="openai-chat")], {})
+        servers.close()
+    assert [endpoint.name for endpoint in found] == names
+    assert {json.dumps(dict(endpoint.parameters)) for endpoint in found} == {"{}"}  # it is none of ours
+
+
 def test_a_server_that_lists_nothing_is_asked_for_what_was_named() -> None:
     with server(streamed, None) as url:
         assert tried(url, "m/tuned").to.endpoint.model == "m/tuned"

@@ -58,7 +58,7 @@ def _html(view: View) -> Html | None:
             table(HEADS, rows, ABOUT),
             *(
                 folded(found, caption, table(heads, found, caption), most=_MOST)
-                for caption, heads, found in (*_by_length(view), *_by_turn(view))
+                for caption, heads, found in (*_by_length(view), *_by_turn(view), *_beside_prompts(view))
             ),
         ]
     )
@@ -108,12 +108,27 @@ def _by_turn(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]
         yield "By the turn of the session, ms", heads, rows
 
 
+def _beside_prompts(view: View) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
+    """What answers wait for others' prompts, where the server says when it read them."""
+    asked = {step.summary.index: step.asked for step in view.run.measured}
+    rows = [
+        [
+            row["endpoint"], asked[row["index"]], words.count(row["gaps"]), shown(row, "p50_ms"), shown(row, "p99_ms"),
+            words.count(row["beside"]), shown(row, "beside_p50_ms"), shown(row, "beside_p99_ms"),
+        ]
+        for row in view.report["answers"]["beside_prompts"]
+    ]  # fmt: skip
+    if rows:
+        heads = ("endpoint", "at", "gaps without", "P50", "P99", "gaps beside a prompt", "P50", "P99")
+        yield "Gaps while another's prompt was read, and all others, ms", heads, rows
+
+
 def _lines(view: View) -> list[str]:
     rows = token_rows(view.steps)
     if not rows:
         return []
     found = [*markdown.table(HEADS, rows)]
-    for caption, heads, by in (*_by_length(view), *_by_turn(view)):
+    for caption, heads, by in (*_by_length(view), *_by_turn(view), *_beside_prompts(view)):
         found += ["", f"{caption}:", "", *markdown.table(heads, by)]
     return found
 

@@ -117,7 +117,8 @@ class View:
         found = []
         for row in self.report["breakdown"]:
             known = {name: row[f"{name}_ms"] for name in STAGE_NAMES if row[f"{name}_ms"] is not None}
-            if row["percentile"] in (50, 99) and row["compute_ms"] is not None:
+            told = row["compute_ms"] is not None or row["decode_ms"] is not None
+            if row["percentile"] in (50, 99) and told:
                 grew = f"{row['grew']} +{significant(row['grew_by_ms'])}" if row["grew"] else ""
                 found.append(Stages(row["endpoint"], str(asked[row["index"]]), row["percentile"], known, grew))
         return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tailrate.loadtest.engine.endpoint.protocols._event_stream import STREAM, EventStream, text_of
-from tailrate.loadtest.engine.endpoint.protocols._openai_models import known, model_of
+from tailrate.loadtest.engine.endpoint.protocols._openai_models import FactsOfOurs, known, model_of
 from tailrate.loadtest.engine.endpoint.protocols._token_stream import TokenStream, openai
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
@@ -23,7 +23,7 @@ YES, NO = "yes", "no"
 
 
 @dataclass(frozen=True)
-class TextStream(EventStream):
+class TextStream(FactsOfOurs, EventStream):
     """Its inputs are `prompt`, a text or a list of messages as JSON, and `max_tokens`."""
 
     path: ClassVar[str] = ""
@@ -37,7 +37,8 @@ class TextStream(EventStream):
     """Fields of the body beside ours, as JSON."""
 
     def find(self, client: Client, target: Target) -> list[Endpoint]:
-        return [self.endpoint(client, known(client, target), client.prefix + self.path)]
+        path = client.prefix + self.path
+        return [self.endpoint(client, each, path, parameters=said) for each, said in known(client, target)]
 
     def take(self, found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         openai(found, said, at_ns)

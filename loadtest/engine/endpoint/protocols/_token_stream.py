@@ -14,6 +14,7 @@ import numpy as np
 
 from tailrate.loadtest.engine.endpoint.answer import parse_json
 from tailrate.loadtest.engine.endpoint.protocols._sse import events
+from tailrate.serve import wire
 
 DONE = b"[DONE]"
 REASONING = ("reasoning", "reasoning_content")
@@ -55,7 +56,16 @@ class TokenStream:
             "reasoning_tokens": _count(said, "completion_tokens_details", "reasoning_tokens"),
             "finish": self.finish or None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in found.items() if value is not None} | self._stages()
+
+    def _stages(self) -> dict[str, float]:
+        """Where our own server says that the time went."""
+        said = self.usage.get("tailrate")
+        if not isinstance(said, dict):
+            return {}
+        columns = {f"{name}_ms": f"{name}_ms" for name in wire.TEXT_STAGES}
+        columns |= dict.fromkeys(("server_ms", "handled_ms"), "total_ms")
+        return {column: float(said[name]) for column, name in columns.items() if _is_ms(said.get(name))}
 
     def outputs(self, values: Sequence[Any], at_ns: int) -> None:
         """An event that holds these values of outputs; an empty one is no content."""
@@ -134,6 +144,11 @@ def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenS
 def _gaps_us(content_ns: list[int]) -> Any:
     """Each is the difference of two instants in whole microseconds, so that they add up without drifting."""
     return np.diff(np.array(content_ns, np.int64) // 1000).clip(0, MOST_GAP_US).astype(np.uint32)
+
+
+def _is_ms(found: Any) -> bool:
+    """Whether something of a JSON object is a duration in milliseconds."""
+    return isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found <= wire.MOST_MS
 
 
 def _begin(data: bytes) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer, error_sentence
-from tailrate.loadtest.engine.endpoint.protocol import SINCE, Protocol
+from tailrate.loadtest.engine.endpoint.protocol import Protocol
+from tailrate.loadtest.engine.endpoint.protocols import _stated
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target, called
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.serve import wire
@@ -81,23 +82,13 @@ class Oip(Protocol):
         return decode_result(answer.body, wire.parse_count(answer.headers().get(wire.HEADER_LENGTH, "")))
 
     def server(self, client: Client) -> dict[str, Any]:
-        found = client.get_json(wire.SERVER)
-        return found if isinstance(found, dict) else {}
+        return _stated.server(client)
 
     def parameters(self, client: Client, endpoint: Endpoint) -> dict[str, Any]:
-        found = client.get_json(wire.model_path(endpoint.model, endpoint.version or None))
-        parameters = found.get("parameters") if isinstance(found, dict) else None
-        return parameters if isinstance(parameters, dict) else {}
+        return _stated.parameters(client, endpoint.model, endpoint.version)
 
     def events(self, client: Client, endpoint: Endpoint) -> dict[str, int] | None:
-        """As tailrate's server counts them in `…/stats`, and since when; Triton and others count other things."""
-        found = client.get_json(wire.model_path(endpoint.model, endpoint.version or None) + "/stats")
-        try:
-            stats = found["model_stats"][0]
-            counts = {str(name): int(count) for name, count in stats["events"].items()}
-            return counts | {SINCE: int(stats.get(SINCE, 0))}
-        except (LookupError, TypeError, ValueError, AttributeError):
-            return None
+        return _stated.events(client, endpoint)
 
 
 def _named(server: Mapping[str, Any]) -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, parse_json
-from tailrate.loadtest.engine.endpoint.protocol import Protocol
-from tailrate.loadtest.engine.endpoint.protocols._openai_models import known, listed, model_of
+from tailrate.loadtest.engine.endpoint.protocols._openai_models import FactsOfOurs, known, listed, model_of
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.loadtest.engine.scenario.options import Option
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
@@ -32,7 +31,7 @@ SHORT = 4096
 
 
 @dataclass(frozen=True)
-class OpenAi(Protocol):
+class OpenAi(FactsOfOurs):
     name = "openai"
     what = "OpenAI's API: embeddings, rerank"
     task: str = "embeddings"
@@ -49,8 +48,8 @@ class OpenAi(Protocol):
 
     def find(self, client: Client, target: Target) -> list[Endpoint]:
         """Where models are listed, the model has to be there; a version is a part of its name, as a fine-tune's is."""
-        target = known(client, target)
-        return [self.endpoint(client, target, client.prefix + PATHS[self.task])]
+        path = client.prefix + PATHS[self.task]
+        return [self.endpoint(client, each, path, parameters=said) for each, said in known(client, target)]
 
     def write(
         self, endpoint: Endpoint, inputs: Mapping[str, Array], outputs: Sequence[str]
