@@ -1,7 +1,8 @@
 """What goes wrong when things go wrong: a replica killed under load, a replica replaced, and three times too much load.
 
-A null model with a fixed time per batch, so that capacity is known: `max_batch` rows each `delay_ms`. The load is
-tailrate's own, open loop, and every arrival has its row. Three scenes:
+A null model with a fixed time per batch, so that capacity is known: `max_batch` rows each `delay_ms`; or, with
+`--model tiny_llama`, streams of 40 tokens, of which a closed loop says how many one replica ends in a second. The load
+is tailrate's own, open loop, and every arrival has its row. Three scenes:
 
     killed      two replicas at half capacity; one gets SIGKILL. Only what was in flight on it may fail.
     replaced    two replicas at half capacity; both make room for a new version, in turn. Nothing may fail.
@@ -13,12 +14,14 @@ Prints a table (what has rounds: the median, the lowest and the highest), then o
 
     python tests/bench/resilience.py
     python tests/bench/resilience.py --scenes overload --seconds 30
+    python tests/bench/resilience.py --model tiny_llama
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +30,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +44,49 @@ if __name__ == "__main__":
 
 from bench._rounds import last_line, shown, spreads  # noqa: E402
 
-DELAY_MS, MAX_BATCH = 10, 4
-CAPACITY = MAX_BATCH * 1e3 / DELAY_MS
-"""Rows per second of one replica, less what the engine takes."""
+DELAY_MS, CLOSED_S = 10, 8.0
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is served and asked."""
+
+    name: str
+    max_batch: int
+    queue: int
+    """Of one replica that is to refuse."""
+    settings: dict[str, str]
+    asked: tuple[str, ...] = ()
+    capacity_rps: float | None = None
+    """Of one replica, less what the engine takes; None: is measured."""
+    good_ms: tuple[float, float] = (math.inf, math.inf)
+    """First token and time per token within which an answer is good."""
+
+
+NULL = Model("null", 4, 64, {"delay_ms": f"{DELAY_MS}"}, capacity_rps=4e3 / DELAY_MS)
+TEXT = Model(
+    "tiny_llama", 8, 8, {"context": "512"}, ("--prompt-tokens=uniform:20:60", "--output-tokens=40"),
+    good_ms=(1000, 50),
+)  # fmt: skip
+MODELS = {model.name: model for model in (NULL, TEXT)}
 
 
 # ---- the server: this file again, told what to do by lines on its standard input
 
 
-def server(port: int, replicas: int, cache: str) -> None:
+def server(model: Model, port: int, replicas: int, cache: str) -> None:
     from dataclasses import replace
 
     from tailrate.serve import wire
     from tailrate.serve.deploy import app, cluster
     from tailrate.serve.options import ServeOptions
 
-    settings = {"delay_ms": str(DELAY_MS)}
     # with one replica the queue is short, so that it refuses; of two, the one that is left has to carry all its
     # capacity until the other is replaced, with the queue that servers have
-    queue = 64 if replicas == 1 else ServeOptions(()).max_queue
+    queue = model.queue if replicas == 1 else ServeOptions(()).max_queue
     options = ServeOptions(
-        ("null",), ("eager",), port=port, replicas=replicas, max_batch=MAX_BATCH, max_queue=queue, cache_dir=cache,
-        settings=settings,
+        (model.name,), ("eager",), port=port, replicas=replicas, max_batch=model.max_batch, max_queue=queue,
+        cache_dir=cache, settings=model.settings, threads=1,
     )  # fmt: skip
     running = cluster.start(options, lambda line: print(line, flush=True))
     print("ready", flush=True)
@@ -69,7 +94,7 @@ def server(port: int, replicas: int, cache: str) -> None:
         if line.strip() == "replace":
             from ray import serve
 
-            name = ("null", "eager")
+            name = (model.name, "eager")
             changed = app.application(replace(options, seed=options.seed + 1), "/".join(name))
             # returns when the new version runs and the old one is gone
             serve.run(changed, name=app.deployment_name(name), route_prefix=wire.model_path(*name))
@@ -78,8 +103,8 @@ def server(port: int, replicas: int, cache: str) -> None:
 
 
 class Server:
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process, self.url = process, url
+    def __init__(self, process: subprocess.Popen[str], url: str, model: Model) -> None:
+        self.process, self.url, self.model = process, url, model
 
     def hear(self, word: str) -> None:
         assert self.process.stdout is not None
@@ -95,20 +120,20 @@ class Server:
 
     def replicas(self) -> list[psutil.Process]:
         found = psutil.Process(self.process.pid).children(recursive=True)
-        return [process for process in found if "ServeReplica:null" in " ".join(process.cmdline())]
+        return [process for process in found if f"ServeReplica:{self.model.name}" in " ".join(process.cmdline())]
 
 
 @contextmanager
-def serving(replicas: int, scratch: Path) -> Iterator[Server]:
+def serving(model: Model, replicas: int, scratch: Path) -> Iterator[Server]:
     from tailrate.serve.deploy.haproxy import free_port
 
     port = free_port()
-    words = [sys.executable, __file__, "--server", str(port), str(replicas), str(scratch)]
+    words = [sys.executable, __file__, "--server", model.name, str(port), str(replicas), str(scratch)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=os.environ | {"HOME": str(scratch)}
     )
-    found = Server(process, f"http://127.0.0.1:{port}")
+    found = Server(process, f"http://127.0.0.1:{port}", model)
     try:
         found.hear("ready")
         yield found
@@ -121,23 +146,30 @@ def serving(replicas: int, scratch: Path) -> Iterator[Server]:
 # ---- the load
 
 
-def drive(url: str, rates: list[float], seconds: float, folder: Path) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary", "--host", url]
-    words += ["--rates", ",".join(f"{rate:g}" for rate in rates), "--step-seconds", f"{seconds:g}"]
-    words += [
-        "--settle-seconds",
-        "0",
-        "--idle-seconds",
-        "0",
-        "--variants",
-        "eager",
-        "--timeout",
-        "10",
-        "--mode",
-        "hold",
-    ]
-    words += ["--run-dir", str(folder.parent), "--run-id", folder.name]
+def drive(under: Server, seconds: float, folder: Path, *how: str) -> subprocess.Popen[bytes]:
+    model = under.model
+    words = [
+        sys.executable, "-m", "locust", "-f", f"loadtest/{model.name}.py", "--headless", "--only-summary",
+        f"--host={under.url}", f"--step-seconds={seconds:g}", "--settle-seconds=0", "--idle-seconds=0",
+        "--variants=eager", "--timeout=10", f"--run-dir={folder.parent}", f"--run-id={folder.name}", *model.asked, *how,
+    ]  # fmt: skip
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=(folder.parent / "locust.err").open("w"))
+
+
+def hold(under: Server, rates: list[float], seconds: float, folder: Path) -> subprocess.Popen[bytes]:
+    return drive(under, seconds, folder, "--mode=hold", f"--rates={','.join(f'{rate:.4g}' for rate in rates)}")
+
+
+def capacity_rps(under: Server, scratch: Path) -> float:
+    """Of one replica of it."""
+    model = under.model
+    if model.capacity_rps is not None:
+        return model.capacity_rps
+    replicas = len(under.replicas())
+    drive(under, CLOSED_S, scratch / "closed", "--mode=closed", f"--concurrency={model.max_batch * replicas}").wait()
+    rows = rows_of(scratch / "closed")
+    span_s = (rows["done_ns"].max() - rows["sent_ns"].min()) / 1e9
+    return float(rows["ok"].sum()) / span_s / replicas
 
 
 def started_ns(folder: Path, step: int = 0) -> int:
@@ -167,13 +199,23 @@ def p99(values: pd.Series[float]) -> float:
     return float(np.quantile(values, 0.99, method="higher")) if len(values) else float("nan")
 
 
+def good(rows: pd.DataFrame, model: Model) -> pd.Series[bool]:
+    """Which are answered within what the model's answers are good in."""
+    first_ms, each_ms = model.good_ms
+    if math.isinf(first_ms):
+        return rows["ok"]
+    ttft_ms = (rows["first_ns"] - rows["intended_ns"]) / 1e6
+    tpot_ms = (rows["last_ns"] - rows["first_ns"]) / 1e6 / (rows["tokens_out"] - 1)
+    return rows["ok"] & (ttft_ms < first_ms) & (tpot_ms < each_ms)
+
+
 # ---- scenes
 
 
 def killed(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     folder = scratch / "killed"
-    with serving(2, scratch) as under:
-        load = drive(under.url, [CAPACITY], options.seconds, folder)
+    with serving(MODELS[options.model], 2, scratch) as under:
+        load = hold(under, [capacity_rps(under, scratch)], options.seconds, folder)
         started_ns(folder)
         time.sleep(options.seconds / 2)
         victim = under.replicas()[0]
@@ -189,17 +231,24 @@ def killed(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "scene": "killed",
         "arrivals": len(rows),
         "failed": len(bad),
-        "statuses": bad["status"].astype(str).value_counts().to_dict(),
+        **seen(bad),
         "in_flight_while_it_died": len(flight),
         "failed_sent_after_its_death": int((bad["sent_ns"] > gone_ns).sum()),
         "it_died_within_ms": (gone_ns - before_ns) / 1e6,
     }
 
 
+def seen(bad: pd.DataFrame) -> dict[str, Any]:
+    """What clients saw of failures: by status and sentence, and of streams how many had begun."""
+    said = bad["status"].astype(str) + " " + bad["error"].astype(str)
+    found: dict[str, Any] = {"clients_saw": said.value_counts().to_dict()}
+    return found | ({"streams_cut": int((bad["events"] > 0).sum())} if (bad["events"] > 0).any() else {})
+
+
 def replaced(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     folder = scratch / "replaced"
-    with serving(2, scratch) as under:
-        load = drive(under.url, [CAPACITY], options.seconds + 30, folder)
+    with serving(MODELS[options.model], 2, scratch) as under:
+        load = hold(under, [capacity_rps(under, scratch)], options.seconds + 30, folder)
         started_ns(folder)
         time.sleep(3)
         old = {process.pid for process in under.replicas()}
@@ -213,7 +262,7 @@ def replaced(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "scene": "replaced",
         "arrivals": len(rows),
         "failed": len(bad),
-        "statuses": bad["status"].astype(str).value_counts().to_dict(),
+        **seen(bad),
         "replicas_seen": int(rows["replica"].nunique()),
         "old_replicas_left": len(left),
     }
@@ -221,10 +270,11 @@ def replaced(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
 def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     folder = scratch / "overload"
-    rates = [0.5 * CAPACITY, 0.95 * CAPACITY, 3 * CAPACITY, 0.5 * CAPACITY]
     memory: list[tuple[int, int]] = []
-    with serving(1, scratch) as under:
-        load = drive(under.url, rates * options.rounds, options.seconds, folder)
+    model = MODELS[options.model]
+    with serving(model, 1, scratch) as under:
+        rates = [part * capacity_rps(under, scratch) for part in (0.5, 0.95, 3, 0.5)]
+        load = hold(under, rates * options.rounds, options.seconds, folder)
         (replica,) = under.replicas()
 
         def watch() -> None:
@@ -238,11 +288,11 @@ def overload(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         watcher.join()
     rows = rows_of(folder)
     steps = [rows[rows["step"] == step] for step in range(len(rates) * options.rounds)]
-    found = [overloaded(steps[first : first + len(rates)], memory) for first in range(0, len(steps), len(rates))]
+    found = [overloaded(model, steps[first : first + len(rates)], memory) for first in range(0, len(steps), len(rates))]
     return {"scene": "overload", "offered_rps": rates[2], **spreads(found)}
 
 
-def overloaded(steps: list[pd.DataFrame], memory: list[tuple[int, int]]) -> dict[str, float]:
+def overloaded(model: Model, steps: list[pd.DataFrame], memory: list[tuple[int, int]]) -> dict[str, float]:
     """One round of it."""
     calm, knee, flood, after = steps
     refused = flood[flood["status"].astype(str).isin(["429", "503"])]
@@ -252,7 +302,7 @@ def overloaded(steps: list[pd.DataFrame], memory: list[tuple[int, int]]) -> dict
 
     def served_per_s(part: pd.DataFrame) -> float:
         span_s = (part["intended_ns"].max() - part["intended_ns"].min()) / 1e9
-        return float(part["ok"].sum() / span_s)
+        return float(good(part, model).sum() / span_s)
 
     return {
         "knee_served_rps": served_per_s(knee),
@@ -278,14 +328,16 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--scenes", default=",".join(SCENES))
     found.add_argument("--seconds", type=float, default=20)
     found.add_argument("--rounds", type=int, default=3, help="of overload")
-    found.add_argument("--server", nargs=3, help=argparse.SUPPRESS)
+    found.add_argument("--model", choices=MODELS, default="null")
+    found.add_argument("--server", nargs=4, help=argparse.SUPPRESS)
     return found
 
 
 def main() -> None:
     options = parser().parse_args()
     if options.server:
-        server(int(options.server[0]), int(options.server[1]), options.server[2])
+        model, port, replicas, cache = options.server
+        server(MODELS[model], int(port), int(replicas), cache)
         return
     found = []
     for name in options.scenes.split(","):
@@ -299,7 +351,7 @@ def main() -> None:
                 if isinstance(value, dict) and "median" in value:
                     said = shown(value, ",.6g")
                 print(f"  {key.replace('_', ' '):<34} {said}")
-    last_line("resilience", delay_ms=DELAY_MS, max_batch=MAX_BATCH, scenes=found)
+    last_line("resilience", model=options.model, scenes=found)
 
 
 if __name__ == "__main__":

@@ -63,54 +63,56 @@ class Bench:
 
 
 BENCHES = {
-    "batcher": Bench("", 280, "--models sleep --seconds 0.5", 12),
+    "batcher": Bench("", 390, "--models sleep --seconds 0.5", 12),
     "counted": Bench(
-        "--requests 10000 --run-seconds 8", 36, None, why="a server, clients and a run take half a minute"
+        "--requests 10000 --run-seconds 8", 45, None, why="a server, clients and a run take half a minute"
     ),
     "engine_cost": Bench("", 60, "--requests 2000", 8),
-    "estimators": Bench("--seeds 6", 66, "--seeds 3 --systems exponential", 4),
+    "estimators": Bench("--seeds 6", 100, "--seeds 3 --systems exponential", 4),
     "fuzz": Bench(
         "--requests 20000 --seconds 10",
-        300,
+        280,
         None,
         why="its clients come within ten seconds, its servers in another thirty",
     ),
-    "guided_knee": Bench("--seeds 6", 220, "--seeds 1 --cases M/D/1", 15),
-    "held": Bench("--requests 24000 --rounds 8", 240, None, why="a slope takes eight rounds"),
-    "history": Bench("--runs 1000,5000", 200, "--runs 100", 8),
-    "intervals": Bench("--seeds 20", 195, "--seeds 5 --systems M/M/1,exponential", 8),
-    "killed": Bench("--kills 9", 118, "--kills 1", 13),
-    "knee": Bench("--step-seconds 20", 400, None, why="a search takes minutes"),
-    "knees": Bench("--seeds 2", 80, None, why="a share takes many searches"),
-    "loadgen": Bench("", 145, "--seconds 2 --rounds 2", 14),
-    "metrics_beside": Bench("", 180, None, why="each kind of page takes a run"),
+    "guided_knee": Bench("--seeds 6", 100, "--seeds 1 --cases M/D/1", 15),
+    "held": Bench("--requests 24000 --rounds 8", 170, None, why="a slope takes eight rounds"),
+    "history": Bench("--runs 1000,5000", 100, "--runs 100", 8),
+    "intervals": Bench("--seeds 20", 120, "--seeds 5 --systems M/M/1,exponential", 8),
+    "killed": Bench("--kills 9", 100, "--kills 1", 13),
+    "knee": Bench("--step-seconds 20", 650, None, why="a search takes minutes"),
+    "knees": Bench("--seeds 2", 40, None, why="a share takes many searches"),
+    "language_servers": Bench("--rounds 3", 300, None, why="each server takes half a minute to start"),
+    "loadgen": Bench("", 150, "--seconds 2 --rounds 2", 14),
+    "metrics_beside": Bench("", 150, None, why="each kind of page takes a run"),
     "orders": Bench("", 70, "--workers 2 --blocks 1", 10),
-    "pages": Bench("--rounds 3", 200, "--rows 1e4 --rounds 2", 18),
-    "prediction": Bench("--rounds 3 --cnn-rounds 3", 625, None, why="a model takes minutes to be fitted"),
-    "other_clients": Bench("", 240, None, why="each client wants seconds of its own, and a server of Ray's"),
-    "protocols_kept": Bench("", 260, None, why="a highest rate is found from the lowest upwards, in each protocol"),
-    "regressions": Bench("--seeds 50 --alarm-seeds 100", 14, "--seeds 4 --alarm-seeds 8 --before 5,10", 3),
+    "pages": Bench("--rounds 3", 70, "--rows 1e4 --rounds 2", 18),
+    "prediction": Bench("--rounds 3 --cnn-rounds 3", 690, None, why="a model takes minutes to be fitted"),
+    "other_clients": Bench("", 180, None, why="each client wants seconds of its own, and a server of Ray's"),
+    "protocols_kept": Bench("", 250, None, why="a highest rate is found from the lowest upwards, in each protocol"),
+    "regressions": Bench("--seeds 50 --alarm-seeds 100", 8, "--seeds 4 --alarm-seeds 8 --before 5,10", 3),
     "request_path": Bench(
-        "--seconds 2 --connections 1,64", 370, "--only no-op,ours --connections 16 --bodies 1000 --seconds 1", 23
+        "--seconds 2 --connections 1,64", 380, "--only no-op,ours --connections 16 --bodies 1000 --seconds 1", 23
     ),
-    "resilience": Bench("--seconds 10", 230, "--scenes killed --seconds 4", 23),
+    "resilience": Bench("--seconds 10", 240, "--scenes killed --seconds 4", 23),
     "rolling_restart": Bench("--restarts 3", 90, None, why="Ray takes a quarter of a minute for each"),
     "sampling": Bench("--rounds 3 --cpu-seconds 4", 200, "--no-servers --rounds 2 --cpu-seconds 1", 14),
-    "schedule_kept": Bench("--seconds 4 --share-seconds 4", 400, "--rates 500 --seconds 1 --rounds 2 --shares ''", 14),
-    "second_start": Bench("", 260, None, why="compiling takes half a minute, each time"),
+    "schedule_kept": Bench("--seconds 4 --share-seconds 4", 360, "--rates 500 --seconds 1 --rounds 2 --shares ''", 14),
+    "second_start": Bench("", 220, None, why="compiling takes half a minute, each time"),
     "served_over_bare": Bench(
-        "--seconds 4 --rounds 3", 400, "--models custom_cnn --variants eager --seconds 1 --rounds 2", 52
+        "--seconds 4 --rounds 3", 370, "--models custom_cnn --variants eager --seconds 1 --rounds 2", 52
     ),
-    "simulate": Bench("", 15, "--requests 100000", 6),
-    "soak_findings": Bench("--soaks 7", 130, "--soaks 1 --only 0.7,twice,leak,stall", 12),
-    "soak_memory": Bench("--seconds 120", 130, None, why="memory grows over minutes or not at all"),
-    "soak_verdicts": Bench("--soaks 1 --clean 4", 45, None, why="a share takes many soaks"),
-    "stream_clients": Bench("--rounds 2 --seconds 3", 100, None, why="each client wants seconds of its own"),
-    "stream_stamps": Bench("--seconds 3", 190, None, why="a figure takes many streams of half a second each"),
-    "ten_million": Bench("", 160, "--rows 1e5 --rounds 2", 13),
+    "simulate": Bench("", 8, "--requests 100000", 6),
+    "soak_findings": Bench("--soaks 7", 30, "--soaks 1 --only 0.7,twice,leak,stall", 12),
+    "soak_memory": Bench("--seconds 120", 140, None, why="memory grows over minutes or not at all"),
+    "soak_verdicts": Bench("--soaks 1 --clean 4", 20, None, why="a share takes many soaks"),
+    "stream_clients": Bench("--rounds 2 --seconds 3", 30, None, why="each client wants seconds of its own"),
+    "stream_stamps": Bench("--seconds 3", 170, None, why="a figure takes many streams of half a second each"),
+    "ten_million": Bench("", 50, "--rows 1e5 --rounds 2", 13),
     "timing": Bench("", 230, "--seconds 1 --rounds 2 --stalls 0", 14),
-    "variants": Bench("--seconds 4", 230, "--models mlp --variants traced --batches 1 --seconds 1", 9),
-    "watching": Bench("", 8, "--rounds 3", 6),
+    "tokens_over_bare": Bench("--rounds 5", 200, None, why="a server and a bare loop for each variant take a minute"),
+    "variants": Bench("--seconds 4", 170, "--models mlp --variants traced --batches 1 --seconds 1", 9),
+    "watching": Bench("", 4, "--rounds 3", 6),
 }
 
 

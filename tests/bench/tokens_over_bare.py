@@ -1,0 +1,221 @@
+"""What serving costs a language model: tokens/s of its streams ÷ those of a bare loop of steps, and a lone first token.
+
+The bare loop has the engine's own steps and choice of tokens, in a process of its own: prompts are read, then as many
+answers as there are slots are written together. Served, as many streams are asked for at once; both are timed over the
+same tokens of the answers, from when all have begun until the first one ends, so that the same lengths of the cache are
+looked at. A lone request's time to its first event is held against reading its prompt and choosing a token. Bare and
+served take turns.
+
+Prints a table (medians over rounds, with the lowest and the highest), then one JSON line.
+
+    python tests/bench/tokens_over_bare.py
+    python tests/bench/tokens_over_bare.py --variants eager --tokens 100 --rounds 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+if __name__ == "__main__":
+    sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
+
+from bench._rounds import last_line, left_out, over, shown, spread, spreads  # noqa: E402
+from bench.served_over_bare import AS_SERVED  # noqa: E402
+from text_streams import told  # noqa: E402
+
+MODEL, PATH = "tiny_llama", "/v1/completions"
+PROMPT = 64
+"""Tokens of each prompt."""
+BEGUN = 8
+"""Tokens of each answer before any is timed."""
+LONE = 30
+"""Requests of a round to which nobody else is answered."""
+
+
+def options_for(variants: tuple[str, ...], slots: int, cache: str) -> dict[str, Any]:
+    return {
+        "models": [MODEL], "variants": list(variants), "device": "cpu", "max_batch": slots, "threads": 1,
+        "parity_share": 0, "cache_dir": cache,
+    }  # fmt: skip
+
+
+def prompts(many: int, words: int) -> list[list[int]]:
+    return [[2 + (row * 131 + place * 17) % (words - 2) for place in range(PROMPT)] for row in range(many)]
+
+
+# ---- the bare loop: this file again, as `tokens_over_bare.py --bare OPTIONS VARIANT`
+
+
+def bare(given: dict[str, Any], variant: str) -> None:
+    """Answers each line with a number of tokens: tokens/s of full slots, and ms of a lone prompt."""
+    from tailrate.serve import variants
+    from tailrate.serve.engine.language.open_language import open_language
+    from tailrate.serve.engine.language.sampling import Sampling, chosen
+    from tailrate.serve.options import ServeOptions
+
+    how = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    options = ServeOptions(**how)
+    greedy = Sampling()
+    with open_language(options.spec(MODEL), variants.load(variant), options, lambda _: None) as runner:
+        slots = runner.slots
+        texts = prompts(slots, runner.words)
+
+        def read(text: list[int]) -> int:
+            found: int = chosen(runner.read(text, 0), [greedy], [0]).tolist()[0]
+            return found
+
+        print("ready", flush=True)
+        for line in sys.stdin:
+            most, newest = int(line), []
+            for row, text in enumerate(texts):
+                newest.append(read(text))
+                runner.adopt(row, PROMPT)
+            for number in range(1, most):
+                if number == BEGUN:
+                    start = time.perf_counter()
+                scores = runner.write(newest, [PROMPT + number - 1] * slots)
+                newest = chosen(scores, [greedy] * slots, [number] * slots).tolist()
+            rate = slots * (most - BEGUN) / (time.perf_counter() - start)
+            lone = []
+            for _ in range(LONE):
+                start = time.perf_counter()
+                read(texts[0])
+                lone.append(1e3 * (time.perf_counter() - start))
+            print(rate, statistics.median(lone), flush=True)
+
+
+class Bare:
+    """A bare loop that waits to be told."""
+
+    def __init__(self, given: dict[str, Any], variant: str) -> None:
+        words = [sys.executable, __file__, "--bare", json.dumps(given), variant]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED
+        )
+        assert self._said() == "ready"
+
+    def _said(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline().strip()):
+            raise SystemExit("the bare loop ended")
+        return line
+
+    def run(self, tokens: int) -> dict[str, float]:
+        assert self._process.stdin is not None
+        print(tokens, file=self._process.stdin, flush=True)
+        rate, lone = self._said().split()
+        return {"rate": float(rate), "lone_ms": float(lone)}
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+# ---- the served side
+
+
+def asked(variant: str, text: list[int], tokens: int) -> dict[str, Any]:
+    return {
+        "model": f"{MODEL}/{variant}", "prompt": text, "max_tokens": tokens,
+        "ignore_eos": True, "temperature": 0,
+    }  # fmt: skip
+
+
+async def through(url: str, variant: str, slots: int, tokens: int) -> dict[str, float]:
+    texts = prompts(slots, 2048)
+    answers = await asyncio.gather(*(told(url, PATH, asked(variant, text, tokens)) for text in texts))
+    # an event is a token, but where that is half a character
+    begin, end = max(one.came_s[BEGUN - 1] for one in answers), min(one.came_s[-1] for one in answers)
+    count = sum(tokens / len(one.came_s) * sum(begin < at <= end for at in one.came_s) for one in answers)
+    gaps = sorted(gap for one in answers for gap in one.gaps_s[BEGUN - 1 :])
+    lone = [
+        one.came_s[0] - one.sent_s for one in [await told(url, PATH, asked(variant, texts[0], 1)) for _ in range(LONE)]
+    ]
+    return {
+        "rate": count / (end - begin), "lone_ms": 1e3 * statistics.median(lone),
+        "gap_p99_ms": 1e3 * gaps[int(0.99 * len(gaps))],
+    }  # fmt: skip
+
+
+def compare(options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
+    from serving import served
+
+    variants, rows = tuple(options.variants.split(",")), []
+    given = options_for(variants, options.slots, cache)
+    with ExitStack() as stack:
+        server = stack.enter_context(served(Path(cache), **given))
+        for variant in variants:
+            alone = Bare(given, variant)
+            stack.callback(alone.close)
+            asyncio.run(through(server.url, variant, options.slots, 8 * BEGUN))
+            bares, streams = [], []
+            for _ in range(options.rounds):
+                bares.append(alone.run(options.tokens))
+                streams.append(asyncio.run(through(server.url, variant, options.slots, options.tokens)))
+            rows.append(
+                {
+                    "variant": variant, "slots": options.slots, "tokens": options.tokens,
+                    "bare": spreads(bares), "served": spreads(streams),
+                    "served_over_bare": over((one["rate"] for one in streams), (one["rate"] for one in bares)),
+                    "first_ms_more": spread(
+                        mine["lone_ms"] - its["lone_ms"] for mine, its in zip(streams, bares, strict=True)
+                    ),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--variants", default="eager,compiled")
+    found.add_argument("--slots", type=int, default=8)
+    found.add_argument("--tokens", type=int, default=400)
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--bare", nargs=2, help=argparse.SUPPRESS)
+    return found
+
+
+def main() -> None:
+    options = parser().parse_args()
+    if options.bare:
+        loop = threading.Thread(target=bare, args=(json.loads(options.bare[0]), options.bare[1]))
+        loop.start()
+        loop.join()
+        return
+    if len(os.sched_getaffinity(0)) < 2:
+        left_out("tokens_over_bare", "it takes two cores")
+        return
+    print(
+        f"{'variant':<9} {'bare tokens/s':>21} {'served tokens/s':>21} {'served ÷ bare':>19} {'gap P99 ms':>16} "
+        f"{'lone prompt ms':>18} {'first token, ms more':>21}"
+    )
+    with tempfile.TemporaryDirectory(prefix="hs-") as cache:
+        rows = compare(options, cache)
+        for row in rows:
+            print(
+                f"{row['variant']:<9} {shown(row['bare']['rate'], '.0f', 21)} {shown(row['served']['rate'], '.0f', 21)}"
+                f" {shown(row['served_over_bare'], '.3f', 19)} {shown(row['served']['gap_p99_ms'], '.1f', 16)} "
+                f"{shown(row['bare']['lone_ms'], '.2f', 18)} {shown(row['first_ms_more'], '.2f', 21)}",
+                flush=True,
+            )
+    last_line("tokens_over_bare", rows=rows)
+
+
+if __name__ == "__main__":
+    main()
