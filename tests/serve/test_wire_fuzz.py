@@ -313,7 +313,7 @@ def test_compressed_bodies(plain: bytes, encoding: str, at: int, spoilt: bool) -
 def test_headers_that_hold_numbers(value: bytes) -> None:
     headers = {endpoint.HEADER_LENGTH: value, endpoint.TIMEOUT_HEADERS[1]: value}
     request = Request("POST", "/", "", headers, b"", 0, 0)
-    for read in (endpoint._header_length, endpoint._deadline_ns):
+    for read in (endpoint._header_length, endpoint.deadline_ns):
         found = what(read, request)
         assert found is None or 0 <= found < 10**18
     wire.parse_clock(value.decode("latin-1"))

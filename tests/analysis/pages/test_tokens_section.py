@@ -90,4 +90,10 @@ def test_a_run_without_streams_shows_none_of_it(tmp_path: Path) -> None:
     report, page, text = shown(run_of(tmp_path / "run", two_variants([20])))
     assert not {"ttft_rates", "tpot_rates", "gap_rates", "positions-0", "tokens"} & set(Page(page).ids())
     assert "TTFT" not in text
-    assert report["answers"] == {"by_position": [], "by_prompt": [], "by_answer": [], "by_turn": []}
+    assert report["answers"] == {
+        "by_position": [],
+        "by_prompt": [],
+        "by_answer": [],
+        "by_turn": [],
+        "beside_prompts": [],
+    }

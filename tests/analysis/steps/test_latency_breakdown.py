@@ -23,7 +23,7 @@ def test_a_row_adds_up_to_the_latency_of_its_percentile(tmp_path: Path) -> None:
     assert [row.percentile for row in rows] == list(PERCENTS)
     (step,) = analysis.load(tmp_path / "run").measured
     for row in rows[:4]:
-        parts = [getattr(row, name) for name in STAGES]
+        parts = [part for name in STAGES if (part := getattr(row, name)) is not None]  # it writes no text
         assert sum(parts) == pytest.approx(row.latency_ms)
         assert row.latency_ms == pytest.approx(step.order.latency_ms[row.percentile], rel=0.05)
         assert row.n >= LEAST
