@@ -191,7 +191,7 @@ def _settings(
     """Each with the rate per replica at which it neither adds nor takes away; the last one is no autoscaler at all."""
     planned = answer.replicas  # those that may be lost are among them at the peak, and in proportion below it
     most = math.ceil(ROOM * planned)
-    outside_s = fleet.service.outside_s()
+    outside_s = float(np.mean(fleet.service.overhead_s))
     for load in LOADS:
         rate = load * question.peak_rps
         reading = question.sizing.read(replace(fleet, replicas=planned), rate)

@@ -114,7 +114,7 @@ def _hopeless(variant: PlannedVariant, question: Question) -> str:
     parts = {
         "occupy the replica": float(service.mean_s[1]),
         "are the batch wait": fleet.batch_wait_s,
-        "are the way there and back": service.outside_s() + service.answer_s,
+        "are the way there and back": float(np.median(service.overhead_s)) + service.answer_s,
     }
     known = ", ".join(f"{plan_text.ms(seconds)} {what}" for what, seconds in parts.items() if seconds > 0)
     return (

@@ -118,10 +118,6 @@ class Service:
         """Of one replica that always has a batch of the best size."""
         return float(np.max(np.arange(1, len(self.mean_s)) / self.mean_s[1:]))
 
-    def outside_s(self, rows: int = 1) -> float:
-        """What a request spends outside the replica as a rule, after a batch of so many."""
-        return float(np.median(self.overhead_s)) + (0.0 if self.after_s is None else float(self.after_s[rows]))
-
     def scaled(self, factor: float) -> Service:
         """With every batch taking so many times as long."""
         waking = self.waking._replace(extra_s=self.waking.extra_s * factor)
