@@ -16,7 +16,7 @@ from tailrate.serve.edge.endpoint import Endpoint, deadline_ns
 from tailrate.serve.engine.language.generator import Generator, Piece
 from tailrate.serve.engine.language.open_language import open_language
 from tailrate.serve.engine.language.writing import Token, Writing
-from tailrate.serve.models._text import TextTokens
+from tailrate.serve.models._text import Telling, TextTokens
 from tailrate.serve.spec import Variant
 from tailrate.serve.wire import WireError
 
@@ -43,6 +43,25 @@ class Inbox:
             await self._waiting
         found, self._pieces = self._pieces, []
         return found
+
+
+class Progress:
+    """How far an answer is told."""
+
+    def __init__(self, writing: Writing, text: Telling) -> None:
+        self._writing, self._text = writing, text
+        self.finish: str | None = None
+        """Why it ended, once it has."""
+
+    def more(self, pieces: Sequence[Token | None]) -> tuple[str, list[text_api.Likely]]:
+        """The text that these bring, and what was likely in place of each."""
+        told = ""
+        likely: list[text_api.Likely] = []
+        for piece in map(partial(_known, self._writing), pieces):
+            told += self._text.add(piece.number)
+            likely.append(piece.likely)
+            self.finish = "stop" if self._text.stopped else piece.finish
+        return told + (self._text.rest() if self.finish else ""), likely
 
 
 class LanguageEndpoint(Endpoint):
@@ -165,24 +184,20 @@ class LanguageEndpoint(Endpoint):
         return found
 
     async def _whole(self, asked: text_api.Asked, telling: text_api.Telling, inbox: Inbox) -> bytes:
-        writing, text = asked.writing, self._tokens.telling(asked.stops)
-        texts: list[str] = []
+        writing = asked.writing
+        answer = Progress(writing, self._tokens.telling(asked.stops))
+        told = ""
         likely: list[text_api.Likely] = []
-        finish: str | None = None
         pieces = await self._first(writing, inbox)
         try:
-            while True:
-                for piece in map(partial(_known, writing), pieces):
-                    texts.append(text.add(piece.number))
-                    likely.append(piece.likely)
-                    finish = "stop" if text.stopped else piece.finish
-                if finish:
-                    break
-                pieces = await inbox.take()
+            while not answer.finish:
+                more, of_these = answer.more(pieces)
+                told += more
+                likely += of_these
+                pieces = [] if answer.finish else await inbox.take()
         finally:
             self.engine.withdraw(writing)
-        texts.append(text.rest())
-        return telling.whole(texts, finish, likely, text_api.usage(writing, self._said(writing)))
+        return telling.whole(told, answer.finish, likely, text_api.usage(writing, self._said(writing)))
 
     async def _told(
         self,
@@ -194,20 +209,15 @@ class LanguageEndpoint(Endpoint):
         account: list[str],
     ) -> AsyncGenerator[bytes]:
         """Events: what a step made goes at once, and what several made while nobody could send goes together."""
-        writing, text = asked.writing, self._tokens.telling(asked.stops)
+        writing = asked.writing
+        answer = Progress(writing, self._tokens.telling(asked.stops))
         with over:
             try:
-                finish = None
-                while not finish:
-                    told, likely = "", []
-                    for piece in map(partial(_known, writing), pieces):
-                        told += text.add(piece.number)
-                        likely.append(piece.likely)
-                        finish = "stop" if text.stopped else piece.finish
-                    told += text.rest() if finish else ""
-                    if told or finish or any(likely):
-                        yield telling.event(told, finish, likely)
-                    pieces = [] if finish else await inbox.take()
+                while not answer.finish:
+                    told, likely = answer.more(pieces)
+                    if told or answer.finish or any(likely):
+                        yield telling.event(told, answer.finish, likely)
+                    pieces = [] if answer.finish else await inbox.take()
                 if asked.usage:
                     yield telling.usage_event(text_api.usage(writing, self._said(writing)))
                 yield text_api.DONE

@@ -192,7 +192,7 @@ class Telling:
         return before + as_bytes(text) + behind
 
     def _whole_event(self, text: str, finish: str | None, likely: Sequence[Likely]) -> bytes:
-        told = self._logprobs([text], likely)
+        told = self._logprobs(likely)
         if self._asked.chat:
             delta = {"role": "assistant", "content": text} if not self._begun else {"content": text} if text else {}
             choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
@@ -208,10 +208,8 @@ class Telling:
         kind = "chat.completion.chunk" if self._asked.chat else "text_completion"
         return b"data: " + as_bytes({**self._head, "object": kind, **more}) + b"\n\n"
 
-    def whole(
-        self, texts: Sequence[str], finish: str | None, likely: Sequence[Likely], usage: Mapping[str, Any]
-    ) -> bytes:
-        text, told = "".join(texts), self._logprobs(texts, likely)
+    def whole(self, text: str, finish: str | None, likely: Sequence[Likely], usage: Mapping[str, Any]) -> bytes:
+        told = self._logprobs(likely)
         if self._asked.chat:
             message = {"role": "assistant", "content": text}
             choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": told, "finish_reason": finish}
@@ -220,7 +218,7 @@ class Telling:
         kind = "chat.completion" if self._asked.chat else "text_completion"
         return as_bytes({**self._head, "object": kind, "choices": [choice], "usage": usage})
 
-    def _logprobs(self, texts: Sequence[str], likely: Sequence[Likely]) -> Any:
+    def _logprobs(self, likely: Sequence[Likely]) -> Any:
         if self._asked.writing.likely is None or not any(likely):
             return None
         one: Callable[[int], str] = self._tokens.one

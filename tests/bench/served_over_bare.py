@@ -22,14 +22,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -42,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
+from bench._bare import Bare, as_the_engine, pin  # noqa: E402
 from bench._rounds import last_line, left_out, over, shown, spreads  # noqa: E402
 
 BATCH = 4
@@ -49,8 +47,6 @@ LEAST = 6
 """Batches in a round, however long they take."""
 SETTINGS = {"bert": {"sequence": "32"}}
 SETTLE_S = 1.0
-AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""The environment of a replica (see `tailrate.serve.deploy.app`)."""
 
 
 def options_for(model: str, variants: tuple[str, ...], cache: str) -> dict[str, Any]:
@@ -86,47 +82,7 @@ def bare(given: dict[str, Any], variant: str) -> None:
             print(rows / (time.perf_counter() - start), rows / (time.process_time() - cpu), flush=True)
 
 
-class Bare:
-    """A bare loop that waits to be told."""
-
-    def __init__(self, given: dict[str, Any], variant: str, core: int, home: str) -> None:
-        words = [sys.executable, __file__, "--bare", json.dumps(given), variant]
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED | {"HOME": home}
-        )
-        pin(self._process.pid, core)
-        self._said("ready")
-
-    def _said(self, expected: str = "") -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line or (expected and line != expected):
-            raise SystemExit(f"the bare loop ended: {line}")
-        return line
-
-    def run(self, seconds: float) -> tuple[float, float]:
-        """Rows per second, and per second of CPU."""
-        assert self._process.stdin is not None
-        print(seconds, file=self._process.stdin, flush=True)
-        wall, cpu = self._said().split()
-        return float(wall), float(cpu)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
-
-
 # ---- the served side
-
-
-def pin(pid: int, core: int) -> None:
-    """Every thread of it."""
-    for thread in (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
-        with suppress(ProcessLookupError):
-            os.sched_setaffinity(thread, {core})
 
 
 @contextmanager
@@ -232,7 +188,7 @@ def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[st
     rows = []
     with ExitStack() as stack:
         url, replicas = stack.enter_context(serving(given, model_core, load_core))
-        bares = {variant: Bare(given, variant, model_core, cache) for variant in variants}
+        bares = {variant: Bare(__file__, given, variant, model_core, HOME=cache) for variant in variants}
         for each in bares.values():
             stack.callback(each.close)
         cores = os.sched_getaffinity(0)
@@ -272,10 +228,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = parser().parse_args()
     if options.bare:
-        # in a thread, as the engine: the allocator gives it other memory than the main thread, and that alone is 30 %
-        loop = threading.Thread(target=bare, args=(json.loads(options.bare[0]), options.bare[1]))
-        loop.start()
-        loop.join()
+        as_the_engine(bare, options.bare)
         return
     if len(os.sched_getaffinity(0)) < 2:
         left_out("served_over_bare", "it takes two cores")

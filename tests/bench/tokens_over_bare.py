@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
+from bench._bare import Bare, as_the_engine  # noqa: E402
 from bench._rounds import last_line, left_out, over, shown, spread, spreads  # noqa: E402
-from bench.served_over_bare import AS_SERVED  # noqa: E402
 from text_streams import told  # noqa: E402
 
 MODEL, PATH = "tiny_llama", "/v1/completions"
@@ -97,36 +94,6 @@ def bare(given: dict[str, Any], variant: str) -> None:
             print(rate, statistics.median(lone), flush=True)
 
 
-class Bare:
-    """A bare loop that waits to be told."""
-
-    def __init__(self, given: dict[str, Any], variant: str) -> None:
-        words = [sys.executable, __file__, "--bare", json.dumps(given), variant]
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED
-        )
-        assert self._said() == "ready"
-
-    def _said(self) -> str:
-        assert self._process.stdout is not None
-        if not (line := self._process.stdout.readline().strip()):
-            raise SystemExit("the bare loop ended")
-        return line
-
-    def run(self, tokens: int) -> dict[str, float]:
-        assert self._process.stdin is not None
-        print(tokens, file=self._process.stdin, flush=True)
-        rate, lone = self._said().split()
-        return {"rate": float(rate), "lone_ms": float(lone)}
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
-
-
 # ---- the served side
 
 
@@ -161,12 +128,12 @@ def compare(options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         server = stack.enter_context(served(Path(cache), **given))
         for variant in variants:
-            alone = Bare(given, variant)
+            alone = Bare(__file__, given, variant)
             stack.callback(alone.close)
             asyncio.run(through(server.url, variant, options.slots, 8 * BEGUN))
             bares, streams = [], []
             for _ in range(options.rounds):
-                bares.append(alone.run(options.tokens))
+                bares.append(dict(zip(("rate", "lone_ms"), alone.run(options.tokens), strict=True)))
                 streams.append(asyncio.run(through(server.url, variant, options.slots, options.tokens)))
             rows.append(
                 {
@@ -194,9 +161,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = parser().parse_args()
     if options.bare:
-        loop = threading.Thread(target=bare, args=(json.loads(options.bare[0]), options.bare[1]))
-        loop.start()
-        loop.join()
+        as_the_engine(bare, options.bare)
         return
     if len(os.sched_getaffinity(0)) < 2:
         left_out("tokens_over_bare", "it takes two cores")

@@ -1,0 +1,64 @@
+"""A bare loop beside a server: the benchmark's own file once more, as `… --bare OPTIONS VARIANT`, told what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""The environment of a replica (see `tailrate.serve.deploy.app`)."""
+
+
+class Bare:
+    """Says `ready`, then answers each line with a line of numbers."""
+
+    def __init__(
+        self, program: str, given: dict[str, Any], variant: str, core: int | None = None, **environment: str
+    ) -> None:
+        words = [sys.executable, program, "--bare", json.dumps(given), variant]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED | environment
+        )
+        if core is not None:
+            pin(self._process.pid, core)
+        if (line := self._said()) != "ready":
+            raise SystemExit(f"the bare loop ended: {line}")
+
+    def _said(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline().strip()):
+            raise SystemExit("the bare loop ended")
+        return line
+
+    def run(self, much: float) -> list[float]:
+        assert self._process.stdin is not None
+        print(much, file=self._process.stdin, flush=True)
+        return [float(number) for number in self._said().split()]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def pin(pid: int, core: int) -> None:
+    """Every thread of it."""
+    for thread in (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(thread, {core})
+
+
+def as_the_engine(work: Callable[[dict[str, Any], str], None], words: Sequence[str]) -> None:
+    """In a thread: the allocator gives it other memory than the main thread, and that alone is 30 %."""
+    loop = threading.Thread(target=work, args=(json.loads(words[0]), words[1]))
+    loop.start()
+    loop.join()
