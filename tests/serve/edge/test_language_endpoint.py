@@ -20,6 +20,7 @@ from tailrate.serve import wire
 from tailrate.serve.asgi import as_app
 from tailrate.serve.edge.language_endpoint import LanguageEndpoint
 from tailrate.serve.edge.text_api import Telling, read
+from tailrate.serve.engine.language.writing import Writing
 from tailrate.serve.options import ServeOptions
 
 CHAT, COMPLETIONS = "v1/chat/completions", "v1/completions"
@@ -263,10 +264,20 @@ def test_more_than_wait_at_most_are_refused_at_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("many", [60, pytest.param(1000, marks=pytest.mark.long)])
-def test_those_who_leave_in_the_middle_free_their_slots_and_harm_nobody(bench: Bench, many: int) -> None:
+def test_those_who_leave_in_the_middle_free_their_slots_and_harm_nobody(
+    bench: Bench, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of them do; the others have what they have alone."""
     rng = random.Random(5)
     texts = ["a slow replica", "two queues and a batch", "the tail of a rate", "steps"]
+    engine, submitted = bench.endpoint.engine, []
+    submit = engine.submit
+
+    def noted(writing: Writing) -> None:
+        submitted.append(writing)
+        submit(writing)
+
+    monkeypatch.setattr(engine, "submit", noted)
 
     async def left(how: dict[str, Any], events: int) -> None:
         body = json.dumps({"model": "tiny_llama", "stream": True} | how).encode()
@@ -304,6 +315,8 @@ def test_those_who_leave_in_the_middle_free_their_slots_and_harm_nobody(bench: B
         assert sum(ended.values()) == many
         assert after["refused"]["cancelled"] - before["refused"]["cancelled"] == ended["fail"] == many // 2
         assert not bench.endpoint._tasks
+        assert len(submitted) == many + len(texts)
+        assert all(one.stopped for one in submitted)  # the engine was told, so their slots are free at its next step
 
     bench.run(work())
 

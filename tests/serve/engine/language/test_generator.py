@@ -232,13 +232,18 @@ def test_a_deadline_ends_it_where_it_is(held: Held, monkeypatch: pytest.MonkeyPa
     assert len(late.tokens) == 6
 
 
-def test_where_memory_runs_out_fewer_are_written_and_all_are_right(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fit", "slots"), [(1, 1), (3, 2)]
+)  # of four rows two begin anew: another's prompt was read last
+def test_where_memory_runs_out_fewer_are_written_and_all_are_right(
+    held: Held, monkeypatch: pytest.MonkeyPatch, fit: int, slots: int
+) -> None:
     rng = random.Random(6)
     ones = [written(held, rng, most=40) for _ in range(20)]
     write = type(held.runner).write
 
     def scarce(self: Any, tokens: Sequence[int], places: Sequence[int], shape: Any = None) -> Any:
-        if len(tokens) > 1:
+        if len(tokens) > fit:
             raise RuntimeError("CUDA out of memory")
         return write(self, tokens, places, shape)
 
@@ -247,7 +252,7 @@ def test_where_memory_runs_out_fewer_are_written_and_all_are_right(held: Held, m
         for one in ones:
             under_test.submit(one)
         over(ones)
-        assert held.runner.slots == 1
+        assert held.runner.slots == slots
         assert "from now on at most" in under_test.events[0]["what"]
         assert under_test.counters.snapshot()["events"]["out_of_memory"] >= 1
     for one in ones:
