@@ -386,28 +386,38 @@ SERVE = (
         ("live/test_on_gpu.py::test_nothing_of_a_step_or_of_the_decoder_is_done_on_the_cpu",),
     ),
     Mutant(
-        "a graph replays what it was recorded with", "row", "serve/variants/cudagraph.py",
-        "                mine.copy_(given)\n", "                pass\n",
+        "a graph replays what it was recorded with", "row", "serve/variants/_graphs.py",
+        "            mine.copy_(given)\n", "            pass\n",
         ("serve/variants/test_cudagraph.py",),
     ),
     Mutant(
-        "a graph is recorded without a rehearsal", "bound", "serve/variants/cudagraph.py",
+        "a graph is recorded without a rehearsal", "bound", "serve/variants/_graphs.py",
         "REHEARSALS = 3", "REHEARSALS = 0",
         ("serve/variants/test_cudagraph.py",),
     ),
     Mutant(
-        "a graph is rehearsed in the stream that serves", "pair", "serve/variants/cudagraph.py",
-        "        with torch.cuda.stream(aside):\n", "        if True:\n",
+        "a graph is rehearsed in the stream that serves", "pair", "serve/variants/_graphs.py",
+        "    with torch.cuda.stream(aside):\n", "    if True:\n",
         ("serve/variants/test_cudagraph.py",),
     ),
     Mutant(
-        "a graph is not replayed", "row", "serve/variants/cudagraph.py",
-        "            graph.replay()\n", "            pass\n",
+        "a graph is not replayed", "row", "serve/variants/_graphs.py",
+        "        graph.replay()\n", "        pass\n",
         ("serve/variants/test_cudagraph.py",),
     ),
     Mutant(
-        "a graph is recorded of tensors that it does not own", "pair", "serve/variants/cudagraph.py",
-        "            found = making.module(*held)\n", "            found = making.module(*example)\n",
+        "a graph is recorded of tensors that it does not own", "pair", "serve/variants/_graphs.py",
+        "        found = call(*held)\n", "        found = call(*example)\n",
+        ("serve/variants/test_cudagraph.py",),
+    ),
+    Mutant(
+        "what was compiled ahead is recorded in any mode", "bound", "serve/variants/_inductor.py",
+        'graphs = options.pop(GRAPHS, False) and making.device == "cuda"', 'graphs = making.device == "cuda"',
+        ("serve/variants/test_cudagraph.py",),
+    ),
+    Mutant(
+        "what was compiled ahead is not recorded", "bound", "serve/variants/_inductor.py",
+        "return recorded(call, example, pool) if graphs else call", "return call",
         ("serve/variants/test_cudagraph.py",),
     ),
     Mutant(

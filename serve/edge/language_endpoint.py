@@ -239,9 +239,11 @@ class LanguageEndpoint(Endpoint):
         done_ns = writing.done_ns or now_ns
         runner = self.engine.runner
         engine_ns = done_ns - writing.begun_ns
+        prefill_ns = min(writing.prefill_ns, engine_ns)  # a step's time ends a moment after its last token is known
+        decode_ns = min(writing.decode_ns, engine_ns - prefill_ns)
         spent_ns = (
-            writing.begun_ns - writing.received_ns, writing.prefill_ns,
-            engine_ns - writing.prefill_ns - writing.decode_ns, writing.decode_ns, now_ns - done_ns,
+            writing.begun_ns - writing.received_ns, prefill_ns, engine_ns - prefill_ns - decode_ns, decode_ns,
+            now_ns - done_ns,
         )  # fmt: skip
         return {
             **{f"{stage}_ms": _ms(ns) for stage, ns in zip(wire.TEXT_STAGES, spent_ns, strict=True)},

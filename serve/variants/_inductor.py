@@ -1,9 +1,10 @@
 """What the variants of `torch.compile` share: static shapes, one mode, weights frozen where that is asked for.
 
-On the CPU every bucket is compiled ahead of its first call and kept as a file, so that the next start neither
-traces nor compiles. That asks for a graph without breaks, and there are no guards: a bucket's shapes are all that may
-come. What has breaks, frozen weights (which such a file cannot hold) and everything on CUDA is compiled as it is
-called, and finds the compiler's cache at the next start.
+Every bucket is compiled ahead of its first call and kept as a file, so that the next start neither traces nor compiles.
+That asks for a graph without breaks, and there are no guards: a bucket's shapes are all that may come. Where a mode has
+CUDA graphs, what was compiled ahead is recorded as one here: what is loaded from a file has none of the compiler's.
+What has breaks and frozen weights (which such a file cannot hold) is compiled as it is called, and finds the compiler's
+cache at the next start.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from functools import partial
 from typing import Any
 
 from tailrate.serve.spec import BuildContext, Variant
+from tailrate.serve.variants._graphs import recorded
 from tailrate.serve.variants._precision import FLOATS
 from tailrate.serve.variants._shapes import Inputs, per_bucket
 
 FREEZING = "+freezing"
+GRAPHS = "triton.cudagraphs"
+"""The compiler's own name for whether a mode has CUDA graphs."""
 
 
 def build(making: BuildContext) -> Callable[..., Any]:
@@ -24,11 +28,11 @@ def build(making: BuildContext) -> Callable[..., Any]:
 
     freeze = torch._inductor.config.freezing = making.mode.endswith(FREEZING)
     mode = making.mode.removesuffix(FREEZING)
-    if making.device == "cpu" and not freeze and hasattr(torch.compiler, "load_compiled_function"):
+    if not freeze and hasattr(torch.compiler, "load_compiled_function"):
         if hasattr(torch._dynamo.config, "enable_aot_compile"):  # torch 2.11 does it only when told so
             torch._dynamo.config.enable_aot_compile = True
         try:
-            return per_bucket(making, partial(_ahead, making, mode))
+            return _ahead(making, dict(torch._inductor.list_mode_options(mode)))
         except Exception as problem:
             reason = str(problem).strip().partition("\n")[0]
             making.say(f"it cannot be compiled ahead, so each start traces it again: {reason[:200]}")
@@ -36,8 +40,21 @@ def build(making: BuildContext) -> Callable[..., Any]:
     return torch.compile(making.module, dynamic=False, fullgraph=False, mode=mode)
 
 
-def _ahead(making: BuildContext, mode: str, example: Inputs, name: str) -> Callable[..., Any]:
-    """One bucket, from its file where there is one."""
+def _ahead(making: BuildContext, options: dict[str, Any]) -> Callable[..., Any]:
+    import torch
+
+    graphs = options.pop(GRAPHS, False) and making.device == "cuda"
+    pool = torch.cuda.graph_pool_handle() if graphs else None
+
+    def make(example: Inputs, name: str) -> Callable[..., Any]:
+        call = _from_file(making, options, example, name)
+        return recorded(call, example, pool) if graphs else call
+
+    return per_bucket(making, make)
+
+
+def _from_file(making: BuildContext, options: dict[str, Any], example: Inputs, name: str) -> Callable[..., Any]:
+    """One bucket, compiled where there is no file of it yet."""
     import torch
 
     kept = making.folder / f"{name}.compiled"
@@ -45,8 +62,8 @@ def _ahead(making: BuildContext, mode: str, example: Inputs, name: str) -> Calla
         with kept.open("rb") as file:
             found: Any = torch.compiler.load_compiled_function(file)
     else:
-        options = {**torch._inductor.list_mode_options(mode), "guard_filter_fn": _no_guards}
-        compiled: Any = torch.compile(type(making.module).forward, fullgraph=True, dynamic=False, options=options)
+        asked = {**options, "guard_filter_fn": _no_guards}
+        compiled: Any = torch.compile(type(making.module).forward, fullgraph=True, dynamic=False, options=asked)
         found = compiled.aot_compile(((making.module, *example), {}))
         found.save_compiled_function(str(kept))
     return partial(found, making.module)

@@ -1,4 +1,4 @@
-"""The `cudagraph` variant over a played recorder: what no graph can hold raises, and a replay does what it recorded."""
+"""CUDA graphs over a played recorder: what no graph can hold raises, and a replay does what it recorded."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tailrate.serve import models, variants
+from tailrate.serve.engine.language.steps import Steps
 from tailrate.serve.spec import BuildContext
 
 POISON = -7777.0
@@ -119,13 +120,20 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 SMALL = [[torch.ones(rows, 3, 8, 8)] for rows in (1, 2)]
 
 
-def built(cuda: Cuda, module: torch.nn.Module, folder: Path, examples: Sequence[Sequence[torch.Tensor]] = SMALL) -> Any:
+def built(
+    cuda: Cuda,
+    module: torch.nn.Module,
+    folder: Path,
+    examples: Sequence[Sequence[torch.Tensor]] = SMALL,
+    variant: str = "cudagraph",
+    mode: str = "",
+) -> Any:
     def rehearse(*_: Any) -> None:
         cuda.rehearsed += cuda.current_stream() is not cuda.main
 
     module.register_forward_pre_hook(rehearse)
-    making = BuildContext(small_net(), module, tuple(map(tuple, examples)), "cuda", "", folder, print)
-    return variants.load("cudagraph").build(making)
+    making = BuildContext(small_net(), module, tuple(map(tuple, examples)), "cuda", mode, folder, print)
+    return variants.load(variant).build(making)
 
 
 def net() -> torch.nn.Module:
@@ -144,6 +152,41 @@ def test_each_size_has_a_graph_and_each_replay_is_of_its_own_inputs(cuda: Cuda, 
         first = call(torch.ones(1, 3, 8, 8))
         assert call(torch.zeros(1, 3, 8, 8)).data_ptr() == first.data_ptr()  # who keeps it must copy it
     assert len(cuda.pools) == 1
+
+
+@pytest.mark.parametrize(("mode", "pools"), [("reduce-overhead", 1), ("default", 0), ("max-autotune", 1)])
+def test_what_was_compiled_ahead_is_recorded_where_the_mode_has_graphs(
+    cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, pools: int
+) -> None:
+    """By us, as the compiler's own graphs aren't there once it is loaded from a file."""
+    asked = list[Mapping[str, Any]]()
+
+    def from_file(making: BuildContext, options: Mapping[str, Any], example: Any, name: str) -> Any:
+        asked.append(options)
+        return making.module
+
+    monkeypatch.setattr("tailrate.serve.variants._inductor._from_file", from_file)
+    module = net()
+    call = built(cuda, module, tmp_path, variant="compiled", mode=mode)
+    own = torch._inductor.list_mode_options(mode)
+    assert [dict(options) for options in asked] == 2 * [{key: own[key] for key in own if key != "triton.cudagraphs"}]
+    assert len(cuda.pools) == pools
+    with torch.inference_mode():
+        given = torch.randn(2, 3, 8, 8)
+        torch.testing.assert_close(call(given).clone(), module(given))
+        kept = call(torch.ones(1, 3, 8, 8))
+        assert (call(torch.zeros(1, 3, 8, 8)).data_ptr() == kept.data_ptr()) is bool(pools)
+
+
+def test_a_step_of_a_language_model_can_be_recorded(cuda: Cuda, tmp_path: Path) -> None:
+    """Answers written and a prompt read, on a GPU that is faked as to what is where."""
+    spec = models.load("tiny_llama", {"layers": "2"})
+    for rows, tokens in ((2, 1), (1, 16)):
+        steps = Steps(module_of(spec), rows, 64)
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
+            move(steps)
+            shapes = (rows, tokens), (rows, tokens), (1,), (32,)
+            built(cuda, steps, tmp_path, [[on_gpu(torch.zeros(shape, dtype=torch.int64)) for shape in shapes]])
 
 
 def test_another_thread_can_not_replay_it(cuda: Cuda, tmp_path: Path) -> None:
