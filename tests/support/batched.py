@@ -36,6 +36,8 @@ class Server:
     """Taken in turn."""
     waking: tuple[float, float, float] = (0.0, 1.0, 0.0)
     """After so many seconds of idleness a batch takes longer, after so many by so much."""
+    telling_s: float = 0.0
+    """For so long each answer of a batch makes the next one longer, but for what was idle between."""
     said: dict[str, Any] = field(default_factory=dict)
     """More parameters of the endpoint."""
 
@@ -96,6 +98,7 @@ def batched(received_s: Floats, server: Server, rng: np.random.Generator) -> lis
         from_s, full_s, extra_s = server.waking
         asleep = min(1.0, max(0.0, (begun - free - from_s) / (full_s - from_s)))
         service = server.service_s(end - i, rng) + extra_s * asleep
+        service += max(0.0, server.telling_s * (found[-1][3] - found[-1][2]) - (begun - free)) if found else 0.0
         found.append((begun, service, i, end))
         free = begun + service + server.gap_s
         i = end

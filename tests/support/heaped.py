@@ -48,7 +48,7 @@ class Replica:
         self.outages = 0
         self.queue: list[int] = []
         self.running: list[int] = []
-        self.ended_s = -math.inf
+        self.told_s = -math.inf
         self.until_s: float | None = None
         self.current = self.alarm = -1
         """Numbers of the batch that runs and of the timer that counts; others are void."""
@@ -78,15 +78,19 @@ class Replica:
         service = self.fleet.service
         grid = service.spread[service.spread_class[len(batch)]]
         seconds = service.mean_s[len(batch)] * grid[mixed(self.fleet.seed, batch[0]) % len(grid)]
-        idle_s, (from_s, full_s, extra_s) = now_s - self.ended_s, service.waking
-        seconds += extra_s if idle_s >= full_s else extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
+        idle_s, (from_s, full_s, extra_s) = now_s - self.told_s, service.waking
+        seconds += (
+            max(0.0, -idle_s)
+            - service.telling_s * len(batch)
+            + (extra_s if max(0.0, idle_s) >= full_s else extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s)))
+        )
         self.running, self.current = batch, next(self.fleet.numbers)
         self.fleet.batches[len(batch)] += 1
         self.fleet.push(now_s + seconds, DONE, self, self.current)
 
     def forget(self) -> None:
         self.queue, self.running, self.until_s = [], [], None
-        self.ended_s = -math.inf
+        self.told_s = -math.inf
 
     # what happens to it
 
@@ -267,7 +271,8 @@ class Heaped:
             elif what == DONE and which == replica.current:
                 for request in replica.running:
                     found[request] = now_s - arrivals_s[request]
-                replica.running, replica.changed, replica.ended_s = [], next(self.numbers), now_s
+                replica.told_s = now_s + self.service.telling_s * len(replica.running)
+                replica.running, replica.changed = [], next(self.numbers)
                 replica.free(now_s)
             elif what == TIMER and which == replica.alarm:
                 replica.turn(now_s)

@@ -19,6 +19,7 @@ from tailrate.analysis.planning.model import batching_rule, fit_notes
 from tailrate.analysis.planning.model.observed_batches import Observed, ObservedBatches, observe
 from tailrate.analysis.planning.model.service_time import (
     SEEN,
+    behind_s,
     by_size,
     computed_as,
     gaps,
@@ -26,6 +27,7 @@ from tailrate.analysis.planning.model.service_time import (
     overhead,
     pressed,
     spread,
+    telling,
     waking,
 )
 from tailrate.analysis.planning.simulator.simulate import Fleet, Routing, Rule, Service
@@ -227,10 +229,12 @@ def _times(
 ) -> _Times:
     """From the batches of the steps, with those of `borrowed` sizes from steps that were overloaded."""
     most = len(padded) - 1
+    forced = pressed(batches, most, rule, wait_s)
+    gap_s, gap_known = gaps(batches, forced, most)
+    telling_s = telling(batches, forced, padded)
     woken = waking(batches)
-    awake_s = batches.stages_s - woken.after(batches.idle_s)
+    awake_s = batches.stages_s - woken.after(batches.idle_s) - behind_s(batches, gap_s, telling_s)
     stages, known = by_size(batches.requests, awake_s, most, padded)
-    gap_s, gap_known = gaps(batches, pressed(batches, most, rule, wait_s), most)
     mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
     own_s = np.maximum(awake_s + (mean_s - stages)[batches.requests], LEAST_SHARE * batches.stages_s)
     spread_s = spread(batches.requests, own_s / mean_s[batches.requests], most)
@@ -242,7 +246,9 @@ def _times(
     median_s = float(np.median(overhead_s)) + float(after_s[1])
     compute_s = float(by_size(batches.requests, batches.compute_s, most, padded)[0][1])
     return _Times(
-        Service(mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken, after_s=after_s),
+        Service(
+            mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken, after_s=after_s, telling_s=telling_s
+        ),
         1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),
         float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + wait_s,
         (

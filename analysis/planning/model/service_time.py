@@ -129,6 +129,45 @@ def waking(batches: ObservedBatches) -> Waking:
     return best
 
 
+def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> float:
+    """By how much each answer of the batch before makes one longer that begins as soon as that is done.
+
+    The least squares over batches that are computed alike, with their own requests beside.
+    """
+    mine = forced & batches.follows
+    if int(mine.sum()) < 2 * OWN_GAP:
+        return 0.0
+    _, kind = np.unique(padded[batches.requests[mine]], return_inverse=True)
+    counts = np.bincount(kind)
+    took_s = np.minimum(batches.stages_s[mine], np.quantile(batches.stages_s[mine], 0.99))
+
+    def within(values: Floats) -> Floats:
+        return values - (np.bincount(kind, values) / counts)[kind]
+
+    before, own, late_s = within(_before(batches)[mine]), within(batches.requests[mine] * 1.0), within(took_s)
+    before -= own * (float(before @ own) / max(float(own @ own), 1e-12))
+    if not (weight := float(before @ before)):
+        return 0.0
+    found_s = float(before @ late_s) / weight
+    left = late_s - found_s * before
+    error_s = math.sqrt(float(left @ left) / len(left) / weight)
+    usual_s = found_s * float(_before(batches)[mine].mean())
+    return found_s if found_s > SURE * error_s and usual_s > WORTH * float(took_s.mean()) else 0.0
+
+
+def behind_s(batches: ObservedBatches, gap_s: Floats, telling_s: float) -> Floats:
+    """What of each batch's stages is longer than behind one as large as itself; `gap_s` is no idleness."""
+    before = _before(batches)
+    idle_s = np.maximum(0.0, batches.idle_s - gap_s[before])
+    found: Floats = np.maximum(0.0, telling_s * before - idle_s) - telling_s * batches.requests
+    return np.where(batches.follows, found, 0.0)
+
+
+def _before(batches: ObservedBatches) -> Ints:
+    """Requests of the one before."""
+    return np.concatenate([[0], batches.requests[:-1]])
+
+
 def gaps(batches: ObservedBatches, forced: Bools, most: int) -> tuple[Floats, bool]:
     """By size: from the end of a batch's compute to the begin of the next, where that was waiting.
 

@@ -37,7 +37,7 @@ REPLICA = np.dtype(
         ("open", "i4"),  # AWAITING: in the batch that is being made; BLOCKING: left over when the batch that runs began
         ("opened", "i4"),  # AWAITING: the oldest in the batch that is being made
         ("closed", "i4"),  # AWAITING: batches that wait until the replica is free
-        ("ended_s", "f8"),  # when the last batch was done
+        ("told_s", "f8"),  # when the answers of the last batch have been handed out
     ],
     align=True,
 )
@@ -51,6 +51,7 @@ class SimState(NamedTuple):
     mean_s: Any
     after_s: Any
     waking: Any
+    telling_s: Any
     spread: Any
     spread_class: Any
     rule: Any
@@ -153,11 +154,13 @@ def weigh(w: SimState, r: int, up: bool) -> None:
 
 
 @compiled
-def _waking_s(w: SimState, idle_s: float) -> Any:
+def _beside_s(w: SimState, idle_s: float, size: int) -> Any:
+    """What a batch takes beside its usual time: its replica has to wake, or answers are still being handed out."""
     from_s, full_s, extra_s = w.waking
-    if idle_s >= full_s:
-        return extra_s
-    return extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
+    beside_s = max(0.0, -idle_s) - w.telling_s * size
+    if max(0.0, idle_s) >= full_s:
+        return beside_s + extra_s
+    return beside_s + extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
 
 
 @compiled
@@ -166,7 +169,7 @@ def _start(w: SimState, r: int, now_s: float, size: int) -> None:
     x = w.replicas[r]
     of = w.spread_class[size]
     busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, x.head) & (w.spread.shape[1] - 1)]
-    busy_s += _waking_s(w, now_s - x.ended_s)
+    busy_s += _beside_s(w, now_s - x.told_s, size)
     done_s = now_s + busy_s
     i = x.first = x.head
     for _ in range(size):
@@ -244,9 +247,9 @@ def _advance(w: SimState, r: int, until_s: float) -> None:
     while x.next_s <= until_s:
         now_s = x.next_s
         if now_s == x.done_s:
+            x.told_s = now_s + w.telling_s * x.running
             x.running = 0
             x.done_s = math.inf
-            x.ended_s = now_s
         _decide(w, r, now_s)
 
 
@@ -324,7 +327,9 @@ def share(w: SimState) -> None:
         start_s = max(ready_s, w.arrivals_s[i + size - 1]) if size == w.max_batch else close_s
         of = w.spread_class[size]
         busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, i) & (w.spread.shape[1] - 1)]
-        busy_s += _waking_s(w, start_s - free_s)
+        x = w.replicas[r]
+        busy_s += _beside_s(w, start_s - x.told_s, size)
+        x.told_s = start_s + busy_s + w.telling_s * size
         for j in range(i, i + size):
             w.latency_s[j] = start_s + busy_s + w.after_s[size] - w.arrivals_s[j]
         _put(w.events, r, start_s + busy_s)
@@ -371,7 +376,7 @@ def fail(w: SimState, r: int, now_s: float) -> Any:
         w.busy_s[0] -= x.done_s - now_s
     x.waiting = x.running = x.open = x.closed = 0
     x.next_s = x.done_s = x.close_s = math.inf
-    x.ended_s = -math.inf
+    x.told_s = -math.inf
     if w.routing == LEAST:
         _put(w.events, r, math.inf)
     return lost

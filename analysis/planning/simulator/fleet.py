@@ -74,7 +74,7 @@ class Service:
     """What one replica needs for a batch, by the requests in it."""
 
     mean_s: Floats
-    """(B + 1,): seconds for which a batch of so many occupies the replica; index 0 is not used."""
+    """(B + 1,): seconds for which a batch of so many occupies the replica, behind one as large; index 0 is not used."""
     spread: Floats
     """(classes, M): multipliers of a batch's time, mean 1 in each class, M a power of two: a grid of quantiles."""
     spread_class: Ints
@@ -86,6 +86,8 @@ class Service:
     waking: Waking = AWAKE
     after_s: Floats | None = None
     """(B + 1,): what a request spends outside the replica beyond `overhead_s` after a batch of so many."""
+    telling_s: float = 0.0
+    """For so long each answer is handed out, and as long does a batch take longer that begins meanwhile."""
 
     def __post_init__(self) -> None:
         if not self.max_batch or not (self.mean_s[1:] > 0).all():
@@ -121,7 +123,7 @@ class Service:
     def scaled(self, factor: float) -> Service:
         """With every batch taking so many times as long."""
         waking = self.waking._replace(extra_s=self.waking.extra_s * factor)
-        return replace(self, mean_s=self.mean_s * factor, waking=waking)
+        return replace(self, mean_s=self.mean_s * factor, waking=waking, telling_s=self.telling_s * factor)
 
     def farther(self, factor: float) -> Service:
         """With all that a request spends outside the replica taking so many times as long."""
@@ -137,6 +139,7 @@ class Service:
             "answer_s": self.answer_s,
             "waking": self.waking._asdict(),
             "after_s": None if self.after_s is None else self.after_s.tolist(),
+            "telling_s": self.telling_s,
         }
 
     @classmethod
@@ -149,6 +152,7 @@ class Service:
             float(found.get("answer_s", 0.0)),
             Waking(**found.get("waking", {})),
             None if found.get("after_s") is None else np.asarray(found["after_s"], dtype=np.float64),
+            float(found.get("telling_s", 0.0)),
         )
 
 

@@ -134,14 +134,15 @@ def _world(arrivals_s: Floats, fleet: Fleet, seed: int) -> kernel.SimState:
     replicas = np.zeros(fleet.slots, dtype=kernel.REPLICA)
     for name in ("next_s", "done_s", "close_s"):
         replicas[name] = np.inf
-    replicas["ended_s"] = -np.inf
+    replicas["told_s"] = -np.inf
     after_s = np.zeros(len(service.mean_s)) if service.after_s is None else service.after_s
     one_queue = fleet.routing == Routing.ONE_QUEUE
     if one_queue and (fleet.rule != Rule.OPPORTUNISTIC or fleet.queue or fleet.outages or fleet.autoscaling):
         raise ValueError("one queue for all is known for opportunistic batches, without bounds, outages or autoscaling")
     leaves = 1 << (fleet.slots - 1).bit_length() if one_queue or fleet.routing == Routing.LEAST else 0
     return kernel.SimState(
-        arrivals_s, service.mean_s, after_s, np.array(service.waking), service.spread, service.spread_class,
+        arrivals_s, service.mean_s, after_s, np.array(service.waking), service.telling_s, service.spread,
+        service.spread_class,
         CODES[fleet.rule], CODES[fleet.routing], most, float(fleet.batch_wait_s), fleet.queue, seed,
         np.full(n, np.inf), np.empty(n, np.int32), np.empty(n if fleet.rule == Rule.AWAITING else 0, np.int32),
         replicas, np.zeros(most + 1, dtype=np.int64), np.zeros(2), np.zeros(3, dtype=np.int64), kernel.seeded(seed),

@@ -49,12 +49,12 @@ const simulator = () => {
   };
 
   // one replica
-  const waking = ({ from_s: from, full_s: full, extra_s: extra }, idle) =>
-    (idle >= full ? extra : extra * Math.max(0, (idle - from) / (full - from)));
+  const beside = ({ waking: { from_s: from, full_s: full, extra_s: extra }, telling }, idle, size) =>
+    Math.max(0, -idle) - telling * size + (Math.max(0, idle) >= full ? extra : extra * Math.max(0, (idle - from) / (full - from)));
   const start = (w, r, now, size) => {
     const head = w.head[r], { latency, arrivals, link } = w;
     const usual = w.mean[size] * w.spread[w.spreadClass[size] * w.spreads + (mix(w.seed, head) & (w.spreads - 1))];
-    const busy = usual + waking(w.waking, now - w.ended[r]);
+    const busy = usual + beside(w, now - w.told[r], size);
     const done = now + busy;
     let i = head;
     for (let k = 0; k < size; k++) {
@@ -124,9 +124,9 @@ const simulator = () => {
     while (w.next[r] <= until) {
       const now = w.next[r];
       if (now === w.done[r]) {
+        w.told[r] = now + w.telling * w.running[r];
         w.running[r] = 0;
         w.done[r] = Infinity;
-        w.ended[r] = now;
       }
       decide(w, r, now);
     }
@@ -206,7 +206,7 @@ const simulator = () => {
     if (w.running[r]) w.busy -= w.done[r] - now;
     w.waiting[r] = w.running[r] = w.open[r] = w.closed[r] = 0;
     w.next[r] = w.done[r] = w.close[r] = Infinity;
-    w.ended[r] = -Infinity;
+    w.told[r] = -Infinity;
   };
 
   const changes = (fleet) =>
@@ -228,7 +228,7 @@ const simulator = () => {
       rule: RULES.indexOf(fleet.rule), routing: ROUTINGS.indexOf(fleet.routing),
       maxBatch: fleet.max_batch, wait: fleet.batch_wait_s, queue: fleet.queue, seed,
       latency: new Float64Array(n), link: new Int32Array(n), size: new Int32Array(fleet.rule === "awaiting" ? n : 0),
-      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, next: floats(), done: floats(), close: floats(), ended: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
+      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, telling: service.telling_s ?? 0, next: floats(), done: floats(), close: floats(), told: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
       first: ints(), open: ints(), opened: ints(), closed: ints(),
       batches: new Float64Array(service.mean_s.length), busy: 0, last: arrivals[n - 1], refused: 0, turn: 0, stamp: 0, stream: seeded(seed),
       events: new Float64Array(least ? 2 * leaves : 0).fill(Infinity), loads: new Float64Array(least ? 2 * leaves : 0).fill(Infinity),

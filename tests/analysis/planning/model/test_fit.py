@@ -86,6 +86,18 @@ def test_a_replica_that_was_idle_takes_longer(tmp_path, model):
         assert (said.p50_ms, said.p99_ms) == pytest.approx((found.p50_ms, found.p99_ms), rel=0.05)
 
 
+def test_a_batch_takes_longer_while_answers_of_the_one_before_are_handed_out(tmp_path, model):
+    assert model.service.telling_s == 0.0
+    batched_run(tmp_path / "it", steady(telling_s=0.0002), [100, 300, 450], seconds=60)
+    run = analysis.load(tmp_path / "it")
+    model = calibrate([run], "m/a")
+    assert model.service.telling_s == pytest.approx(0.0002, rel=0.1)
+    assert model.service.mean_s[1:] == pytest.approx(FIXED_S + (EACH_S + 0.0002) * SIZES + GAP_S, rel=0.01)
+    for step in observed([run], "m/a"):
+        said, found = replay([step], model.fleet(1), 1), measured([step], model)
+        assert (said.p50_ms, said.p99_ms) == pytest.approx((found.p50_ms, found.p99_ms), rel=0.05)
+
+
 def test_overhead_is_what_waiting_and_occupation_do_not_explain(model):
     # there and back 0.5 ms each in the mean, the answer's 20 µs for each of its batch, less the pause
     assert 1e3 * np.median(model.service.overhead_s) == pytest.approx(2 * 0.5 + 0.06 - 0.6, abs=0.06)

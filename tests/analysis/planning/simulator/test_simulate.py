@@ -38,7 +38,7 @@ def test_every_request_takes_as_long_as_in_a_plain_simulation(rule, routing):
     seen = 0
     for seed, (replicas, most, wait_s, load, queue, outages) in enumerate(kinds):
         waking = Waking(0.002, 0.03, 0.004) if seed % 2 else AWAKE
-        service = replace(affine(most, spread=SPREAD), waking=waking)
+        service = replace(affine(most, spread=SPREAD), waking=waking, telling_s=0.0007 * (seed % 3))
         outages = tuple(outage for outage in outages if outage.replica < replicas)
         fleet = Fleet(service, replicas, most, wait_s, rule, routing, queue, outages)
         arrivals_s = poisson(load * fleet.limit_rps, 300, seed)
@@ -77,6 +77,17 @@ def test_a_replica_that_was_idle_takes_longer_for_its_next_batch():
     found = simulate(np.array([0.0, 1.9, 2.5, 5.9, 67.1]), fleet)
     assert found.latency_s.tolist() == pytest.approx([1.4, 1.0, 1.4, 1.2, 1.4])
     assert found.busy_s == pytest.approx(6.0)
+
+
+def test_a_batch_behind_a_larger_one_takes_longer_unless_there_is_a_pause_between():
+    service = replace(affine(4, fixed_s=0.6, each_s=0.1), telling_s=0.05)
+    fleet = Fleet(service, 1, 4, 0.0, Rule.OPPORTUNISTIC, Routing.LEAST)
+    # one alone, four who came meanwhile, one behind these, one after a pause that is too short, one after a long one
+    found = simulate(np.array([0.0, 0.1, 0.1, 0.1, 0.1, 0.7, 2.39, 9.0]), fleet)
+    four_s, one_s = 1.0 + 0.05 * (1 - 4), 0.7 + 0.05 * (4 - 1)
+    ends_s = [0.65, *4 * [0.65 + four_s], 0.65 + four_s + one_s]
+    assert found.latency_s[:6].tolist() == pytest.approx((np.array(ends_s) - [0.0, *4 * [0.1], 0.7]).tolist())
+    assert found.latency_s[6:].tolist() == pytest.approx([0.7 - (2.39 - ends_s[5]), 0.65])
 
 
 def test_the_same_seed_gives_the_same_and_another_one_another():
