@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import starts
 
@@ -28,6 +29,9 @@ STARTED = pytest.StashKey[tuple[float, float]]()
 # a test may take what another file of tests has, by its name; no two are called alike
 sys.path += sorted(map(str, {path.parent for path in Path(__file__).parent.rglob("test_*.py")}))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the cores are shared by workers already
+# how long an example takes is the machine's mood
+hypothesis.settings.register_profile("any pace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any pace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Ctrl-C reaches what tests start, also where the suite is run in the background of a script, which has it ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)

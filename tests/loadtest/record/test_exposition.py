@@ -65,7 +65,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 LABELS = st.dictionaries(st.from_regex(r"[a-z_][a-z0-9]{0,5}", fullmatch=True), WORDS, min_size=2, max_size=2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(LABELS, st.floats()), max_size=6))
 def test_whatever_their_client_writes_is_read_as_their_parser_does(samples):
     class Collector:
@@ -85,7 +85,7 @@ def test_whatever_their_client_writes_is_read_as_their_parser_does(samples):
     assert not skipped
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, len(PAGE) - 1), st.integers(1, 6), st.text(' {}",=\\#0aé\t', max_size=3))
 def test_a_line_that_is_broken_costs_no_other_and_raises_nothing(at, length, instead):
     text = PAGE[:at] + instead + PAGE[at + length :]

@@ -136,7 +136,7 @@ def test_one_that_says_that_it_ends_is_gone_at_once_and_what_it_counted_stays() 
 
 
 @given(st.lists(st.tuples(st.integers(0, MOST_GONE + 20), st.floats(0, 9), st.booleans()), max_size=300))
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, derandomize=True, database=None)
 def test_totals_never_fall_and_are_the_sum_of_what_each_counted(reports: list[tuple[int, float, bool]]) -> None:
     """Whoever reports, goes silent, comes back, or is overtaken by itself."""
     board = ReplicaBoard([ENDPOINT], replicas=1)
