@@ -32,7 +32,7 @@ from tailrate.serve.wire import Array, EndpointInfo, WireError
 T = TypeVar("T")
 
 hypothesis.configuration.set_hypothesis_home_dir(tempfile.gettempdir())
-often = settings(max_examples=400, deadline=None, derandomize=True, database=None)
+often = settings(max_examples=400, derandomize=True, database=None)
 seldom = settings(often, max_examples=100)
 
 LENGTHS = st.one_of(st.none(), st.integers(0, 200), st.integers(0, 10**18))
