@@ -599,6 +599,16 @@ SERVE = (
         ("serve/engine/language/test_generator.py::test_a_hundred_answers_at_any_instants_are_each_what_the_model_writes_alone",),
     ),
     Mutant(
+        "tokens are told before the device has its next step", "wake", "serve/engine/language/generator.py",
+        "            if not (runner.ahead and self._rows):\n", "            if True:\n",
+        ("serve/engine/language/test_generator.py::test_who_is_told_of_a_token_holds_up_no_step_of_a_device_that_works_by_itself",),
+    ),
+    Mutant(
+        "tokens wait for a neighbour's prompt", "wake", "serve/engine/language/generator.py",
+        "            self._hand_over()  # nobody's token waits for a prompt\n", "",
+        ("serve/engine/language/test_generator.py::test_who_is_told_of_a_token_holds_up_no_step_of_a_device_that_works_by_itself",),
+    ),
+    Mutant(
         "an answer of full length keeps its slot", "leak", "serve/engine/language/generator.py",
         "            if rows[row].finish is not None:\n                self._leave(runner, row)",
         '            if rows[row].finish == "stop":\n                self._leave(runner, row)',

@@ -144,7 +144,9 @@ def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> float:
     def within(values: Floats) -> Floats:
         return values - (np.bincount(kind, values) / counts)[kind]
 
-    before, own, late_s = within(_before(batches)[mine]), within(batches.requests[mine] * 1.0), within(took_s)
+    sizes = (_before(batches)[mine], batches.requests[mine])
+    before, own = (within(size.astype(np.float64)) for size in sizes)
+    late_s = within(took_s)
     before -= own * (float(before @ own) / max(float(own @ own), 1e-12))
     if not (weight := float(before @ before)):
         return 0.0

@@ -121,9 +121,11 @@ class Generator(DeviceThread[LanguageRunner]):
             self._moved_s = time.monotonic()
             self._drop(runner)
             self._read(runner)
-            self._hand_over()  # a first token waits for nobody's next one
+            if not runner.ahead:
+                self._hand_over()  # a first token waits for nobody's next one
             self._write(runner)
-            self._hand_over()
+            if not (runner.ahead and self._rows):
+                self._hand_over()
             self._moved_s = time.monotonic() if self._rows or self._reading else None
 
     def _wait(self) -> bool:
@@ -189,6 +191,7 @@ class Generator(DeviceThread[LanguageRunner]):
             found.begun_ns = found.begun_ns or time.perf_counter_ns()
             self._reading = found
         while (one := self._reading) is not None:
+            self._hand_over()  # nobody's token waits for a prompt
             tokens = one.all
             piece = tokens[one.read : one.read + runner.chunk]
             began_ns = time.perf_counter_ns()
@@ -228,6 +231,8 @@ class Generator(DeviceThread[LanguageRunner]):
         try:
             with self.onlooker.batch():
                 scores = runner.write([one.tokens[-1] for one in rows], [one.read for one in rows])
+                # a device that works by itself has its next step before anybody is told of the last one
+                self._hand_over()
                 self._choose(rows, scores)
             self.onlooker.ran(rows)
         except Exception as problem:

@@ -38,6 +38,11 @@ class LanguageRunner:
         self._places: dict[int, torch.Tensor] = {}
 
     @property
+    def ahead(self) -> bool:
+        """Whether steps are only begun by who calls them: the device works by itself."""
+        return self._device.type != "cpu"
+
+    @property
     def context(self) -> int:
         return self.shapes.lengths[-1]
 

@@ -215,6 +215,40 @@ def test_what_cannot_be_written_is_refused_at_once(held: Held) -> None:
     assert refused.value.status == 503
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_who_is_told_of_a_token_holds_up_no_step_of_a_device_that_works_by_itself(
+    held: Held, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    """It has its next step before anybody is told; where steps are computed by who calls them, tokens don't wait."""
+    runner = type(held.runner)
+    monkeypatch.setattr(runner, "ahead", ahead)
+    ones, untold = [Writing([5] * 10, 8), Writing([7] * 100, 3)], {"read": list[int](), "write": list[int]()}
+
+    def noted(name: str) -> Any:
+        call = getattr(runner, name)
+
+        def begins(*given: Any) -> Any:
+            untold[name].append(sum(len(one.tokens) for one in ones) - sum(len(step) for step in steps))
+            found = call(*given)
+            if name == "write" and ones[1].begun_ns == 0 and len(ones[0].tokens) == 2:
+                under_test.submit(ones[1])
+            return found
+
+        return begins
+
+    with generating(held) as (under_test, steps):
+        for name in untold:
+            monkeypatch.setattr(runner, name, noted(name))
+        under_test.submit(ones[0])
+        over(ones)
+        until(lambda: sum(len(step) for step in steps) == 11, every_s=0.01)
+    assert set(untold["read"]) == {0}
+    assert len(untold["read"]) == 1 + 4  # pieces of the two prompts
+    assert (max(untold["write"]) > 0) is ahead
+    # alone, behind a piece of the other's prompt, with the other's first token, and both
+    assert untold["write"] == ([1, 1, 0, 0, 0, 1, 2] if ahead else [0] * 7)
+
+
 def test_a_deadline_ends_it_where_it_is(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     write, late = type(held.runner).write, Writing([5] * 10, 250)
 
