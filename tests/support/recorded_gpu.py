@@ -2,7 +2,8 @@
 
 `nvml.csv` is our own source's rows over 66 s in which thirty variants were compiled and hammered, so that power went
 from 84 to 690 W and back; `nvidia-smi.csv` is what nvidia-smi printed beside it. `marks.json`: milliseconds between the
-five marks of batches, two of them in flight. `bert-compiled.parquet`: every answer of BERT compiled at four rates.
+five marks of batches, two of them in flight. `bert-compiled.parquet`: every answer of BERT compiled at four rates;
+`bert-knee.parquet`: on another H200, at five rates around its knee, while something else was compiled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ BUCKETS = "1,4,8,16,32"
 STEP_S, SETTLE_S = 5.5, 1.0
 RATES = {4: 250.0, 9: 500.0, 13: 840.0, 19: 1170.0}
 """Of the steps, per second."""
+PROBE_S, PROBE_SETTLE_S = 6.0, 1.5
+PROBES = {2: 1116.0, 3: 856.0, 4: 946.0, 5: 884.0, 6: 840.0}
 
 
 def marks() -> dict[str, list[list[float]]]:
@@ -28,9 +31,18 @@ def marks() -> dict[str, list[list[float]]]:
 
 def answers() -> dict[float, pd.DataFrame]:
     """By rate, as `Run.requests` has the rows of one step that began at 0."""
-    rows = pd.read_parquet(FOLDER / "bert-compiled.parquet")
+    return _by_rate("bert-compiled.parquet", RATES)
+
+
+def probes() -> dict[float, pd.DataFrame]:
+    """The same of the search for a knee."""
+    return _by_rate("bert-knee.parquet", PROBES)
+
+
+def _by_rate(name: str, rates: dict[int, float]) -> dict[float, pd.DataFrame]:
+    rows = pd.read_parquet(FOLDER / name)
     for name in ("intended", "sent", "done"):
         rows[f"{name}_ns"] = rows.pop(f"{name}_us").astype("Int64") * 1000
     rows["handled_ms"] = rows["server_ms"]
     rows = rows.assign(ok=True, rows=1, replica=pd.Categorical(["one"] * len(rows)))
-    return {RATES[int(step)]: mine for step, mine in rows.groupby("step")}
+    return {rates[int(step)]: mine for step, mine in rows.groupby("step")}
