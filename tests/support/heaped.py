@@ -84,6 +84,7 @@ class Replica:
             - service.telling_s * len(batch)
             + (extra_s if max(0.0, idle_s) >= full_s else extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s)))
         )
+        seconds = max(0.0, seconds)
         self.running, self.current = batch, next(self.fleet.numbers)
         self.fleet.batches[len(batch)] += 1
         self.fleet.push(now_s + seconds, DONE, self, self.current)

@@ -169,7 +169,7 @@ def _start(w: SimState, r: int, now_s: float, size: int) -> None:
     x = w.replicas[r]
     of = w.spread_class[size]
     busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, x.head) & (w.spread.shape[1] - 1)]
-    busy_s += _beside_s(w, now_s - x.told_s, size)
+    busy_s = max(0.0, busy_s + _beside_s(w, now_s - x.told_s, size))
     done_s = now_s + busy_s
     i = x.first = x.head
     for _ in range(size):
@@ -328,7 +328,7 @@ def share(w: SimState) -> None:
         of = w.spread_class[size]
         busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, i) & (w.spread.shape[1] - 1)]
         x = w.replicas[r]
-        busy_s += _beside_s(w, start_s - x.told_s, size)
+        busy_s = max(0.0, busy_s + _beside_s(w, start_s - x.told_s, size))
         x.told_s = start_s + busy_s + w.telling_s * size
         for j in range(i, i + size):
             w.latency_s[j] = start_s + busy_s + w.after_s[size] - w.arrivals_s[j]

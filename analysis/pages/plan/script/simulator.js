@@ -54,7 +54,7 @@ const simulator = () => {
   const start = (w, r, now, size) => {
     const head = w.head[r], { latency, arrivals, link } = w;
     const usual = w.mean[size] * w.spread[w.spreadClass[size] * w.spreads + (mix(w.seed, head) & (w.spreads - 1))];
-    const busy = usual + beside(w, now - w.told[r], size);
+    const busy = Math.max(0, usual + beside(w, now - w.told[r], size));
     const done = now + busy;
     let i = head;
     for (let k = 0; k < size; k++) {

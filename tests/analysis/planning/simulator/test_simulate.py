@@ -88,6 +88,8 @@ def test_a_batch_behind_a_larger_one_takes_longer_unless_there_is_a_pause_betwee
     ends_s = [0.65, *4 * [0.65 + four_s], 0.65 + four_s + one_s]
     assert found.latency_s[:6].tolist() == pytest.approx((np.array(ends_s) - [0.0, *4 * [0.1], 0.7]).tolist())
     assert found.latency_s[6:].tolist() == pytest.approx([0.7 - (2.39 - ends_s[5]), 0.65])
+    hasty = replace(fleet, service=replace(service, telling_s=1.0))
+    assert simulate(np.zeros(1), hasty).latency_s.tolist() == [0.0]  # no batch ends before it begins
 
 
 def test_the_same_seed_gives_the_same_and_another_one_another():
