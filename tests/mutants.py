@@ -421,16 +421,6 @@ SERVE = (
         ("serve/variants/test_cudagraph.py",),
     ),
     Mutant(
-        "answers of the batch before cost the next one nothing", "row", "analysis/planning/simulator/event_loop.py",
-        "            x.told_s = now_s + w.telling_s * x.running\n", "            x.told_s = now_s\n",
-        ("analysis/planning/simulator/test_simulate.py",),
-    ),
-    Mutant(
-        "answers cost the next batch as much after a pause", "unit", "analysis/planning/model/service_time.py",
-        "np.maximum(0.0, telling_s * before - idle_s)", "telling_s * before",
-        ("analysis/planning/model/test_foretold_gpu.py", "analysis/planning/model/test_fit.py"),
-    ),
-    Mutant(
         "a mode without its CUDA graphs is served", "bound", "serve/runner/open_runner.py",
         'if mode == "reduce-overhead" and (skips', 'if mode == "none" and (skips',
         ("serve/runner/test_open_runner.py::test_a_mode_of_which_torch_skips_the_cuda_graphs_is_none",),
@@ -1115,6 +1105,16 @@ LOADTEST = (
 )
 
 ANALYSIS = (
+    Mutant(
+        "answers of the batch before cost the next one nothing", "row", "analysis/planning/simulator/event_loop.py",
+        "            x.told_s = now_s + w.telling_s * x.running\n", "            x.told_s = now_s\n",
+        ("analysis/planning/simulator/test_simulate.py",),
+    ),
+    Mutant(
+        "answers cost the next batch as much after a pause", "unit", "analysis/planning/model/service_time.py",
+        "np.maximum(0.0, telling_s * before - idle_s)", "telling_s * before",
+        ("analysis/planning/model/test_foretold_gpu.py", "analysis/planning/model/test_fit.py"),
+    ),
     Mutant(
         "an objective of a slice is held against all arrivals", "pair", "analysis/steps/step_evidence.py",
         "counted(self.slices, slo) if slo.slice else", "counted(self.slices, slo) if not slo else",

@@ -32,7 +32,7 @@ def build(making: BuildContext) -> Callable[..., Any]:
         if hasattr(torch._dynamo.config, "enable_aot_compile"):  # torch 2.11 does it only when told so
             torch._dynamo.config.enable_aot_compile = True
         try:
-            return _ahead(making, dict(torch._inductor.list_mode_options(mode)))
+            return _ahead(making, mode)
         except Exception as problem:
             reason = str(problem).strip().partition("\n")[0]
             making.say(f"it cannot be compiled ahead, so each start traces it again: {reason[:200]}")
@@ -40,9 +40,10 @@ def build(making: BuildContext) -> Callable[..., Any]:
     return torch.compile(making.module, dynamic=False, fullgraph=False, mode=mode)
 
 
-def _ahead(making: BuildContext, options: dict[str, Any]) -> Callable[..., Any]:
+def _ahead(making: BuildContext, mode: str) -> Callable[..., Any]:
     import torch
 
+    options = dict(torch._inductor.list_mode_options(mode))
     graphs = options.pop(GRAPHS, False) and making.device == "cuda"
     pool = torch.cuda.graph_pool_handle() if graphs else None
 

@@ -21,6 +21,7 @@ RATES = {4: 250.0, 9: 500.0, 13: 840.0, 19: 1170.0}
 """Of the steps, per second."""
 PROBE_S, PROBE_SETTLE_S = 6.0, 1.5
 PROBES = {2: 1116.0, 3: 856.0, 4: 946.0, 5: 884.0, 6: 840.0}
+"""The same of the search for a knee."""
 
 
 def marks() -> dict[str, list[list[float]]]:

@@ -144,16 +144,15 @@ def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> float:
     def within(values: Floats) -> Floats:
         return values - (np.bincount(kind, values) / counts)[kind]
 
-    sizes = (_before(batches)[mine], batches.requests[mine])
-    before, own = (within(size.astype(np.float64)) for size in sizes)
-    late_s = within(took_s)
+    told = _before(batches)[mine].astype(np.float64)
+    before, own, late_s = within(told), within(batches.requests[mine].astype(np.float64)), within(took_s)
     before -= own * (float(before @ own) / max(float(own @ own), 1e-12))
     if not (weight := float(before @ before)):
         return 0.0
     found_s = float(before @ late_s) / weight
     left = late_s - found_s * before
     error_s = math.sqrt(float(left @ left) / len(left) / weight)
-    usual_s = found_s * float(_before(batches)[mine].mean())
+    usual_s = found_s * float(told.mean())
     return found_s if found_s > SURE * error_s and usual_s > WORTH * float(took_s.mean()) else 0.0
 
 

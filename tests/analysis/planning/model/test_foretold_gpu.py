@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from recorded_gpu import BUCKETS, PROBE_S, PROBE_SETTLE_S, SETTLE_S, STEP_S, answers, probes
 
@@ -13,14 +14,18 @@ from tailrate.analysis.planning.model.observed_batches import Observed, of_rows
 SAID = {"max_batch": 32, "max_wait_ms": 0.0, "max_queue": 256, "buckets": BUCKETS}
 
 
+def seen(rows: dict[float, pd.DataFrame], seconds: float, settle_s: float) -> dict[float, Observed]:
+    return {rate: replace(of_rows(mine, 0, seconds, settle_s), rate=rate) for rate, mine in rows.items()}
+
+
 @pytest.fixture(scope="module")
 def steps() -> dict[float, Observed]:
-    return {rate: replace(of_rows(rows, 0, STEP_S, SETTLE_S), rate=rate) for rate, rows in answers().items()}
+    return seen(answers(), STEP_S, SETTLE_S)
 
 
 @pytest.fixture(scope="module")
 def around_the_knee() -> dict[float, Observed]:
-    return {rate: replace(of_rows(rows, 0, PROBE_S, PROBE_SETTLE_S), rate=rate) for rate, rows in probes().items()}
+    return seen(probes(), PROBE_S, PROBE_SETTLE_S)
 
 
 def foretold(steps: dict[float, Observed], rate: float, said: dict[str, object]) -> Predicted:
@@ -51,8 +56,8 @@ def test_around_the_knee_large_batches_keep_themselves_up(around_the_knee, rate,
 
 def test_how_long_an_answer_is_handed_out_is_the_same_at_any_rate(steps, around_the_knee):
     """On two machines; 0.1 ms for each."""
-    for seen in (steps, around_the_knee):
-        assert fit("bert/compiled", list(seen.values()), SAID).service.telling_s == pytest.approx(1.2e-4, rel=0.3)
+    for machine in (steps, around_the_knee):
+        assert fit("bert/compiled", list(machine.values()), SAID).service.telling_s == pytest.approx(1.2e-4, rel=0.3)
 
 
 def test_without_the_sizes_that_batches_are_padded_to_saturation_is_put_too_low(steps):

@@ -266,9 +266,8 @@ def test_a_deadline_ends_it_where_it_is(held: Held, monkeypatch: pytest.MonkeyPa
     assert len(late.tokens) == 6
 
 
-@pytest.mark.parametrize(
-    ("fit", "slots"), [(1, 1), (3, 2)]
-)  # of four rows two begin anew: another's prompt was read last
+# of four rows two begin anew: another's prompt was read last
+@pytest.mark.parametrize(("fit", "slots"), [(1, 1), (3, 2)])
 def test_where_memory_runs_out_fewer_are_written_and_all_are_right(
     held: Held, monkeypatch: pytest.MonkeyPatch, fit: int, slots: int
 ) -> None:
