@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.counting import loop
 from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
 from tailrate.analysis.run.arrays import Chunk, fixed
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.columns import WHOLE
-from tailrate.analysis.run.device_tracks import THROTTLED
+from tailrate.analysis.run.device_tracks import throttled_pct
 from tailrate.analysis.run.join import OwnDevices
 from tailrate.analysis.run.outcomes import clean, good
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats import compiled
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.sketch import SLICES
 
 if TYPE_CHECKING:
-    from tailrate.analysis.counting.loop import Kept, Sums
     from tailrate.analysis.run.device_tracks import DeviceTrack
     from tailrate.analysis.run.recorded_run import RecordedRun
 
@@ -86,8 +87,6 @@ class Plan:
         return [step for _, step in mine], np.array([start for start, _ in mine]), ends
 
     def count(self, chunk: Chunk) -> CountedPart:
-        from tailrate.analysis.counting import loop  # takes a third of a second: not for who only reads rows
-
         own = Tallies(rows=len(chunk))
         part = CountedPart(own, chunk.whole("step"), chunk.whole("seq"))
         if not len(chunk):
@@ -117,7 +116,8 @@ class Plan:
         )  # fmt: skip
         sums = loop.Sums(*self._zeros(groups, len(words["status"]), len(words["device"])))
         kept = loop.Kept(np.zeros((len(keys), 5), dtype=np.int64), *(np.empty(len(chunk), np.int64) for _ in range(5)))
-        loop.gather(rows, meaning, loop.Devices(*self._devices(words["device"], int(rows.intended_ns[0]))), sums, kept)
+        devices = loop.Devices(*self._devices(words["device"], int(rows.intended_ns[0])))
+        compiled.run(loop.gather, len(chunk), rows, meaning, devices, sums, kept)
         own.joined, own.near_boundary = sums.joins.tolist()
         for number, values in enumerate(rows.figures, start=len(PARTS) - len(FIGURES)):
             if not len(values):  # a column without any value
@@ -171,7 +171,7 @@ class Plan:
         )
 
     def _add_tallies(
-        self, own: Tallies, groups: Groups, words: Mapping[str, list[str]], sums: Sums, kept: Kept
+        self, own: Tallies, groups: Groups, words: Mapping[str, list[str]], sums: loop.Sums, kept: loop.Kept
     ) -> None:
         rows = sums.statuses[:, 0].sum(axis=1)
         begins, line_rows = (np.cumsum(rows) - rows).tolist(), groups.line_rows
@@ -237,7 +237,5 @@ def _number(chunk: Chunk, name: str) -> Any:
 
 def _state(track: DeviceTrack) -> Floats:
     """By sample: each of `SEEN`, 0 where it is not known, and whether it is."""
-    bits = track.state["throttle_bits"]
-    held = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
-    values = np.array([*(track.state[name] for name in SEEN[:-1]), held])
+    values = np.array([*(track.state[name] for name in SEEN[:-1]), throttled_pct(track.state["throttle_bits"])])
     return np.concatenate([np.nan_to_num(values), ~np.isnan(values)]).T

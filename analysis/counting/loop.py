@@ -1,7 +1,7 @@
-"""The loop over the rows of one part: every sum of a `Tally` in one pass, compiled.
+"""The loop over the rows of one part: every sum of a `Tally` in one pass, compiled where they are many.
 
-A row costs some tens of nanoseconds, and no array of a part's length is made but those that are kept. What goes in and
-comes out is put together in `one_pass`. `NEVER` is an instant that was not recorded, NaN a figure that was not.
+A row costs some tens of nanoseconds then, and no array of a part's length is made but those that are kept. What goes in
+and comes out is put together in `one_pass`. `NEVER` is an instant that was not recorded, NaN a figure that was not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tailrate.analysis.run.bins import BATCH, BINS, COMPUTE, FAILED, LOWEST, MOST_ROWS, NEVER, SLICE_BITS, SPLIT
-from tailrate.analysis.stats.compiled import compiled
 
 
 class Rows(NamedTuple):
@@ -105,7 +104,6 @@ class Arrival(NamedTuple):
     bin: Any
 
 
-@compiled
 def gather(rows: Any, meaning: Any, devices: Any, sums: Any, kept: Any) -> None:
     _make_room(rows, meaning, kept.ends)
     group, step, endpoint = np.int32(-1), np.int32(-1), np.int32(-2)
@@ -124,7 +122,6 @@ def gather(rows: Any, meaning: Any, devices: Any, sums: Any, kept: Any) -> None:
             _see_device(rows, devices, arrival, sums)
 
 
-@compiled
 def _make_room(rows: Any, meaning: Any, ends: Any) -> None:
     """For each group as much as it has rows."""
     group, step, endpoint = np.int32(-1), np.int32(-1), np.int32(-2)
@@ -141,8 +138,7 @@ def _make_room(rows: Any, meaning: Any, ends: Any) -> None:
         room += mine
 
 
-@compiled
-def _arrival(rows: Any, meaning: Any, group: int, i: int) -> Any:
+def _arrival(rows: Any, meaning: Any, group: Any, i: int) -> Any:
     begun_ns, sent_ns, done_ns = rows.intended_ns[i], rows.sent_ns[i], rows.done_ns[i]
     answered = done_ns != NEVER
     ok = meaning.good[rows.status[i]] and meaning.clean[rows.error[i]] and answered
@@ -154,7 +150,6 @@ def _arrival(rows: Any, meaning: Any, group: int, i: int) -> Any:
     return Arrival(i, group, begun_ns, sent_ns, done_ns, sent_ns != NEVER, answered, ok, inside, latency_ms, of)
 
 
-@compiled
 def _count(rows: Any, arrival: Any, sums: Any) -> None:
     group, status = arrival.group, rows.status[arrival.row] + 1
     sums.statuses[group, 0, status] += 1
@@ -167,7 +162,6 @@ def _count(rows: Any, arrival: Any, sums: Any) -> None:
         sums.counts[group, 3] += arrival.ok
 
 
-@compiled
 def _count_by_time(meaning: Any, arrival: Any, sums: Any, kept: Any) -> None:
     group, grid, per_line = arrival.group, meaning.grids[arrival.group], 1.0 / meaning.line_ns
     if arrival.ok:
@@ -183,7 +177,6 @@ def _count_by_time(meaning: Any, arrival: Any, sums: Any, kept: Any) -> None:
     sums.by_time[grid[LINE_ROW] + min(max(at, 0), grid[LINE_SLICES] - 1), arrival.bin] += 1
 
 
-@compiled
 def _count_by_slice(rows: Any, meaning: Any, arrival: Any, sums: Any) -> Any:
     """The arrival's slice of the window, from 0 on where it is inside."""
     i, grid, mine = arrival.row, meaning.grids[arrival.group], sums.by_slice[arrival.group]
@@ -216,7 +209,6 @@ def _count_by_slice(rows: Any, meaning: Any, arrival: Any, sums: Any) -> Any:
     return k - before
 
 
-@compiled
 def _keep(arrival: Any, at: int, kept: Any) -> None:
     group, late_ns = arrival.group, arrival.sent_ns - arrival.begun_ns
     if arrival.inside:
@@ -231,7 +223,6 @@ def _keep(arrival: Any, at: int, kept: Any) -> None:
         kept.ends[group, LATE_OUTSIDE] += 1
 
 
-@compiled
 def _add_figures(rows: Any, arrival: Any, sums: Any, kept: Any) -> None:
     """Of a success in the window."""
     i, group, figures = arrival.row, arrival.group, rows.figures
@@ -246,7 +237,7 @@ def _add_figures(rows: Any, arrival: Any, sums: Any, kept: Any) -> None:
     else:
         sums.missing[group, 1] += 1
     if figures[BATCH].shape[0] > 0 and not math.isnan(figures[BATCH][i]):
-        of = min(max(int(figures[BATCH][i]), 0), MOST_ROWS)
+        of = int(min(max(figures[BATCH][i], 0.0), float(MOST_ROWS)))
         sums.by_batch[group, of, 0] += 1
         if figures[COMPUTE].shape[0] > 0 and not math.isnan(figures[COMPUTE][i]):
             sums.by_batch[group, of, 1] += 1
@@ -260,7 +251,6 @@ def _add_figures(rows: Any, arrival: Any, sums: Any, kept: Any) -> None:
                 mine[3 + f] += value
 
 
-@compiled
 def _see_device(rows: Any, devices: Any, arrival: Any, sums: Any) -> None:
     """At the middle of the service, the instant that is never further than half of it from the work."""
     track = devices.track_of[rows.device[arrival.row]]

@@ -1,6 +1,6 @@
-"""The loop over the events of streams, compiled: how long after one came the next, where in an answer, and when.
+"""The loop over the events of streams: how long after one came the next, where in an answer, and when.
 
-What goes in and comes out is put together in `streams`.
+Compiled where they are many. What goes in and comes out is put together in `streams`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import numpy as np
 
 from tailrate.analysis.counting.answer_shape import POSITIONS, QUARTERS
 from tailrate.analysis.run.bins import NEVER
-from tailrate.analysis.stats.compiled import compiled
 from tailrate.analysis.stats.select import COARSE, SPLIT
 
 
@@ -48,7 +47,6 @@ class Sums(NamedTuple):
     stall_us: Any  # by row: its longest gap, −1 where it has none
 
 
-@compiled
 def walk(events: Any, windows: Any, sums: Any) -> None:
     begin = 0
     for i in range(events.group.shape[0]):
@@ -60,7 +58,6 @@ def walk(events: Any, windows: Any, sums: Any) -> None:
         begin = end
 
 
-@compiled
 def _count_tokens(events: Any, windows: Any, sums: Any, i: int, begin: int, end: int) -> None:
     """By when they came; each event of an answer has as many as the others."""
     group, at_ns = events.group[i], events.first_ns[i]
@@ -96,7 +93,6 @@ def _count_tokens(events: Any, windows: Any, sums: Any, i: int, begin: int, end:
         sums.arrived[w, 1] += in_window * each
 
 
-@compiled
 def _count_gaps(events: Any, sums: Any, i: int, begin: int, end: int) -> None:
     group = events.group[i]
     gaps, by_position = sums.gaps[group], sums.by_position[sums.level[group]]

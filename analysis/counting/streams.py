@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.counting import stream_loop as loop
 from tailrate.analysis.counting.answer_shape import (
     GAP_BINS,
     POSITIONS,
@@ -31,6 +32,7 @@ from tailrate.analysis.run.bins import BINS, FAILED, NEVER, SLICE_BITS, latency_
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.outcomes import NONE, STREAM_COLUMNS, StreamTimes, succeeded
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats import compiled
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.select import COARSE, Select, bins
 from tailrate.analysis.stats.sketch import SLICES
@@ -199,9 +201,7 @@ class _Plan:
 
     def _walk(
         self, chunk: Chunk, answers: _Answers, keys: Sequence[Key], group: Ints, good: Ints, level: Ints, levels: int
-    ) -> Any:
-        from tailrate.analysis.counting import stream_loop as loop  # like `loop`: not for who only reads rows
-
+    ) -> loop.Sums:
         gap_ends, gaps_us = chunk.lists("gaps_us")
         of = [self.planned[step] for step in self.windows]
         spans = [(of.index(name), of.index(name) + of.count(name)) if name in of else (0, 0) for _, name in keys]
@@ -224,7 +224,7 @@ class _Plan:
             fixed(starts, np.int64), fixed(ends, np.int64), fixed(first, np.int64), fixed(last, np.int64),
             first.copy(), self.line.zero_ns, self.line.slice_ns,
         )  # fmt: skip
-        loop.walk(events, windows, sums)
+        compiled.run(loop.walk, len(group) + len(gaps_us), events, windows, sums)
         return sums
 
 

@@ -37,6 +37,12 @@ IDLE_MOVED = 0.1
 """Share by which idle power after the load may differ from that before it, without being said."""
 
 
+def throttled_pct(bits: Floats) -> Floats:
+    """By sample: 100 where clocks were held down, NaN where it was not said."""
+    held: Floats = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
+    return held
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceTrack:
     """One device's samples in order of time."""

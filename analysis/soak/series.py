@@ -20,7 +20,7 @@ import numpy as np
 
 from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.run.bins import BINS
-from tailrate.analysis.run.device_tracks import THROTTLED
+from tailrate.analysis.run.device_tracks import throttled_pct
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.steps.curves import in_bins
@@ -251,8 +251,7 @@ def _devices(run: Run, line: Timeline) -> Iterator[Series]:
         memory = "host_memory_bytes" if track.is_cpu else "memory_bytes"
         for name, column in {memory: "mem_bytes", **_DEVICE}.items():
             yield from _sampled(name, "device", track.device, line, track.time_ns, track.state[column])
-        bits = track.state["throttle_bits"]
-        held = np.where(np.isnan(bits), math.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
+        held = throttled_pct(track.state["throttle_bits"])
         yield from _sampled("throttled_pct", "device", track.device, line, track.time_ns, held)
 
 

@@ -6,6 +6,7 @@ Tensors go as bytes behind the description (`raw_input_contents`, `raw_output_co
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -246,8 +247,9 @@ def encode_model(metadata: Mapping[str, Any]) -> bytes:
         pieces += [
             item(key, text(1, t["name"]) + text(2, t["datatype"]) + packed(3, t["shape"])) for t in tensors or ()
         ]
-    said = {name: "" if value is None else str(value) for name, value in (metadata.get("parameters") or {}).items()}
-    return b"".join([*pieces, *(item(6, text(1, name) + text(2, value)) for name, value in said.items())])
+    for name, value in (metadata.get("parameters") or {}).items():
+        pieces.append(item(6, text(1, name) + text(2, value if isinstance(value, str) else json.dumps(value))))
+    return b"".join(pieces)
 
 
 def decode_model(message: Body) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -270,16 +271,34 @@ def _start_ray(scratch: str) -> None:
 
     job = JobConfig()
     job._py_driver_sys_path = _NoPaths()
-    ray.init(
-        address="local",
-        job_config=job,
-        namespace=NAMESPACE,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _temp_dir=scratch,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-    )
+    with _fewer_processes():
+        ray.init(
+            address="local",
+            job_config=job,
+            namespace=NAMESPACE,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=scratch,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
+
+
+@contextmanager
+def _fewer_processes() -> Iterator[None]:
+    """Without the one that tells drivers what workers print and the one that asks a cloud for machines.
+
+    `ray start` has options for that, `ray.init` none.
+    """
+    from ray._private import parameter
+
+    there: Any = parameter
+    usual = there.RayParams
+    there.RayParams = partial(usual, include_log_monitor=False, no_monitor=True)
+    try:
+        yield
+    finally:
+        there.RayParams = usual
 
 
 def _wait_until_ready(server: Server, options: ServeOptions, say: Callable[[str], None]) -> None:

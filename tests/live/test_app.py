@@ -218,7 +218,11 @@ def test_it_is_driven_either_way_and_counts_what_was_sent(images: Served, way: s
     assert done.returncode in (0, 3), done.stdout + done.stderr
     run = load(tmp_path / "it")
     rows = run.requests()
-    assert [entry["protocol"] for entry in run.manifest.endpoints] == ["oip-grpc" if way == "grpc" else "oip"]
+    (entry,) = run.manifest.endpoints
+    assert entry["protocol"] == ("oip-grpc" if way == "grpc" else "oip")
+    said = get(images, wire.model_path("null", "eager"))[1]["parameters"]
+    assert entry["parameters_after"].items() <= said.items()
+    assert len(entry["parameters_after"]) > 10
     assert set(rows["status"]) == {"200"}
     assert run.manifest.totals["scheduled"] == len(rows) > 100
     assert count() - before == len(rows) + 1  # what it was tried with before the load
@@ -513,6 +517,14 @@ def test_nothing_listens_beyond_loopback(images: Served) -> None:
     assert {"haproxy", "raylet", "gcs_server"} <= set(ours.values())
     assert sum("Replica" in name for name in ours.values()) == 4  # of three models and of the gateway
     assert_private_but(set(), ours)
+
+
+def test_ray_starts_nobody_whom_nobody_asks(images: Served) -> None:
+    """Of its own programs in Python: not those that tell drivers what workers print, and a cloud what is wanted."""
+    started = started_with(MARK, images.mark)
+    programs = {Path(word).name for each in started for word in each["cmdline"] if word.endswith(".py")}
+    assert "dashboard.py" in programs
+    assert not {"log_monitor.py", "monitor.py"} & programs
 
 
 def test_requests_went_the_fast_way(images: Served) -> None:

@@ -85,6 +85,7 @@ def traffic(port: int, model: str) -> Iterator[list[str]]:
         sending.result()
 
 
+@pytest.mark.long
 def test_serve_deploy_takes_what_tailrate_serve_prints(cluster: Cluster) -> None:
     port = free_port()
     words = ["null", "--variants", "eager", "--replicas", "2", "--config", f"--port={port}"]

@@ -129,6 +129,7 @@ def test_one_endpoint_that_loads_again_leaves_the_other_in_service(log, tmp_path
         assert ready.count(503) > 3
 
 
+@pytest.mark.long
 def test_every_node_is_sampled_and_one_that_dies_is_an_event(log):
     with running(log) as (url, process):
         every_node_is_sampled_and_one_that_dies_is_an_event(url, process)

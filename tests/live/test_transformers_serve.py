@@ -18,7 +18,7 @@ from tailrate.loadtest.engine.workers.input.prompts import Prompts
 from tailrate.loadtest.engine.workers.input.tokenizer import Tokenizer
 from tailrate.serve.deploy.haproxy import free_port
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
 ASKED, SAID = "uniform:2:9", "uniform:3:12"

@@ -152,7 +152,7 @@ def asked(peer: Peer, scheme: str) -> tuple[str, dict[str, dict[str, str]], list
     return f"it=http://127.0.0.1:{peer.http}", {}, []
 
 
-@pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])
+@pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"], scope="module")
 def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None:
     text, settings, _ = asked(peer, scheme)
     servers = Servers(PATIENCE_S, Keys())
@@ -167,7 +167,7 @@ def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None
     assert found.to.endpoint.settings.get("binary") in (None, peer.name in ("kserve", "triton"))
 
 
-@pytest.mark.parametrize(("peer", "protocol"), STREAMS, indirect=["peer"])
+@pytest.mark.parametrize(("peer", "protocol"), STREAMS, indirect=["peer"], scope="module")
 def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_path: Path) -> None:
     text = f"it={protocol}+http://127.0.0.1:{peer.grpc if 'grpc' in protocol else peer.http}#story"
     done = subprocess.run(
@@ -194,7 +194,7 @@ def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_pat
     assert np.median([gap for gaps in rows["gaps_us"] for gap in gaps]) > 0.8e6 * GAP_S - step_ns / 1e3
 
 
-@pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"])
+@pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"], scope="module")
 def test_three_rates_are_driven_and_its_own_count_is_ours(peer: Peer, scheme: str, tmp_path: Path) -> None:
     text, _, options = asked(peer, scheme)
     before = peer.count()

@@ -1,5 +1,6 @@
 """Calls against grpcio, another's making, and against servers of HTTP/2 that are odd in one way each."""
 
+import json
 import select
 import socket
 import subprocess
@@ -239,10 +240,15 @@ def infer(request, context):
     return messages.encode_result(asked.model, asked.version, "", {"y": next(iter(asked.tensors.values())) * 2})
 
 
+SAID = {
+    "recompiles": 0, "drift": 0.25, "frozen": False, "mode": None, "device": "cpu", "empty": "", "torch": "2.10.0",
+    "cuda": "12.10", "buckets": "1,2", "likely": "nan",
+}  # fmt: skip
+METADATA = {"name": "mlp", "versions": ["1", "2"], "parameters": SAID}
 METHODS = {
     "ServerMetadata": lambda request, context: messages.encode_server("toy", "1", []),
     "ModelReady": lambda request, context: b"\x08\x01",
-    "ModelMetadata": lambda request, context: messages.encode_model({"name": "mlp", "versions": ["1", "2"]}),
+    "ModelMetadata": lambda request, context: messages.encode_model(METADATA),
     "ModelInfer": infer,
 }
 
@@ -299,6 +305,15 @@ def test_grpcio_is_found_and_answers():
             assert (read["server_ms"], read["batch_rows"]) == (1.5, 3)
         answer = to.send("POST", f"{messages.SERVICE}Nothing", framed(b""))
         assert answer.status == "501"
+
+
+def test_what_an_endpoint_says_of_itself_is_what_it_says_as_json():
+    """A run waited for `sampled_waiting` to be nought, and "0" never was."""
+    protocol = protocols.PROTOCOLS["oip-grpc"]()
+    with toy() as url, client(url) as to:
+        found, *_ = protocol.find(to, Target(url, "mlp"))
+        assert found.parameters == protocol.parameters(to, found) == json.loads(json.dumps(SAID))
+        assert not any(found.parameters[name] for name in ("recompiles", "frozen", "mode", "empty"))
 
 
 def test_many_streams_and_large_bodies_both_ways_at_once():

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tailrate.analysis.pages.html.figure import Readout, figure, legend
 from tailrate.analysis.pages.html.markup import Html, tag
@@ -19,6 +18,7 @@ from tailrate.analysis.pages.html.svg import Panel, Scale, linear, time_ticks
 from tailrate.analysis.pages.report.charts.metric_lanes import MetricLane
 from tailrate.analysis.pages.report.charts.time_slices import Slices, heat
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.steps.curves import EDGES_MS
 from tailrate.analysis.text import words
 
@@ -54,7 +54,7 @@ class _Chart:
 def time_line(
     line: Timeline,
     slices: Mapping[str, Slices],
-    devices: pd.DataFrame,
+    devices: Mapping[str, Floats],
     device_kind: str,
     steps: Sequence[Row],
     events: Sequence[Row],
@@ -105,7 +105,7 @@ def time_line(
     )
 
 
-def _keys(line: Timeline, slices: Mapping[str, Slices], devices: pd.DataFrame) -> list[tuple[str, str]]:
+def _keys(line: Timeline, slices: Mapping[str, Slices], devices: Mapping[str, Floats]) -> list[tuple[str, str]]:
     keys = [
         ("p99", f"P99 of each {line.slice_s} s"),
         ("p50", "P50"),
@@ -113,7 +113,7 @@ def _keys(line: Timeline, slices: Mapping[str, Slices], devices: pd.DataFrame) -
     ]
     if any(found.failed.any() for found in slices.values()):
         keys.append(("failure", "failed requests"))
-    if "throttled_pct" in devices and (devices["throttled_pct"] > 0).any():
+    if devices and (devices["throttled_pct"] > 0).any():
         keys.append(("held", "clocks held down"))
     return keys
 
@@ -189,7 +189,7 @@ def _lane(chart: _Chart, counted: Mapping[str, Mapping[str, Any]], lengths: Any)
     return panel
 
 
-def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[str, Panel]]:
+def _devices(chart: _Chart, devices: Mapping[str, Floats], kind: str) -> Iterator[tuple[str, Panel]]:
     wanted = (
         ("util_pct", f"{kind} use, %", 1.0),
         ("mem_bytes", f"{kind} memory, GiB", _BINARY_GIGA),
@@ -198,16 +198,17 @@ def _devices(chart: _Chart, devices: pd.DataFrame, kind: str) -> Iterator[tuple[
         ("temp_c", "temperature, °C", 1.0),
     )
     line = chart.line
-    for column, name, unit in wanted:
-        found = devices[devices[column].notna()]
-        if found.empty:
+    for column, name, unit in wanted if devices else ():
+        known = np.flatnonzero(~np.isnan(devices[column]))
+        if not len(known):
             continue
         spread = f"{column}_most" in devices
-        values = (found[column] / unit).tolist()
-        least, most = ((found[f"{column}_{end}"] / unit).tolist() if spread else values for end in ("least", "most"))
+        parts, values = known.tolist(), (devices[column][known] / unit).tolist()
+        least, most = (
+            (devices[f"{column}_{end}"][known] / unit).tolist() if spread else values for end in ("least", "most")
+        )
         panel = chart.panel(Scale(0, 100) if column == "util_pct" else linear(most), 84)
         panel.grid(panel.y.labels(3))
-        parts = found["slice"].astype(int).tolist()
         if spread:
             band = [(line.middle(k), a, b) for k, a, b in zip(parts, least, most, strict=True)]
             panel.area(band, "spread")
@@ -239,10 +240,10 @@ def _metrics(chart: _Chart, lanes: Sequence[MetricLane]) -> Iterator[tuple[str, 
         yield f"server: {lane.name}", panel
 
 
-def _held_down(chart: _Chart, panel: Panel, devices: pd.DataFrame) -> None:
+def _held_down(chart: _Chart, panel: Panel, devices: Mapping[str, Floats]) -> None:
     """Stripes where clocks were throttled, the higher the larger the share of the time."""
-    held = devices[devices["throttled_pct"] > 0]
-    for part, share in zip(held["slice"].astype(int).tolist(), held["throttled_pct"].tolist(), strict=True):
+    for part in np.flatnonzero(devices["throttled_pct"] > 0).tolist():
+        share = float(devices["throttled_pct"][part])
         begin = part * chart.line.slice_s
         height = max(2.0, 0.08 * share)
         end = min(chart.line.seconds, begin + chart.line.slice_s)

@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tailrate.analysis.run.bins import BINS, SPLIT
-from tailrate.analysis.run.device_tracks import THROTTLED
+from tailrate.analysis.run.device_tracks import throttled_pct
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.steps.curves import EDGES_MS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tailrate.analysis.verdicts.run import Run
 
 DEVICE_LINES = ("util_pct", "mem_bytes", "power_w", "sm_mhz", "temp_c", "throttled_pct")
 _TOGETHER = ("mem_bytes", "power_w")
 """Summed over the devices; the others are a mean, with the largest and the smallest beside it."""
+_APART = tuple(name for name in DEVICE_LINES if name not in _TOGETHER)
 _ROUTINE = (
     "step", "row", "segment", "seal", "start", "finish", "clock", "idle", "load_cpu", "run",
     "process", "server", "minute", "retired", "disk",
@@ -134,24 +136,38 @@ def heat(counts: Counts, first: int, last: int) -> bytes:
     )
 
 
-def device_slices(line: Timeline, devices: Iterable[Samples]) -> pd.DataFrame:
-    """Per slice over these devices: each of `DEVICE_LINES`, and the largest and smallest of what is not summed."""
-    columns = [name for name in DEVICE_LINES if name != "throttled_pct"]
-    pieces = []
-    for device, times_ns, state in devices:
-        bits = state["throttle_bits"]
-        held = np.where(np.isnan(bits), np.nan, 100.0 * ((np.nan_to_num(bits).astype(np.int64) & THROTTLED) != 0))
-        known = {name: state[name] for name in columns} | {"throttled_pct": held}
-        pieces.append(pd.DataFrame({"slice": line.numbers(times_ns), "device": device, **known}))
-    frame = pd.concat(pieces) if pieces else pd.DataFrame(columns=["slice", "device", *DEVICE_LINES], dtype="float64")
-    frame = frame[(frame["slice"] >= 0) & (frame["slice"] < line.slices)]
-    by_slice = frame.groupby("slice")
-    each = frame.groupby(["slice", "device"])[list(DEVICE_LINES)].mean().groupby("slice")
-    found = {name: each[name].sum(min_count=1) if name in _TOGETHER else each[name].mean() for name in DEVICE_LINES}
-    for name in DEVICE_LINES:
-        if name not in _TOGETHER:
-            found |= {f"{name}_most": by_slice[name].max(), f"{name}_least": by_slice[name].min()}
-    return pd.DataFrame(found).reset_index()
+def device_slices(line: Timeline, devices: Iterable[Samples]) -> dict[str, Floats]:
+    """By slice over these devices: each of `DEVICE_LINES`, and the largest and smallest of what is not summed.
+
+    NaN where nothing was said; empty where no sample lies on the line.
+    """
+    means: dict[str, list[Floats]] = {name: [] for name in DEVICE_LINES}
+    ends = {f"{name}_{end}": np.full(line.slices, np.nan) for name in _APART for end in ("most", "least")}
+    for _, times_ns, state in devices:
+        places = line.numbers(times_ns)
+        inside = (places >= 0) & (places < line.slices)
+        if not inside.any():
+            continue
+        state = {**state, "throttled_pct": throttled_pct(state["throttle_bits"])}
+        for name, said in means.items():
+            known = inside & ~np.isnan(state[name])
+            at, values = places[known], state[name][known]
+            count, total = (np.bincount(at, each, line.slices) for each in (np.ones(len(at)), values))
+            said.append(np.divide(total, count, out=np.full(line.slices, np.nan), where=count > 0))
+            if name in _APART:
+                np.fmax.at(ends[f"{name}_most"], at, values)
+                np.fmin.at(ends[f"{name}_least"], at, values)
+    if not means["util_pct"]:
+        return {}
+    return {name: _over_devices(np.array(each), name in _TOGETHER) for name, each in means.items()} | ends
+
+
+def _over_devices(each: Floats, together: bool) -> Floats:
+    """Sum or mean of those that said something."""
+    known = (~np.isnan(each)).sum(axis=0)
+    found = np.full(each.shape[1], np.nan)
+    np.divide(np.nansum(each, axis=0), 1 if together else known, out=found, where=known > 0)
+    return found
 
 
 def notable(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

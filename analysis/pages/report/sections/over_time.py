@@ -23,7 +23,7 @@ def _html(view: View) -> Html | None:
     kind, events = "GPU" if view.has_gpu() else "CPU", view.events()
     lanes = metric_lanes(view.run.metric_tracks, line, view.series)
     drawn = [time_line(line, slices(view.run, line), devices, kind, view.begun(line), events, view.series, lanes)]
-    if devices.empty:
+    if not devices:
         drawn.append(tag("p", "The server sent no device samples, so utilisation, memory and power are not shown."))
     if events:
         said = (tag("li", tag("b", moment(line.at(event["time_ns"]))), f" {event_text(event)}") for event in events)

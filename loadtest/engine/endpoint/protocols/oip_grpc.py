@@ -6,6 +6,7 @@ models, and a version is optional in all of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -143,7 +144,16 @@ def _parameters(answer: EndpointAnswer) -> dict[str, Any]:
         found = messages.decode_model(answer.body[PREFIX:]) if answer.status == OK else {}
     except WireError:
         return {}
-    return dict(found.get("parameters") or {})
+    return {name: _value(text) for name, text in (found.get("parameters") or {}).items()}
+
+
+def _value(text: str) -> Any:
+    """As it would be in JSON: a message has texts alone, and "0" and "false" pass for something."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if json.dumps(value) == text else text  # of a version 2.10 nothing is lost
 
 
 def _hosted(client: Client, target: Target) -> list[str]:
