@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -239,6 +240,18 @@ def test_each_cluster_has_files_and_ports_of_its_own(tmp_path: Path) -> None:
     assert haproxy.environment(None) == haproxy.COMMON
 
 
+def ray_is(monkeypatch: pytest.MonkeyPatch, init: Callable[..., None], **served: Any) -> SimpleNamespace:
+    """In place of Ray; the module in which its cluster's parameters are."""
+    ray, serve, parameters = ModuleType("ray"), ModuleType("ray.serve"), SimpleNamespace(RayParams=dict)
+    serve.__dict__.update(served)
+    ray.__dict__.update(init=init, serve=serve)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray._private", SimpleNamespace(parameter=parameters))
+    monkeypatch.setitem(sys.modules, "ray.job_config", SimpleNamespace(JobConfig=SimpleNamespace))
+    monkeypatch.setattr(cluster, "applications", lambda options: [])
+    return parameters
+
+
 def test_a_proxy_that_takes_longer_than_ray_waits_for_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[set[str]] = []
 
@@ -247,12 +260,7 @@ def test_a_proxy_that_takes_longer_than_ray_waits_for_it_is_waited_for(monkeypat
         if len(starts) == 1:
             raise TimeoutError("HTTP proxies not available after 60s.")
 
-    ray, served = ModuleType("ray"), ModuleType("ray.serve")
-    served.__dict__.update(start=start, run_many=lambda targets, **_: starts.append({"targets"}))
-    ray.__dict__.update(init=lambda **_: None, serve=served)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.job_config", SimpleNamespace(JobConfig=SimpleNamespace))
-    monkeypatch.setattr(cluster, "applications", lambda options: [])
+    ray_is(monkeypatch, lambda **_: None, start=start, run_many=lambda targets, **_: starts.append({"targets"}))
     cluster._start_cluster(ServeOptions(("null",), ("eager",)), "", {"port": 1})
     # the second finds the one that is there, which has had its options
     assert starts == [{"http_options", "logging_config"}, set(), {"targets"}]
@@ -263,21 +271,18 @@ def test_a_node_that_starts_too_slowly_is_ended_and_started_again(monkeypatch: p
 
     def init(**how: Any) -> None:
         children.append(subprocess.Popen(["sleep", "600"]))
+        assert parameters.RayParams(num_cpus=1) == {"num_cpus": 1, "include_log_monitor": False, "no_monitor": True}
         if len(children) == 1:
             raise Exception("The current node timed out during startup.")  # Ray has no type for it
 
-    ray, served = ModuleType("ray"), ModuleType("ray.serve")
-    served.__dict__.update(start=lambda **_: None, run_many=lambda targets, **_: None)
-    ray.__dict__.update(init=init, serve=served)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.job_config", SimpleNamespace(JobConfig=SimpleNamespace))
-    monkeypatch.setattr(cluster, "applications", lambda options: [])
+    parameters = ray_is(monkeypatch, init, start=lambda **_: None, run_many=lambda targets, **_: None)
     before = subprocess.Popen(["sleep", "600"])
     try:
         cluster._start_cluster(ServeOptions(("null",), ("eager",)), "", {"port": 1})
         slow, second = children
         assert slow.wait(PATIENCE_S) == -signal.SIGKILL
         assert second.poll() is before.poll() is None
+        assert parameters.RayParams is dict  # others' clusters have what they had
     finally:
         for process in (before, *children):
             process.kill()
