@@ -21,10 +21,10 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no long computing: in three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: twelve minutes
+test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: thirteen minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
-test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns
+test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
 	$(BIN)/python -m pytest -m long
 
 check-tests: $(VENV)/.warm

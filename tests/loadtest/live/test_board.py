@@ -98,6 +98,7 @@ def point(t, ok=10, p99=20.0, util=50.0):
     }
 
 
+@pytest.mark.computes
 def test_a_day_stays_small_and_nothing_is_lost_of_what_was_counted():
     history = LivePoints()
     for t in range(1, 86401):

@@ -8,6 +8,7 @@ SEEDS = range(1, 4)
 
 
 @pytest.mark.parametrize(("system", "binds"), [(BY_QUEUE, "ttft"), (BY_BATCH, "tpot")], ids=lambda one: str(one)[-30:])
+@pytest.mark.computes
 def test_it_finds_the_rate_at_which_the_one_that_binds_is_missed(system, binds):
     truth = true_knee(system)
     for seed in SEEDS:

@@ -107,6 +107,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.computes
 def test_of_very_many_none_is_lost_doubled_or_wrong_and_each_is_counted(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_leftovers_that_go_alone_are_said(tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@pytest.mark.computes
 def test_the_rules_of_rays_own_queue(tmp_path):
     """Ray's code in virtual time: requests go in order, so the sizes tell who was in which batch."""
     mean_s = 0.020 + 0.002 * np.arange(17)
