@@ -662,6 +662,11 @@ SERVE = (
         "len(writing.prompt), len(writing.tokens)", "len(writing.prompt), len(writing.tokens) - 1",
         ("serve/edge/test_language_endpoint.py::test_a_stream_says_what_the_whole_answer_does",),
     ),
+    Mutant(
+        "after ours, each cluster of the process starts without its monitors", "lock", "serve/deploy/cluster.py",
+        "        there.RayParams = usual\n", "        pass\n",
+        ("serve/deploy/test_haproxy.py::test_a_node_that_starts_too_slowly_is_ended_and_started_again",),
+    ),
 )
 
 LOADTEST = (
@@ -1101,6 +1106,16 @@ LOADTEST = (
         "what stamps waits for a core behind what sends", "lock", "loadtest/engine/endpoint/stamping/sockets.py",
         "        self._stand_in_line()\n", "",
         ("loadtest/endpoint/test_stream_client.py::test_the_thread_stands_in_line_for_a_core_as_its_owner_does",),
+    ),
+    Mutant(
+        "through gRPC, nought is the text of it", "unit", "loadtest/engine/endpoint/protocols/oip_grpc.py",
+        "return value if json.dumps(value) == text else text", "return text",
+        ("loadtest/endpoint/test_grpc.py::test_what_an_endpoint_says_of_itself_is_what_it_says_as_json",),
+    ),
+    Mutant(
+        "through gRPC, a version 2.10 is the number 2.1", "unit", "loadtest/engine/endpoint/protocols/oip_grpc.py",
+        "return value if json.dumps(value) == text else text", "return value",
+        ("loadtest/endpoint/test_grpc.py::test_what_an_endpoint_says_of_itself_is_what_it_says_as_json",),
     ),
 )
 
@@ -1593,6 +1608,26 @@ ANALYSIS = (
         "a gap that begins where a prompt ends is beside it", "bound", "analysis/server_metrics/beside_prompts.py",
         'np.searchsorted(ends, from_ns, side="right")', 'np.searchsorted(ends, from_ns, side="left")',
         ("analysis/server_metrics/test_beside_prompts.py::test_spans_are_those_that_any_of_them_touches",),
+    ),
+    Mutant(
+        "the sum of several devices' power is its mean", "unit", "analysis/pages/report/charts/time_slices.py",
+        "1 if together else known", "known",
+        ("analysis/pages/test_time_slices.py::test_devices_by_slice_are_what_pandas_says",),
+    ),
+    Mutant(
+        "what was said before the run is in its last slice", "bound", "analysis/pages/report/charts/time_slices.py",
+        "inside = (places >= 0) & (places < line.slices)", "inside = places < line.slices",
+        ("analysis/pages/test_time_slices.py::test_devices_by_slice_are_what_pandas_says",),
+    ),
+    Mutant(
+        "a run of any size is counted by plain Python", "bound", "analysis/stats/compiled.py",
+        "    _gone[loop] += rows\n", "",
+        ("analysis/counting/test_loops.py::test_the_first_rows_of_a_process_wait_for_no_compiler",),
+    ),
+    Mutant(
+        "a batch of no size is an error of arithmetic", "row", "analysis/stats/compiled.py",
+        'np.errstate(all="ignore")', 'np.errstate(all="raise")',
+        ("analysis/counting/test_loops.py", "cli/test_report_command.py"),
     ),
 )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from folders import rewrite
 from streamed import written
 from test_counts import _run as requests
 
@@ -37,10 +40,20 @@ def leaves(found: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, (found.dtype, found.tobytes()) if isinstance(found, np.ndarray) else found
 
 
+def odd(folder: Path) -> None:
+    """Batches of no size and of more than there can be, and figures that no arithmetic is made for."""
+    requests(folder)
+    rows = pd.read_parquet(folder / "requests.parquet")
+    rows["batch_rows"] = pd.array(np.resize([0, 3, 2**31 - 1], len(rows)), dtype="Int64")
+    rows["compute_ms"] = np.resize([0.0, 1.0, math.inf, 1e300, math.nan], len(rows))
+    rewrite(folder, rows)
+
+
 @pytest.mark.parametrize(
     ("made", "counted", "least"),
     [
         (requests, lambda run: run.tallies, 10_000),
+        (odd, lambda run: run.tallies, 10_000),
         (lambda folder: written(folder, np.random.default_rng(4)), count_streams, 1000),
     ],
 )
