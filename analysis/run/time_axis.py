@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tailrate.analysis.stats.array_types import Floats
+
 if TYPE_CHECKING:
     from tailrate.analysis.run.recorded_run import RecordedRun
 
@@ -71,6 +73,14 @@ class Timeline:
         """The slice of each instant."""
         found: npt.NDArray[np.int64] = np.floor_divide(times_ns - self.zero_ns, self.slice_ns)
         return found
+
+    def means(self, times_ns: Any, values: Floats) -> Floats:
+        """Of samples, by slice; NaN where nothing was said."""
+        places = self.numbers(times_ns)
+        known = (places >= 0) & (places < self.slices) & ~np.isnan(values)
+        count, total = (np.bincount(places[known], weights, self.slices) for weights in (None, values[known]))
+        found: Floats = np.full(self.slices, np.nan)
+        return np.divide(total, count, out=found, where=count > 0)
 
     def middle(self, number: int) -> float:
         return min((number + 0.5) * self.slice_s, self.seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from threading import Lock
 from types import FunctionType
 from typing import Any
 
@@ -30,13 +31,16 @@ def compiled(function: Any) -> Any:
 
 _gone: Counter[Any] = Counter()
 """By loop: rows so far in this process."""
+_making = Lock()
 
 
 def run(loop: Any, rows: int, *arguments: Any) -> None:
     """A loop over so many rows that is plain Python: as it stands for the first ones of a process, then compiled."""
     _gone[loop] += rows
     if _gone[loop] > ENOUGH:
-        in_machine_code(loop)(*arguments)
+        with _making:  # of all threads one
+            machine_code = in_machine_code(loop)
+        machine_code(*arguments)
     else:
         with np.errstate(all="ignore"):  # nor does machine code say so
             loop(*arguments)

@@ -242,7 +242,8 @@ def infer(request, context):
 
 SAID = {
     "recompiles": 0, "drift": 0.25, "frozen": False, "mode": None, "device": "cpu", "empty": "", "torch": "2.10.0",
-    "cuda": "12.10", "buckets": "1,2", "likely": "nan",
+    "cuda": "12.10", "buckets": "1,2", "likely": "nan", "no number": "NaN",
+    "nor this": "-Infinity", "deep": "[" * 10**5,
 }  # fmt: skip
 METADATA = {"name": "mlp", "versions": ["1", "2"], "parameters": SAID}
 METHODS = {

@@ -88,17 +88,12 @@ def _sliced(track: MetricTrack, line: Timeline) -> Floats:
 
 def _gauge(track: MetricTrack, line: Timeline, since: Floats, at: Floats) -> Floats:
     """Slices without a look lie between two that are not far apart."""
-    places = line.numbers(track.time_ns)
-    inside = (places >= 0) & (places < line.slices) & ~np.isnan(track.values)
-    count = np.bincount(places[inside], minlength=line.slices)
-    total = np.bincount(places[inside], weights=track.values[inside], minlength=line.slices)
-    found: Floats = np.full(line.slices, math.nan)
-    np.divide(total, count, out=found, where=count > 0)
+    found = line.means(track.time_ns, track.values)
     known = ~np.isnan(track.values)
     if known.sum() > 1:
         times, middles = since[known], (at[:-1] + at[1:]) / 2
         behind = np.clip(np.searchsorted(times, middles), 1, len(times) - 1)
         near = times[behind] - times[behind - 1] <= HOLDS * np.median(np.diff(times))
-        fill = (count == 0) & near & (middles > times[0]) & (middles < times[-1])
+        fill = np.isnan(found) & near & (middles > times[0]) & (middles < times[-1])
         found[fill] = np.interp(middles[fill], times, track.values[known])
     return found

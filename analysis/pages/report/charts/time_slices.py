@@ -150,13 +150,10 @@ def device_slices(line: Timeline, devices: Iterable[Samples]) -> dict[str, Float
             continue
         state = {**state, "throttled_pct": throttled_pct(state["throttle_bits"])}
         for name, said in means.items():
-            known = inside & ~np.isnan(state[name])
-            at, values = places[known], state[name][known]
-            count, total = (np.bincount(at, each, line.slices) for each in (np.ones(len(at)), values))
-            said.append(np.divide(total, count, out=np.full(line.slices, np.nan), where=count > 0))
+            said.append(line.means(times_ns, state[name]))
             if name in _APART:
-                np.fmax.at(ends[f"{name}_most"], at, values)
-                np.fmin.at(ends[f"{name}_least"], at, values)
+                np.fmax.at(ends[f"{name}_most"], places[inside], state[name][inside])
+                np.fmin.at(ends[f"{name}_least"], places[inside], state[name][inside])
     if not means["util_pct"]:
         return {}
     return {name: _over_devices(np.array(each), name in _TOGETHER) for name, each in means.items()} | ends

@@ -150,10 +150,10 @@ def _parameters(answer: EndpointAnswer) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """As it would be in JSON: a message has texts alone, and "0" and "false" pass for something."""
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = json.loads(text, parse_constant=str)
+        return value if json.dumps(value) == text else text  # of a version 2.10 nothing is lost
+    except (ValueError, RecursionError):
         return text
-    return value if json.dumps(value) == text else text  # of a version 2.10 nothing is lost
 
 
 def _hosted(client: Client, target: Target) -> list[str]:
