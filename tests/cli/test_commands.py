@@ -24,7 +24,7 @@ from tailrate.serve.deploy import doctor
 from tailrate.serve.spec import install
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2"]
+SHORT = ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2", "--timeout", "60"]
 
 
 def tailrate(*words, **more):

@@ -212,7 +212,7 @@ def test_it_is_driven_either_way_and_counts_what_was_sent(images: Served, way: s
     before = count()
     url = f"ours=http://{images.grpc if way == 'grpc' else images.netloc}#null"  # which protocol it is, is found out
     command = [sys.executable, "-m", "tailrate", "run", "null", f"--endpoints={url}", "--rates=20,30,40"]
-    command += ["--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off"]
+    command += ["--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off", "--timeout=60"]
     command += [f"--run-dir={tmp_path}", "--run-id=it"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S * 3)
     assert done.returncode in (0, 3), done.stdout + done.stderr

@@ -17,7 +17,7 @@ from tailrate import analysis
 
 pytestmark = pytest.mark.served
 
-HOW = ["--rates", "2,3,4,5", "--step-seconds", "3", "--settle-seconds", "0.5", "--max-batch", "1"]
+HOW = ["--rates", "2,3,4,5", "--step-seconds", "3", "--settle-seconds", "0.5", "--max-batch", "1", "--timeout", "60"]
 MODELS = ["mlp", pytest.param("custom_cnn", marks=pytest.mark.long)]
 OTHER = {"mlp": "traced", "custom_cnn": "compiled"}
 """Beside eager; that one takes a minute to compile."""

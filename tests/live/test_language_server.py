@@ -95,7 +95,7 @@ def test_it_is_driven_and_the_report_says_where_the_time_went(server: Served, tm
         [
             sys.executable, "-m", "tailrate", "run", "chat", f"--host={server.url}", "--rates=4,8",
             "--prompt-tokens=uniform:5:60", "--output-tokens=uniform:5:20", "--step-seconds=4", "--settle-seconds=0.5",
-            "--idle-seconds=0", "--self-check=off", f"--run-dir={tmp_path}", "--run-id=it",
+            "--idle-seconds=0", "--self-check=off", "--timeout=60", f"--run-dir={tmp_path}", "--run-id=it",
         ],
         capture_output=True, text=True, check=False, timeout=PATIENCE_S * 6, cwd=tmp_path,
     )  # fmt: skip

@@ -110,7 +110,8 @@ def assert_whole(manifest, rows):
 
 def test_one_process_keeps_the_schedule_and_records_it_all(tmp_path):
     with endpoint(delay_ms=3) as url:
-        manifest, rows = finish(tmp_path, "--headless", "--host", url, "--rates", "40,80", "--slo", "p99<50ms")
+        words = ["--headless", "--host", url, "--rates", "40,80", "--slo", "p99<50ms", "--timeout", "60"]
+        manifest, rows = finish(tmp_path, *words)
     assert_whole(manifest, rows)
     assert [step["endpoint"] for step in manifest.scenario["steps"]] == ["null/eager", "null/compiled"] * 2
     assert manifest.totals["ok"] == len(rows)

@@ -66,6 +66,7 @@ def client(url, pki=None):
 @pytest.mark.live
 def test_a_run_from_its_first_question_to_its_report(pki, tmp_path):
     words = ["--run-dir", tmp_path, "--run-id", "it", "--rates", "40", "--step-seconds", "2", "--settle-seconds", "0.5"]
+    words += ["--timeout", "60"]
     with endpoint(**certified(pki)) as url:
         done = subprocess.run(
             [sys.executable, "-m", "tailrate", "run", "null", "--host", url, "--ca-file", pki / "ca.pem", *words],

@@ -47,6 +47,7 @@ def test_what_is_played_is_gone(tmp_path: Path) -> None:
 def test_a_run_and_its_report_on_macos_say_what_is_less(tmp_path: Path) -> None:
     words = ["--run-dir", str(tmp_path), "--run-id", "it", "--rates", "80", "--processes", "2", "--self-check", "off"]
     words += ["--step-seconds", "2", "--settle-seconds", "0.5", "--idle-seconds", "0.2", "--max-in-flight", "auto"]
+    words += ["--timeout", "60"]
     with endpoint() as url:
         code = "from tailrate.cli.main import main; main()"
         done = program(code, macos(tmp_path), "run", "null", "--host", url, *words)

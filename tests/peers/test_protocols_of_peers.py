@@ -174,7 +174,7 @@ def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_pat
         [
             ROOT / ".venv" / "bin" / "tailrate", "run", "completion", f"--endpoints={text}", "--rates=5,10,20",
             "--prompt-tokens=uniform:2:20", "--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0",
-            "--self-check=off", f"--run-dir={tmp_path}", "--run-id=it",
+            "--self-check=off", "--timeout=60", f"--run-dir={tmp_path}", "--run-id=it",
         ],
         capture_output=True, text=True, check=False, timeout=PATIENCE_S * 30,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_three_rates_are_driven_and_its_own_count_is_ours(peer: Peer, scheme: st
         [
             ROOT / ".venv" / "bin" / "tailrate", "run", "mlp", f"--endpoints={text}", f"--rates={','.join(RATES)}",
             "--step-seconds=2", "--settle-seconds=0.5", "--idle-seconds=0", "--self-check=off", *options,
-            f"--run-dir={tmp_path}", "--run-id=it",
+            "--timeout=60", f"--run-dir={tmp_path}", "--run-id=it",
         ],
         capture_output=True, text=True, check=False, timeout=PATIENCE_S * 30,
     )  # fmt: skip
