@@ -28,6 +28,7 @@ from tailrate.analysis.history.figure_series import (
 from tailrate.analysis.history.log import Key, key_of
 from tailrate.analysis.history.regression import FINEST
 from tailrate.analysis.history.run_summary import Entry
+from tailrate.analysis.stats.distributions import student_p_value, student_quantile
 from tailrate.analysis.stats.ratio import LEVEL, holm
 
 VARIANT = "variant"
@@ -150,8 +151,6 @@ def _difference(
     kind: FigureKind, old: Mapping[Key, FigureReading], new: Mapping[Key, FigureReading]
 ) -> tuple[float, float | None, float | None]:
     """New − old on the figure's scale, how far its 95 % interval reaches, and how rare so much is by chance."""
-    from scipy import special
-
     both = sorted(old.keys() & new.keys())
     paired = len(both) > 1
     a, b = ([kind.scaled(side[key].value) for key in (both if paired else side)] for side in (old, new))
@@ -165,8 +164,8 @@ def _difference(
         spread = math.sqrt(squares / freedom)
     within = float(np.median([reading.error for side in (old, new) for reading in side.values()]))
     error = max(spread, within, FINEST) * math.sqrt(1 / len(a) + 1 / len(b))
-    reach = float(special.stdtrit(freedom, 1 - LEVEL / 2)) * error
-    return by, reach, 2 * float(special.stdtr(freedom, -abs(by) / error))
+    reach = student_quantile(freedom, 1 - LEVEL / 2) * error
+    return by, reach, student_p_value(freedom, by / error)
 
 
 def _called(found: Sequence[Contrast]) -> list[Contrast]:

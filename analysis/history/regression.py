@@ -30,6 +30,7 @@ from tailrate.analysis.history.figure_series import KINDS, FigureKind, FigureRea
 from tailrate.analysis.history.log import Key, key_of
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.distributions import student_quantile
 from tailrate.analysis.stats.level_shifts import shifts
 from tailrate.analysis.stats.trend import median
 from tailrate.analysis.text import words
@@ -179,10 +180,8 @@ def usual(earlier: Floats, chance: float) -> Usual:
 
 def far(runs: int, chance: float) -> float:
     """By how many spreads of so many runs one more is off, to one side, in so many cases."""
-    from scipy import special
-
     wider = np.interp(-math.log(chance), -np.log(CHANCES), WIDER[runs]) if runs in WIDER else 1.0
-    return float(wider * special.stdtrit(runs - 1, 1 - chance)) * math.sqrt(1 + 1 / runs)
+    return wider * student_quantile(runs - 1, 1 - chance) * math.sqrt(1 + 1 / runs)
 
 
 def baseline(

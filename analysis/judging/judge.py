@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from tailrate.analysis.judging.share import Count, Term, between, judged, percent, terms, times_more
 from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.stats.distributions import chi_square_p_value
 from tailrate.analysis.text.words import count as whole
 from tailrate.analysis.text.words import duration
 
@@ -148,15 +149,13 @@ def _pooled(term: Term, counts: Sequence[Count], rounds: bool) -> tuple[bool | N
 
 def _apart(shares: Sequence[float], worths: Sequence[float]) -> float:
     """The variance of rounds over that of chance; 1 where chance explains it."""
-    from scipy import special
-
     whole_share = sum(share * worth for share, worth in zip(shares, worths, strict=True)) / sum(worths)
     freedom = len(shares) - 1
     if not freedom or not 0 < whole_share < 1:
         return 1.0
     spread = sum(worth * (share - whole_share) ** 2 for share, worth in zip(shares, worths, strict=True))
     score = spread / (whole_share * (1 - whole_share))
-    return max(1.0, score / freedom) if special.chdtrc(freedom, score) < ALIKE else 1.0
+    return max(1.0, score / freedom) if chi_square_p_value(freedom, score) < ALIKE else 1.0
 
 
 def _evened(counts: Sequence[Count], worth: float) -> float:

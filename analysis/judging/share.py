@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.stats.distributions import betainc, betaincinv
 from tailrate.analysis.text.words import significant
 
 SURE = 0.99
@@ -103,25 +104,21 @@ def judged(share: float, worth: float, allowed: float, sure: float = SURE) -> bo
 
     One-sided, each at 99 % unless told (Clopper and Pearson).
     """
-    from scipy import special
-
     beyond = share * worth
     if worth <= 0 or allowed >= 1:
         return True if worth > 0 else None
-    if beyond > 0 and (allowed <= 0 or special.betainc(beyond, worth - beyond + 1, allowed) <= 1 - sure):
+    if beyond > 0 and (allowed <= 0 or betainc(beyond, worth - beyond + 1, allowed) <= 1 - sure):
         return False
-    if allowed > 0 and worth > beyond and special.betainc(beyond + 1, worth - beyond, allowed) >= sure:
+    if allowed > 0 and worth > beyond and betainc(beyond + 1, worth - beyond, allowed) >= sure:
         return True
     return None
 
 
 def between(share: float, worth: float) -> tuple[float, float]:
     """The shares of all arrivals that such a sample leaves open: each end is sure to 99 %."""
-    from scipy import special
-
     beyond = share * worth
-    low = float(special.betaincinv(beyond, worth - beyond + 1, 1 - SURE)) if beyond > 0 else 0.0
-    high = float(special.betaincinv(beyond + 1, worth - beyond, SURE)) if worth > beyond else 1.0
+    low = betaincinv(beyond, worth - beyond + 1, 1 - SURE) if beyond > 0 else 0.0
+    high = betaincinv(beyond + 1, worth - beyond, SURE) if worth > beyond else 1.0
     return low, high
 
 

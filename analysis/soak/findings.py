@@ -23,6 +23,7 @@ from tailrate.analysis.soak.periodic_stalls import longest, peaks, smallest, sta
 from tailrate.analysis.soak.series import COUNTERS, MEMORY, Series, loads, series
 from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.changepoints import Drift, drift
+from tailrate.analysis.stats.distributions import normal_quantile, student_quantile
 from tailrate.analysis.stats.ratio import LEVEL
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.fault_windows import Spans, lost_s
@@ -96,12 +97,10 @@ class SoakEvidence:
 
     def growth_visible(self, one: Series) -> float | None:
         """The smallest growth in all by hour, as a share of the level, that would have shown in four of five."""
-        from scipy import special
-
         found = self.grown.get((one.name, one.subject))
         if found is None:
             return None
-        least = (-float(special.stdtrit(FREEDOM, LEVEL / self.looks / 2)) + 0.84) * found.error
+        least = (-student_quantile(FREEDOM, LEVEL / self.looks / 2) + 0.84) * found.error
         return abs(one.change(found.begin, least)) * 3600 / (found.cells * self.line.slice_s)
 
     def _visible(self, one: Series, told: Any, error: Any) -> float | None:
@@ -113,9 +112,7 @@ class SoakEvidence:
 
 def _clear(level: float) -> float:
     """How many standard errors a two-sided test at this level takes."""
-    from scipy import special
-
-    return -float(special.ndtri(level / 2))
+    return -normal_quantile(level / 2)
 
 
 def look(run: Run) -> SoakEvidence:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.distributions import student_p_value
 
 PARTS, FEWEST = 16, 8
 """Of a soak, and of them those that must be known."""
@@ -39,9 +40,7 @@ class TotalGrowth:
     @property
     def p_value(self) -> float:
         """How often chance shows as much, up or down."""
-        from scipy import special
-
-        return 2 * float(special.stdtr(FREEDOM, -abs(self.by) / self.error))
+        return student_p_value(FREEDOM, self.by / self.error)
 
 
 def growth(values: Floats, floor: float, fitted: Floats | float = 0.0) -> TotalGrowth | None:

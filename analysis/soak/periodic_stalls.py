@@ -21,6 +21,7 @@ from tailrate.analysis.run.arrays import Chunk, scan
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.distributions import betainc
 from tailrate.analysis.stats.ratio import LEVEL
 
 if TYPE_CHECKING:
@@ -166,8 +167,6 @@ def _top(phases: int) -> int:
 
 
 def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
-    from scipy import special
-
     cycles = _cycles(peak, period_s)
     count, phases = cycles.shape
     known = ~np.isnan(cycles)
@@ -183,7 +182,7 @@ def _folded(peak: Floats, period_s: float, tried: int) -> Stall | None:
     by_chance = max(_top(phases) / phases, float(slow[first:last].sum() / known[first:last].sum()))
     # any phase, any beginning and end, any period
     looks = phases * (count * (count - 1) / 2) * tried
-    p_value = min(1.0, looks * float(special.betainc(hits, length - hits + 1, by_chance)))
+    p_value = min(1.0, looks * betainc(hits, length - hits + 1, by_chance))
     held, usual = cycles[first:last, phase], float(np.nanmedian(cycles[first:last]))
     low, middle, high = (float(q) - usual for q in np.nanquantile(held, [0.25, 0.5, 0.75]))
     if middle < max(MATTERS * usual, MATTERS_MS) or p_value > LEVEL:

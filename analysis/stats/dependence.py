@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.distributions import normal_quantile, student_quantile
 from tailrate.analysis.stats.sketch import Sketch
 
 WAVES = 8
@@ -62,9 +63,7 @@ def excess(inflation: float, waves: int) -> float:
 
 @cache
 def allowance(waves: int) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(waves, 0.975) / special.ndtri(0.975)) ** 2
+    return (student_quantile(waves, 0.975) / normal_quantile(0.975)) ** 2
 
 
 def allowed(excess: float, beyond: float) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from tailrate.analysis.stats.dependence import effective_size
+from tailrate.analysis.stats.distributions import betaincinv
 from tailrate.analysis.stats.sketch import Sketch, quantile
 
 
@@ -19,15 +20,13 @@ def bounds(percent: float, n_eff: float | None, confidence: float = 0.95) -> tup
 
     The upper one is None where all of so many might well be below it. None of too small a sample.
     """
-    from scipy import special
-
     if n_eff is None:
         return None
     p, tail = percent / 100, (1 - confidence) / 2
     hits = n_eff * p
-    low = float(special.betaincinv(hits, n_eff - hits + 1, tail)) if (1 - p) ** n_eff <= tail else 0.0
+    low = betaincinv(hits, n_eff - hits + 1, tail) if (1 - p) ** n_eff <= tail else 0.0
     open_ = n_eff < least_for_upper(percent, confidence)
-    return low, None if open_ else float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail))
+    return low, None if open_ else betaincinv(hits + 1, n_eff - hits, 1 - tail)
 
 
 def least_for_upper(percent: float, confidence: float = 0.95) -> float:

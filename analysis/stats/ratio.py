@@ -20,6 +20,7 @@ from tailrate.analysis.stats.dependence import (
     excess,
     variance,
 )
+from tailrate.analysis.stats.distributions import betainc
 from tailrate.analysis.stats.sketch import Sketch, quantile
 
 LEVEL = 0.05
@@ -150,16 +151,14 @@ def _unlikely(sides: Sides, log: float, percent: float, alike: bool, factor: flo
 
     `factor` is that of the ratio of the samples.
     """
-    from scipy import special
-
     *counts, share, here = _beyond_both(sides, log, percent, alike)
     # of those beyond a limit that a share of all is beyond, fewer than their number are free to be a's or b's
     of_a, of_b = (count / (1 - share) / factor**AT_SAMPLES / here ** (1 - AT_SAMPLES) for count in counts)
     half = sum(a.n for a, _ in sides) / sum(a.n + b.n for a, b in sides)
     # as b is stretched, more of those beyond are b's
     if above:
-        return bool(special.betainc(of_b, of_a + 1, 1 - half) <= LEVEL / 2) if of_b else False
-    return bool(special.betainc(of_a, of_b + 1, half) <= LEVEL / 2) if of_a else False
+        return betainc(of_b, of_a + 1, 1 - half) <= LEVEL / 2 if of_b else False
+    return betainc(of_a, of_b + 1, half) <= LEVEL / 2 if of_a else False
 
 
 def _beyond_both(sides: Sides, log: float, percent: float, alike: bool) -> tuple[float, float, float, float]:
@@ -201,8 +200,6 @@ def over_rounds(logs: Sequence[float], within: Doubt) -> tuple[float, Doubt]:
     well it explains the rounds: random effects, under a prior that favours no spread much larger than a quarter of a
     round's doubt over another. Rounds that differ a lot then come to what Student's t says of them.
     """
-    from scipy import special
-
     count = len(logs)
     if count == 1 or not math.isfinite(within.error):
         return float(np.mean(logs)), within
@@ -217,8 +214,9 @@ def over_rounds(logs: Sequence[float], within: Doubt) -> tuple[float, Doubt]:
     chance /= chance.sum()
     # the half width that holds 95 % of a mixture of normal distributions, one for each spread
     low, high = 0.0, 20 * float(np.sqrt(variance.max()))
+    errors = np.sqrt(2 * variance)
     for _ in range(50):
         reach = (low + high) / 2
-        inside = float(chance @ special.erf(reach / np.sqrt(2 * variance)))
+        inside = float(chance @ [math.erf(reach / error) for error in errors])
         low, high = (low, reach) if inside > 0.95 else (reach, high)
     return float(np.mean(logs)), within.wider(high / (1.96 * scale / math.sqrt(count)))

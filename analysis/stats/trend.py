@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.distributions import betainc
 
 
 def rank(n: int, percent: float) -> int:
@@ -50,15 +51,13 @@ def early_stop_n(percent: float, over: int = 0, confidence: float = 0.99) -> int
     >>> early_stop_n(99), early_stop_n(99, 1)
     (459, 662)
     """
-    from scipy import special
-
     p = percent / 100
     low, high = 0, 1
-    while special.betainc(high, over + 1, p) > 1 - confidence:
+    while betainc(high, over + 1, p) > 1 - confidence:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if special.betainc(middle, over + 1, p) <= 1 - confidence else (middle, high)
+        low, high = (low, middle) if betainc(middle, over + 1, p) <= 1 - confidence else (middle, high)
     return high + over
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.records.objective import STREAM_FIGURES
+from tailrate.analysis.stats.distributions import normal_quantile, student_quantile
 from tailrate.analysis.stats.ratio import LEVEL, Doubt, holm, over_rounds, ratio
 from tailrate.analysis.text.words import significant
 
@@ -253,9 +254,7 @@ def plain_ratio(values: Iterable[tuple[float | None, float | None]]) -> Ratio:
     log = float(np.mean(logs))
     if len(logs) == 1:
         return Ratio(math.exp(log))
-    from scipy import special
-
-    wider = special.stdtrit(len(logs) - 1, 1 - LEVEL / 2) / special.ndtri(1 - LEVEL / 2)
+    wider = student_quantile(len(logs) - 1, 1 - LEVEL / 2) / normal_quantile(1 - LEVEL / 2)
     return Ratio.of(log, Doubt.of(float(wider * np.std(logs, ddof=1)) / math.sqrt(len(logs))))
 
 
