@@ -9,7 +9,7 @@ TRITON_PYTHON ?= /usr/bin/python3.11
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long lint bench bench-quick audit peers clean check-tests test-tests
+.PHONY: help demo check test test-long lint bench bench-quick bench-compare audit peers clean check-tests test-tests
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -43,6 +43,9 @@ bench: $(VENV)/.bench  ## all benchmarks, one after the other: tables, a JSON li
 
 bench-quick: $(VENV)/.bench  ## what they say within five minutes
 	@$(BIN)/python tests/bench/run_all.py --quick
+
+bench-compare: $(VENV)/.dev  ## what got slower since BASE (make bench-compare BASE=main~3), and how sure that is: in twelve minutes
+	@$(BIN)/python tests/bench/commits.py $(or $(BASE),HEAD)
 
 peers: .peers/.ready  ## servers of others for the tests that drive them, an environment each: two minutes once
 

@@ -64,6 +64,7 @@ class Bench:
 
 BENCHES = {
     "batcher": Bench("", 390, "--models sleep --seconds 0.5", 12),
+    "commits": Bench("--only help,report", 200, None, why="a ratio takes ten rounds of two processes"),
     "counted": Bench(
         "--requests 10000 --run-seconds 8", 45, None, why="a server, clients and a run take half a minute"
     ),

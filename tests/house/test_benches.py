@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from bench import run_all
+from bench import commits, run_all
 from bench._rounds import in_turns, last_line, left_out, over, shown, spread, spreads
 from bench.served_over_bare import BATCH, rate_of
 from waiting import until
@@ -269,3 +269,64 @@ def test_all_of_them_run_from_start_to_end_in_their_quick_form():
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["failed"], done.returncode) == ([], 0)
     assert {bench["benchmark"] for bench in said["benches"]} == set(run_all.BENCHES)
+
+
+# ---- two commits
+
+
+def costs_of(rng, ratio, rounds=30, noise=0.025):
+    """Of a base and of what costs so many times as much, on a machine that is slow in some rounds."""
+    mood = np.exp(rng.normal(0, 0.1, rounds))
+    base, new = (mood * np.exp(rng.normal(0, noise, rounds)) for _ in range(2))
+    return base.tolist(), (ratio * new).tolist()
+
+
+def test_five_per_cent_are_seen_and_nothing_is_not():
+    rng = np.random.default_rng(1)
+
+    def verdicts(ratio):
+        return [commits.Compared.of(*costs_of(rng, ratio)).verdict for _ in range(400)]
+
+    assert sum(verdict == "slower" for verdict in verdicts(1.05)) >= 0.97 * 400
+    assert sum(verdict == "faster" for verdict in verdicts(1 / 1.05)) >= 0.97 * 400
+    same = verdicts(1.0)
+    assert not {"slower", "faster"} & set(same)
+    assert same.count("no change") > 240  # in others a little may have changed
+
+
+def test_the_interval_of_a_ratio_holds_it():
+    rng = np.random.default_rng(2)
+    found = [commits.Compared.of(*costs_of(rng, 1.3, rounds)) for rounds in (10, 11, 30) for _ in range(300)]
+    held = sum(one.low <= 1.3 <= one.high for one in found)
+    assert 0.94 * len(found) < held
+    assert all(one.low <= one.ratio <= one.high < np.inf for one in found)
+
+
+def test_pieces_are_named_and_an_unknown_one_is_refused():
+    assert list(commits.chosen("report,help")) == ["help", "report", "report of a million rows"]
+    assert commits.chosen("") == commits.PIECES
+    with pytest.raises(SystemExit, match="no piece begins with 'nothing'"):
+        commits.chosen("help,nothing")
+
+
+def test_each_side_is_run_by_its_own_code(tmp_path):
+    for name, told in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text(f"print({told})")
+    piece = commits.Piece(("-m", "mine"), told=True)
+    assert [commits.cost(piece, tmp_path / name, {}) for name in ("a", "b", "a")] == [1, 2, 1]
+    busy = commits.Piece(("-c", "import time\nwhile time.process_time() < 0.2: pass"))
+    assert commits.cost(busy, tmp_path, {}) >= 0.2
+    with pytest.raises(SystemExit, match="ended with 3"):
+        commits.cost(commits.Piece(("-c", "raise SystemExit(3)")), tmp_path, {})
+
+
+def test_a_commit_is_checked_out_for_as_long_as_it_is_needed():
+    if not (commits.ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    with commits.checkout("HEAD") as tree:
+        assert (tree / "tailrate" / "serve" / "wire.py").is_file()
+    assert not tree.exists()
+    assert str(tree) not in commits.git("worktree", "list")
+    with pytest.raises(SystemExit, match="git worktree add"), commits.checkout("no-such-commit"):
+        pass
