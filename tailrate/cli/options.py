@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from tailrate.cli.misuse import refuse
 
@@ -148,11 +149,41 @@ def scenario_options(mode: str = "") -> Callable[[Function], Function]:
     return add
 
 
+# ---- what a shell can complete
+
+
+def completed(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+    """For `shell_complete`: those that begin so; where none does, files."""
+
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names() if name.startswith(begun)]
+        return found or [CompletionItem(begun, type="file")]
+
+    return complete
+
+
+def run_folders() -> list[str]:
+    """Of ./runs, where runs are written unless told."""
+    return sorted(str(path.parent) for path in Path("runs").glob("*/run.json"))
+
+
+def model_names() -> list[str]:
+    from tailrate.serve import models
+
+    return models.names()
+
+
 def question_options(function: Function) -> Function:
     """What is measured, and what is to be held, shared by `plan` and `tune`."""
     for option in reversed(
         [
-            click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]..."),
+            click.argument(
+                "folders",
+                nargs=-1,
+                type=click.Path(path_type=Path),
+                metavar="[RUNS]...",
+                shell_complete=completed(run_folders),
+            ),
             click.option("--slo", default="", metavar="p99<50ms", help="the objective, errors and goodput too"),
             click.option("--endpoint", "endpoints", multiple=True, metavar="NAME", help="only these, such as bert/*"),
             click.option(

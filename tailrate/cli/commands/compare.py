@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 
 from tailrate.cli.misuse import refuse
+from tailrate.cli.options import completed, run_folders
 
 
 @click.command()
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path), nargs=-1)
+@click.argument("base", type=click.Path(path_type=Path), shell_complete=completed(run_folders))
+@click.argument("new", type=click.Path(path_type=Path), nargs=-1, shell_complete=completed(run_folders))
 @click.option(
     "--fail-on", "gates", multiple=True, metavar="p99>5%",
     help="exit with 1 where a figure changed by more, with 3 where that cannot be said; circumstances: with 1 where a "

@@ -10,10 +10,13 @@ from typing import Any
 import click
 
 from tailrate.cli.misuse import refuse
+from tailrate.cli.options import completed, run_folders
 
 
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]...")
+@click.argument(
+    "folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUNS]...", shell_complete=completed(run_folders)
+)
 @click.option("--endpoint", metavar="NAME", help="of this endpoint only, such as bert/compiled or bert/*")
 @click.option("--figure", metavar="NAME", help="capacity, p50, p99, ttft, tpot, joules, errors …, and run by run")
 @click.option("--since", metavar="DAY", help="runs from then on, such as 2026-11-01 or 30d")

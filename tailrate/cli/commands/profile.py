@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from tailrate.cli.misuse import refuse
-from tailrate.cli.options import numbers, pair
+from tailrate.cli.options import completed, model_names, numbers, pair
 from tailrate.cli.processes import bare
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=completed(model_names))
 @click.option("--variant", default="compiled", show_default=True)
 @click.option("--batches", default="1,4", show_default=True, help="rows of a batch: the smallest and the largest")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from tailrate.cli.misuse import refuse
+from tailrate.cli.options import completed, run_folders
 from tailrate.cli.reporting import check_forms, make_report
 
 
 @click.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=click.Path(path_type=Path), shell_complete=completed(run_folders))
 @click.option("--page/--no-page", default=True, help="write report.html and report.md, or only the figures")
 @click.option(
     "--export", "forms", multiple=True, metavar="FORM",

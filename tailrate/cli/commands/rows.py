@@ -9,9 +9,11 @@ from pathlib import Path
 
 import click
 
+from tailrate.cli.options import completed, run_folders
+
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path), shell_complete=completed(run_folders))
 @click.option("--table", type=click.Choice(["requests", "devices", "metrics"]), default="requests", show_default=True)
 def rows(folder: Path, table: str) -> None:
     """Prints the rows of a run FOLDER as CSV, for head and grep; sealing is not needed."""

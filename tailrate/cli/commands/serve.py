@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from tailrate.cli.options import numbers, pair, port, serve_options
+from tailrate.cli.options import completed, model_names, numbers, pair, port, serve_options
 from tailrate.cli.processes import stop_with_parent, terminate_is_ctrl_c
 
 
 @click.command()
-@click.argument("models", nargs=-1)
+@click.argument("models", nargs=-1, shell_complete=completed(model_names))
 @click.option("--variants", default="eager,compiled", show_default=True, help="served side by side; the first answers")
 @click.option("--host", default="127.0.0.1", show_default=True, help="interface to listen on")
 @click.option("--port", type=port, default="8000", show_default=True)

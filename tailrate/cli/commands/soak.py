@@ -15,13 +15,13 @@ import click
 from tailrate.cli import run_file
 from tailrate.cli.drive import drive, drive_as_started
 from tailrate.cli.misuse import refuse
-from tailrate.cli.options import HeadedCommand, scenario_file, scenario_options, serve_options
+from tailrate.cli.options import HeadedCommand, completed, scenario_file, scenario_options, scenarios, serve_options
 from tailrate.cli.processes import terminate_is_ctrl_c
 from tailrate.cli.reporting import check_forms
 
 
 @click.command(cls=HeadedCommand, context_settings={"ignore_unknown_options": True})
-@click.argument("scenario", required=False, metavar="SCENARIO|FILE.yaml")
+@click.argument("scenario", required=False, metavar="SCENARIO|FILE.yaml", shell_complete=completed(scenarios))
 @click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
 @click.option("--processes", type=int, default=1, show_default=True, help="load processes")
 @click.option("--hours", type=float, help="how long it is in all, instead of --total-seconds [default: 1]")
