@@ -5,14 +5,18 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 # the one that nvidia-pytriton's stub is made for: Debian's 3.11.2, no newer 3.11
 TRITON_PYTHON ?= /usr/bin/python3.11
+# tested (what docker/constraints/common.txt says), newest, or lowest (that pyproject.toml allows)
+VERSIONS ?= tested
+CONSTRAINTS := $(if $(filter tested,$(VERSIONS)),-c docker/constraints/common.txt,$(if $(filter lowest,$(VERSIONS)),-c .ci/lowest.txt))
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 # of the hundreds of processes that the tests start, each would compile our modules anew
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long lint bench bench-quick bench-compare audit peers clean check-tests test-tests
+.PHONY: help demo check test test-long lint bench bench-quick bench-compare audit peers system constraints dist images clean check-tests test-tests
 
 help:  ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
 
 demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising rates, a report
 	$(BIN)/tailrate demo
@@ -63,11 +67,29 @@ $(VENV)/.warm: $(VENV)/.dev
 	$(BIN)/python -m pytest --quiet -k 'test_the_same_seed_gives_the_same_and_another_one_another or test_counts.py' >/dev/null || true  # a failure comes again, with its reason
 	touch $@
 
+system:  ## what the tests need beside Python, on Debian and its like: a browser, Prometheus, Java
+	@.ci/system
+
+constraints: $(VENV)/.bench  ## docker/constraints/common.txt from what is installed (make constraints VERSIONS=newest: of today), .ci/lowest.txt
+	$(INSTALL) --upgrade --upgrade-strategy eager --editable '.[serve,dev,bench]'
+	$(BIN)/python .ci/constraints.py > docker/constraints/common.txt.new
+	mv docker/constraints/common.txt.new docker/constraints/common.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --resolution lowest-direct --python-version 3.11 \
+	  --extra serve --extra dev pyproject.toml -o .ci/lowest.txt >/dev/null
+
+dist: $(VENV)/bin/python  ## wheel and source archive of the last commit in dist/, looked at (RELEASE=v1.2.3: as that)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	@$(BIN)/python .ci/dist.py --release '$(RELEASE)' --pages '$(PAGES)'
+
+images:  ## the images of docker/, for the CPU
+	for name in load agent serve; do docker build -f docker/$$name.Dockerfile -t tailrate-$$name . || exit 1; done
+
 audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, so it is no part of `make test`
 	$(BIN)/python .ci/audit.py
 
 clean:  ## removes the virtual environment and caches, not your runs
-	rm -rf $(VENV) .peers *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo 'tailrate needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3'; exit 1; }
@@ -76,13 +98,13 @@ $(VENV)/bin/python:
 
 $(VENV)/.serve: pyproject.toml | $(VENV)/bin/python
 	@echo 'installing tailrate with torch and Ray into $(VENV); this takes some minutes once'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
+	$(INSTALL) --editable '.[serve]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.serve
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,dev]'
+	$(INSTALL) --editable '.[serve,dev]'
 	touch $@ $(VENV)/.serve
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,dev,bench]'
+	$(INSTALL) --editable '.[serve,dev,bench]'
 	touch $@ $(VENV)/.dev $(VENV)/.serve

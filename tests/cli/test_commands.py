@@ -57,8 +57,8 @@ def sentence(done):
     [
         (
             ["srve"],
-            "unknown command 'srve'; known are agent, cache, campaign, compare, completion, demo, doctor, history, open, "
-            "plan, profile, report, rows, run, scenarios, serve, soak, tune; did you mean serve?",
+            "unknown command 'srve'; known are agent, cache, campaign, compare, completion, demo, doctor, history, "
+            "open, plan, profile, report, rows, run, scenarios, serve, soak, tune; did you mean serve?",
         ),
         (["run", "brt"], "unknown scenario 'brt'; known are bert, chat, completion, custom_cnn"),
         (["run", "nowhere.py"], "there is no scenario file nowhere.py"),
