@@ -13,7 +13,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long lint bench bench-quick bench-compare audit peers system constraints dist images clean check-tests test-tests
+.PHONY: help demo check test test-long lint bench bench-quick bench-compare audit peers system constraints dist docs images clean check-tests test-tests
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -82,6 +82,9 @@ dist: $(VENV)/bin/python  ## wheel and source archive of the last commit in dist
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
 	@$(BIN)/python .ci/dist.py --release '$(RELEASE)' --pages '$(PAGES)'
 
+docs: $(VENV)/.dev  ## the site of docs/, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir site
+
 images:  ## the images of docker/, for the CPU
 	for name in load agent serve; do docker build -f docker/$$name.Dockerfile -t tailrate-$$name . || exit 1; done
 
@@ -89,7 +92,7 @@ audit: $(VENV)/.dev  ## known vulnerabilities of what is installed: asks PyPI, s
 	$(BIN)/python .ci/audit.py
 
 clean:  ## removes the virtual environment and caches, not your runs
-	rm -rf $(VENV) .peers dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo 'tailrate needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3'; exit 1; }

@@ -20,8 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-CODE = ("serve", "loadtest", "analysis")
-"""Folders that lie in the package `tailrate`, by links."""
+LINKS = ("serve", "loadtest", "analysis")
+"""Folders that lie in the package by links."""
+PACKAGE = tuple(f"{folder}/" for folder in ("tailrate", *LINKS))
 
 
 def main() -> None:
@@ -73,19 +74,18 @@ def elsewhere(readme: str, pages: str, commit: str) -> str:
 
 
 def check_files(wheel: Path, sdist: Path, tracked: list[str]) -> None:
-    """The archive has all of the commit, the wheel all of the package."""
+    """Both have all of the package."""
     with tarfile.open(sdist) as packed:
-        held = {name.partition("/")[2] for name in packed.getnames()}
-    if missing := sorted(set(tracked) - held):
-        sys.exit(f"{sdist.name} lacks {len(missing)} files, such as {missing[0]}")
-    packed_code = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {
-        path if path.startswith("tailrate/") else f"tailrate/{path}"
-        for path in tracked
-        if path.partition("/")[0] in (*CODE, "tailrate") and path not in {f"tailrate/{name}" for name in CODE}
-    }
-    if missing := sorted(wanted - packed_code):
-        sys.exit(f"{wheel.name} lacks {len(missing)} files, such as {missing[0]}")
+        held = {
+            wheel: set(zipfile.ZipFile(wheel).namelist()),
+            sdist: {name.partition("/")[2] for name in packed.getnames()},
+        }
+    code = [
+        path if path.startswith("tailrate/") else f"tailrate/{path}" for path in tracked if path.startswith(PACKAGE)
+    ]
+    for archive, names in held.items():
+        if missing := sorted({*code} - {f"tailrate/{link}" for link in LINKS} - names):
+            sys.exit(f"{archive.name} lacks {len(missing)} files, such as {missing[0]}")
 
 
 def check_installed(wheel: Path, version: str) -> None:

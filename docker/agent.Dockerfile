@@ -8,11 +8,11 @@
 ARG PYTHON_VERSION=3.12
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build
-COPY pyproject.toml docker/dependencies.py /src/
+COPY pyproject.toml docker/dependencies.py docker/constraints/common.txt /src/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     python -m venv /opt/tailrate \
  && python /src/dependencies.py /src/pyproject.toml agent > /src/dependencies.txt \
- && /opt/tailrate/bin/pip install --no-cache-dir --no-compile -r /src/dependencies.txt
+ && /opt/tailrate/bin/pip install --no-cache-dir --no-compile -c /src/common.txt -r /src/dependencies.txt
 COPY . /src
 RUN /opt/tailrate/bin/pip install --no-compile --no-deps --no-build-isolation /src
 

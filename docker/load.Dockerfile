@@ -7,12 +7,12 @@
 ARG PYTHON_VERSION=3.12
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build
-COPY pyproject.toml docker/dependencies.py /src/
+COPY pyproject.toml docker/dependencies.py docker/constraints/common.txt /src/
 # the tests of others are a tenth of what they install
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     python -m venv /opt/tailrate \
  && python /src/dependencies.py /src/pyproject.toml > /src/dependencies.txt \
- && /opt/tailrate/bin/pip install --no-cache-dir --no-compile -r /src/dependencies.txt \
+ && /opt/tailrate/bin/pip install --no-cache-dir --no-compile -c /src/common.txt -r /src/dependencies.txt \
  && find /opt/tailrate/lib -type d -name tests -prune -exec rm -rf {} + \
  && rm -rf /opt/tailrate/lib/python*/site-packages/pyarrow/include
 

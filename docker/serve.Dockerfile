@@ -21,7 +21,7 @@ COPY docker/constraints /opt/constraints
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     python3 -m venv /opt/tailrate \
  && install_torch() { \
-      cp "/opt/constraints/$1.txt" /opt/tailrate/constraints.txt \
+      { cat "/opt/constraints/$1.txt"; grep -v '^torch' /opt/constraints/common.txt; } > /opt/tailrate/constraints.txt \
       && /opt/tailrate/bin/pip install --no-cache-dir -c /opt/tailrate/constraints.txt torch torchvision; \
     } \
  && if [ "${TORCH}" != auto ]; then install_torch "${TORCH}"; \
