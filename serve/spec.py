@@ -50,7 +50,7 @@ class Language:
     """What makes a model one that writes text: its module is a causal language model as transformers has them."""
 
     tokens: Callable[[], Any]
-    """Its tokenizer (`models._text.TextTokens`); asked for in the device's thread first."""
+    """Its tokenizer (`models._text.TextTokens`); the first time that takes long, as it imports a library."""
     slots: tuple[int, int]
     """Answers that are written at once: on the CPU, on CUDA."""
     context: int

@@ -626,6 +626,47 @@ SERVE = (
         ("serve/engine/language/test_generator.py::test_steps_and_prompts_are_counted_by_what_they_wrote_and_read",),
     ),
     Mutant(
+        "the engine's process outlives its replica", "leak", "serve/engine/language/process.py",
+        "Incoming(take, end)", "Incoming(take, lambda: None)",
+        ("serve/engine/language/test_remote.py::test_the_process_ends_with_its_replica",),
+    ),
+    Mutant(
+        "who has gone is written on", "leak", "serve/engine/language/remote.py",
+        "            if writing.gone is not None and writing.gone():\n                self.withdraw(writing)",
+        "            pass",
+        ("serve/edge/test_language_endpoint.py::test_one_whose_client_has_gone_is_written_no_further",),
+    ),
+    Mutant(
+        "a message is taken before all of it is there", "bound", "serve/engine/language/messages.py",
+        "            if end > len(self._held):\n                break\n", "",
+        ("serve/engine/language/test_remote.py::test_messages_come_whole_and_in_order_however_they_are_cut",),
+    ),
+    Mutant(
+        "what the engine has not heard of yet does not wait", "bound", "serve/engine/language/remote.py",
+        "return self._queued + self._sent - self._taken", "return self._queued",
+        ("serve/edge/test_language_endpoint.py::test_more_than_wait_at_most_are_refused_at_once",),
+    ),
+    Mutant(
+        "nobody is told of an engine that was killed", "await", "serve/engine/language/remote.py",
+        "        self._deliver([(one, None) for one in left])\n", "",
+        ("serve/edge/test_language_endpoint.py::test_an_engine_that_is_killed_is_lost_and_everybody_is_told",),
+    ),
+    Mutant(
+        "what the engine counts is a second old", "await", "serve/engine/language/process.py",
+        'self._send("stands", number,', 'self._send("stands", None,',
+        ("serve/edge/test_language_endpoint.py::test_what_the_engine_counts_and_says_is_as_of_now",),
+    ),
+    Mutant(
+        "an engine that says nothing is no trouble", "bound", "serve/engine/language/remote.py",
+        "silent_s > max(stuck_after_s, self._opening_s)", "silent_s > 1e9",
+        ("serve/engine/language/test_remote.py::test_a_process_that_says_nothing_is_trouble",),
+    ),
+    Mutant(
+        "a profile goes on when nobody waits for it", "leak", "serve/engine/language/remote.py",
+        '                self._send("withdraw", number)', "                pass",
+        ("serve/edge/test_language_endpoint.py::test_the_engine_s_own_process_is_profiled",),
+    ),
+    Mutant(
         "a new token does not see itself", "bound", "serve/engine/language/steps.py",
         "upto[None, None, None, :] <= at", "upto[None, None, None, :] < at",
         ("serve/engine/language/test_generator.py::test_it_is_the_model_without_a_cache",),

@@ -111,7 +111,7 @@ class EndpointReplica:
     async def _answer(self, request: Request, tail: str) -> HttpAnswer:
         if tail == "stats":  # those of replicas before this one, and of others, count too
             only(request, "GET")
-            counted: HttpAnswer = await self._gateway.statistics.remote(self._report())
+            counted: HttpAnswer = await self._gateway.statistics.remote(await self._report())
             return counted
         return await self._endpoint.answer(request, tail)
 
@@ -132,7 +132,7 @@ class EndpointReplica:
         while True:
             pause_s = REPORT_S
             try:
-                left_s = await asyncio.wait_for(self._gateway.report.remote(self._report()), 10)
+                left_s = await asyncio.wait_for(self._gateway.report.remote(await self._report()), 10)
                 if left_s is not None:
                     self._endpoint.stop(left_s)
                     pause_s = STOPPING_REPORT_S
@@ -148,10 +148,11 @@ class EndpointReplica:
         """Ray awaits it when all is answered that this replica had, some of it since its last report."""
         self._reporting.cancel()
         with suppress(Exception):  # the gateway may have gone before
-            await asyncio.wait_for(self._gateway.report.remote(self._report() | {"ended": True}), LAST_REPORT_S)
+            last = await self._report() | {"ended": True}
+            await asyncio.wait_for(self._gateway.report.remote(last), LAST_REPORT_S)
 
-    def _report(self) -> dict[str, Any]:
-        return self._endpoint.report() | {"under_way": self._room.requests}
+    async def _report(self) -> dict[str, Any]:
+        return await self._endpoint.fresh_report() | {"under_way": self._room.requests}
 
 
 class GatewayReplica:

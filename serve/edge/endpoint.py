@@ -10,23 +10,25 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from tailrate.serve import variants, wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
 from tailrate.serve.body.request import InferRequest, decode_infer
 from tailrate.serve.body.result import encode_result
 from tailrate.serve.edge import embeddings, openai
+from tailrate.serve.engine import profiling
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late
 from tailrate.serve.engine.observers import Observers
+from tailrate.serve.engine.profiling import Profile
 from tailrate.serve.engine.queue import full
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.open_runner import open_runner
-from tailrate.serve.spec import Tensors, Variant
+from tailrate.serve.spec import Tensors
 from tailrate.serve.telemetry.statistics import as_statistics
 from tailrate.serve.wire import EndpointInfo, TensorSpec, WireError
 
@@ -42,6 +44,13 @@ DECODERS = 4
 INFERRING = ("infer", openai.EMBEDDINGS)
 """What follows an endpoint's path where the model is to run."""
 HEADER_LENGTH = wire.HEADER_LENGTH.encode()
+
+
+class Watch(Protocol):
+    """What is known of an engine's work beside its counters."""
+
+    def facts(self) -> dict[str, Any]: ...
+    def profiled(self, batches: int, timeout_s: float, /) -> Awaitable[Profile]: ...
 
 
 class Endpoint:
@@ -65,19 +74,21 @@ class Endpoint:
         self._tasks: set[asyncio.Task[Any] | None] = set()
         """Those of requests for inference that are under way."""
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
-        self.engine = self._engine(variants.load(variant))
-        name = f"{model}-{variant}-{replica}"
-        self._watch = self.engine.onlooker = Observers(options, self._spec, name, self.engine.counters)
+        self._name = f"{model}-{variant}-{replica}"
+        self._watch: Watch
+        self.engine, self._watch = self._engine_and_watch()
         self.engine.start()
 
-    def _engine(self, variant: Variant) -> Any:
-        options = self._options
-        return Engine(
-            lambda say: open_runner(self._spec, variant, options, say, self._watch),
+    def _engine_and_watch(self) -> tuple[Any, Any]:
+        options, variant = self._options, variants.load(self.variant)
+        engine = Engine(
+            lambda say: open_runner(self._spec, variant, options, say, watch),
             self._deliver,
             max_queue=options.max_queue,
             max_wait_s=options.max_wait_ms / 1e3,
         )
+        watch = engine.onlooker = Observers(options, self._spec, self._name, engine.counters)
+        return engine, watch
 
     async def answer(self, request: Request, tail: str) -> HttpAnswer:
         """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats, config or v1/embeddings."""
@@ -85,7 +96,9 @@ class Endpoint:
             return await self._result(request, tail)
         if tail == "profile":
             only(request, "POST")
-            return await self._watch.profiler.answer(request)
+            if not self._options.profile:
+                raise WireError(403, "profiling is off; start the server with --profile to allow it")
+            return await profiling.answer(request, self._name, self._watch.profiled)
         if tail in openai.TAILS:
             return openai.refusal(as_error(WireError(404, f"{self.model} does not answer at {tail}")))
         if tail not in ("", "ready", "stats", "config"):
@@ -120,6 +133,10 @@ class Endpoint:
 
     def _device(self, runner: Any) -> str:
         return self._cpu if runner.device == "cpu" else runner.device
+
+    async def fresh_report(self) -> dict[str, Any]:
+        """As of now."""
+        return self.report()
 
     def report(self) -> dict[str, Any]:
         """What the gateway should know of this replica (see `board`)."""

@@ -13,11 +13,11 @@ from tailrate.serve import wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
 from tailrate.serve.edge import openai, text_api
 from tailrate.serve.edge.endpoint import Endpoint, deadline_ns
-from tailrate.serve.engine.language.generator import Generator, Piece
-from tailrate.serve.engine.language.open_language import open_language
+from tailrate.serve.engine.language.generator import Piece
+from tailrate.serve.engine.language.messages import Served
+from tailrate.serve.engine.language.remote import RemoteGenerator
 from tailrate.serve.engine.language.writing import Token, Writing
 from tailrate.serve.models._text import Telling, TextTokens
-from tailrate.serve.spec import Variant
 from tailrate.serve.wire import WireError
 
 LONG_BYTES = 16 << 10
@@ -66,16 +66,18 @@ class Progress:
 
 class LanguageEndpoint(Endpoint):
     inferring = text_api.TAILS
-    engine: Generator
+    engine: RemoteGenerator
 
-    def _engine(self, variant: Variant) -> Generator:
-        return Generator(
-            lambda say: open_language(self._spec, variant, self._options, say, self._watch),
-            self._deliver_pieces,
-            max_queue=self._options.max_queue,
-        )
+    def _engine_and_watch(self) -> tuple[RemoteGenerator, RemoteGenerator]:
+        assert self._spec.language is not None
+        self._reading = self._decoders.submit(self._spec.language.tokens)  # imports a library
+        served = Served(self._options, self.model, self.variant, self._name)
+        engine = RemoteGenerator(served, self._deliver_pieces, max_queue=self._options.max_queue)
+        return engine, engine
 
     async def answer(self, request: Request, tail: str) -> HttpAnswer:
+        if tail in ("", "stats"):
+            await self.engine.fresh()
         if tail == "v1/models":  # for clients whose base is the endpoint's own path
             only(request, "GET")
             return as_json(openai.listed([self.model, self._info.name]))
@@ -132,12 +134,13 @@ class LanguageEndpoint(Endpoint):
 
     @property
     def _tokens(self) -> TextTokens:
-        assert self._spec.language is not None
-        found: TextTokens = self._spec.language.tokens()
+        found: TextTokens = self._reading.result()
         return found
 
     async def _asked(self, request: Request, tail: str) -> text_api.Asked:
         self.engine.ready_runner()  # before anything is done for it
+        if not self._reading.done():
+            await asyncio.wrap_future(self._reading)
         assert self._spec.language is not None
         names = (self.model, self._info.name)
         how = (request.body, tail == openai.CHAT, names, self._tokens, self._spec.language.context)
@@ -156,13 +159,13 @@ class LanguageEndpoint(Endpoint):
         return inbox
 
     def _deliver_pieces(self, pieces: Sequence[Piece]) -> None:
-        """From the engine's thread: what one step made, to all at once."""
+        """What one step made."""
+        for writing, piece in pieces:
+            writing.waiter.put(piece)
 
-        def put() -> None:
-            for writing, piece in pieces:
-                writing.waiter.put(piece)
-
-        self._loop.call_soon_threadsafe(put)
+    async def fresh_report(self) -> dict[str, Any]:
+        await self.engine.fresh()
+        return self.report()
 
     def report(self) -> dict[str, Any]:
         return super().report() | {"slots": self._slots(), "slots_used": self.engine.written}

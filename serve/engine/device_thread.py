@@ -6,6 +6,7 @@ What is served, and how, a subclass says. From loading to the end there is alway
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -28,13 +29,11 @@ Opened = TypeVar("Opened")
 MOST_EVENTS = 64
 
 
-class DeviceThread(ABC, Generic[Opened]):
-    def __init__(self, open_runner: Callable[[Say], AbstractContextManager[Opened]]) -> None:
+class Standing(Generic[Opened]):
+    """Where an engine stands, from loading to its end: what its thread says, or another process of its own."""
+
+    def __init__(self) -> None:
         self.state: State = "LOADING"
-        self.counters = Counters()
-        self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
-        """What happened to the replica rather than to a request: `time_ns` of the wall clock, and a sentence."""
-        self._open = open_runner
         self._progress = ("starting", time.monotonic())
         self._runner: Opened | None = None
         self._moved_s: float | None = None
@@ -43,16 +42,11 @@ class DeviceThread(ABC, Generic[Opened]):
         self._lost: str | None = None
         self._refusal = "not_ready"
         """What those are counted by that come while it isn't ready."""
-        self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """Finishes what is under way, refuses what waits, and ends the thread."""
-        self._end()
-        if self._thread.is_alive():
-            self._thread.join()
+    def standing(self) -> dict[str, Any]:
+        """All of this but the runner, to be taken over by one in another process of this machine."""
+        names = ("state", "_progress", "_moved_s", "_opening_s", "_refusal")
+        return {name: getattr(self, name) for name in names} | {"_lost": self.trouble(math.inf)}
 
     @property
     def runner(self) -> Opened | None:
@@ -64,15 +58,6 @@ class DeviceThread(ABC, Generic[Opened]):
         """What it is busy with while loading, or why it is unavailable; empty when ready."""
         text, since_s = self._progress
         return f"{text}, {time.monotonic() - since_s:.0f} s" if self.state == "LOADING" else text
-
-    @property
-    @abstractmethod
-    def waiting(self) -> int:
-        """Requests in the queue."""
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
 
     @property
     def stuck_s(self) -> float:
@@ -87,8 +72,6 @@ class DeviceThread(ABC, Generic[Opened]):
         """
         if self._lost is not None:
             return self._lost
-        if self.state == "READY" and not self.alive:
-            return "the engine's thread has died"
         stuck_s = self.stuck_s
         most_s = max(stuck_after_s, self._opening_s)
         return f"a batch has been running for {stuck_s:.0f} s" if stuck_s > most_s else None
@@ -98,6 +81,38 @@ class DeviceThread(ABC, Generic[Opened]):
         if self._runner is None or self.state != "READY":
             raise WireError(503, f"the model is {self.state.lower()}: {self.reason}", self._refusal)
         return self._runner
+
+
+class DeviceThread(Standing[Opened], ABC):
+    def __init__(self, open_runner: Callable[[Say], AbstractContextManager[Opened]]) -> None:
+        super().__init__()
+        self.counters = Counters()
+        self.events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        """What happened to the replica rather than to a request: `time_ns` of the wall clock, and a sentence."""
+        self._open = open_runner
+        self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finishes what is under way, refuses what waits, and ends the thread."""
+        self._end()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int:
+        """Requests in the queue."""
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def trouble(self, stuck_after_s: float) -> str | None:
+        dead = self._lost is None and self.state == "READY" and not self.alive
+        return "the engine's thread has died" if dead else super().trouble(stuck_after_s)
 
     # ---- a subclass's own
 

@@ -26,8 +26,8 @@ class Observers(Onlooker):
     def __init__(self, options: ServeOptions, spec: ModelSpec, name: str, counters: Counters) -> None:
         self._counters = counters
         self._compiler: Compiler | None = None
-        traces = options.cache_folder / "profiles" if options.profile else None
-        self.profiler = Profiler(traces, name, counters.event)
+        self.profiler = Profiler(options.cache_folder / "profiles", name, counters.event)
+        self.profiled = self.profiler.profiled
         self.samples = Samples(
             options.parity_share, options.seed, [output.name for output in spec.outputs], counters.event
         )

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -35,6 +35,9 @@ MOST_TIMEOUT_S = 3600.0
 ROWS = 20
 _OFF = nullcontext()
 
+Profile = tuple[Path, list[dict[str, Any]]]
+"""The trace, and the table."""
+
 
 @dataclass(slots=True, eq=False)
 class ProfileOrder:
@@ -46,9 +49,9 @@ class ProfileOrder:
 
 
 class Profiler:
-    """One profile at a time; without a folder for the traces there is none at all."""
+    """One profile at a time."""
 
-    def __init__(self, folder: Path | None, name: str, count: Callable[[str], None] = lambda event: None) -> None:
+    def __init__(self, folder: Path, name: str, count: Callable[[str], None] = lambda event: None) -> None:
         self._folder = folder
         self._name = name
         self._count = count
@@ -60,11 +63,8 @@ class Profiler:
 
     # ---- the event loop's side
 
-    async def answer(self, request: Request) -> HttpAnswer:
-        """`{"batches": 20, "timeout_s": 60, "format": "table"}`, each of them optional, or `"format": "trace"`."""
-        if self._folder is None:
-            raise WireError(403, "profiling is off; start the server with --profile to allow it")
-        batches, timeout_s, as_trace = _asked(bytes(request.body))
+    async def profiled(self, batches: int, timeout_s: float) -> Profile:
+        """Of the next batches; `WireError` where too few come."""
         order = self.ask(batches)
         try:
             recorded = await asyncio.wait_for(asyncio.wrap_future(order.recorded), timeout_s)
@@ -73,12 +73,7 @@ class Profiler:
             raise WireError(504, f"{what}; a profile needs traffic, so send requests meanwhile") from None
         finally:
             self.withdraw(order)
-        path, table = await asyncio.to_thread(self._write, recorded)
-        if as_trace:
-            named = {"content-disposition": f'attachment; filename="{path.name}"'}
-            trace = await asyncio.to_thread(path.read_bytes)
-            return HttpAnswer(200, trace, {"content-type": "application/gzip", **named})
-        return as_json({"name": self._name, "batches": batches, "trace": str(path), "table": table})
+        return await asyncio.to_thread(self._write, recorded)
 
     def ask(self, batches: int) -> ProfileOrder:
         """Raises `WireError` while another profile is being made."""
@@ -95,8 +90,7 @@ class Profiler:
             if self._order is order:
                 self._order = None
 
-    def _write(self, recorded: profile) -> tuple[Path, list[dict[str, Any]]]:
-        assert self._folder is not None
+    def _write(self, recorded: profile) -> Profile:
         self._folder.mkdir(parents=True, exist_ok=True)
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         path = self._folder / f"{self._name}-{now}-{time.perf_counter_ns() % 10**6:06d}.json.gz"
@@ -176,6 +170,17 @@ def table_of(recorded: profile) -> list[dict[str, Any]]:
         | {f"{what}_ms": round(getattr(row, f"{what}_time_total") / 1e3, 4) for what in times}
         for row in most
     ]
+
+
+async def answer(request: Request, name: str, profiled: Callable[[int, float], Awaitable[Profile]]) -> HttpAnswer:
+    """`{"batches": 20, "timeout_s": 60, "format": "table"}`, each of them optional, or `"format": "trace"`."""
+    batches, timeout_s, as_trace = _asked(bytes(request.body))
+    path, table = await profiled(batches, timeout_s)
+    if as_trace:
+        named = {"content-disposition": f'attachment; filename="{path.name}"'}
+        trace = await asyncio.to_thread(path.read_bytes)
+        return HttpAnswer(200, trace, {"content-type": "application/gzip", **named})
+    return as_json({"name": name, "batches": batches, "trace": str(path), "table": table})
 
 
 def _asked(body: bytes) -> tuple[int, float, bool]:

@@ -47,6 +47,8 @@ class Writing:
     gone: Callable[[], bool] | None = None
     waiter: Any = None
     """The submitter's own."""
+    number: int = 0
+    """By which the engine's process knows it."""
     stopped: bool = False
     """Set by who reads it: nothing more is wanted."""
     tokens: list[int] = field(default_factory=list)
@@ -76,6 +78,15 @@ class Writing:
     @property
     def outputs(self) -> dict[str, Array] | None:
         return None if self.scores is None else {"text": self.scores[None].float().cpu().numpy()}
+
+    @property
+    def times(self) -> tuple[int, int, int, int, int, bool]:
+        """What the engine notes, for a copy of this in another process."""
+        return self.begun_ns, self.first_ns, self.done_ns, self.prefill_ns, self.decode_ns, self.compiled
+
+    @times.setter
+    def times(self, noted: tuple[int, int, int, int, int, bool]) -> None:
+        self.begun_ns, self.first_ns, self.done_ns, self.prefill_ns, self.decode_ns, self.compiled = noted
 
     @property
     def all(self) -> list[int]:

@@ -22,6 +22,8 @@ from tailrate.serve.edge.language_endpoint import LanguageEndpoint
 from tailrate.serve.edge.text_api import Telling, read
 from tailrate.serve.engine.language.writing import Writing
 from tailrate.serve.options import ServeOptions
+from tailrate.serve.telemetry.token_counts import KEY
+from tailrate.serve.wire import WireError
 
 CHAT, COMPLETIONS = "v1/chat/completions", "v1/completions"
 FORCED = {"ignore_eos": True, "temperature": 0}
@@ -38,7 +40,7 @@ class Bench:
         self._thread.start()
         self.options = ServeOptions(
             models=("tiny_llama",), variants=("eager",), device="cpu", max_batch=SLOTS, threads=1, max_queue=QUEUE,
-            parity_share=0, cache_dir=cache,
+            parity_share=0, cache_dir=cache, profile=True,
             settings={"context": "256", "prefill_chunk": "64", "layers": "1", "hidden": "64"},
         )  # fmt: skip
         self.endpoint = self.run(self._opened())
@@ -62,8 +64,9 @@ class Bench:
 
     async def messages(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> AsyncIterator[Any]:
         """What the server sends, as it comes; who stops listening has left."""
+        method = "GET" if path in ("", "stats") else "POST"
         scope = {
-            "type": "http", "method": "POST", "path": f"/{path}", "query_string": b"",
+            "type": "http", "method": method, "path": f"/{path}", "query_string": b"",
             "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
         }  # fmt: skip
         told: asyncio.Queue[Any] = asyncio.Queue()
@@ -365,8 +368,66 @@ def test_malformed_requests_are_refused_and_nothing_hangs(bench: Bench, many: in
     bench.run(work())
 
 
+def test_one_whose_client_has_gone_is_written_no_further(bench: Bench) -> None:
+    """Where nobody ends its task, the request itself says so."""
+
+    async def work() -> None:
+        writing = Writing([5, 6, 7], most=250, gone=lambda: len(writing.tokens) > 3)
+        bench.endpoint._submitted(writing)
+        while not writing.done_ns:
+            await asyncio.sleep(0.005)
+        assert 3 < len(writing.tokens) < 250
+        assert writing.error is not None
+        assert writing.error.status == 499
+        await bench.idle()
+
+    bench.run(work())
+
+
+def test_what_the_engine_counts_and_says_is_as_of_now(bench: Bench) -> None:
+    async def work() -> None:
+        def steps(counts: Any) -> int:
+            return sum(int(rows) * step["count"] for rows, step in counts[KEY]["steps"].items())
+
+        before = await bench.endpoint.fresh_report()
+        how = asked(COMPLETIONS, "hello") | FORCED | {"max_tokens": 9, "min_tokens": 9}
+        await bench.ask(COMPLETIONS, **how)
+        after = await bench.endpoint.fresh_report()
+        assert steps(after["counts"]) - steps(before["counts"]) == 8  # the first token is the prompt's
+        _, said = await bench.raw("stats", b"")
+        (stats,) = json.loads(said)["model_stats"]
+        assert steps(stats) == steps(after["counts"])
+        _, said = await bench.raw("", b"")
+        facts = json.loads(said)["parameters"]
+        assert (facts["slots"], facts["context"], facts["threads"], facts["parity_ok"]) == (SLOTS, 256, 1, True)
+        assert facts["device"] == "cpu"
+        assert facts["sampled_responses"] == 0
+
+    bench.run(work())
+
+
+def test_the_engine_s_own_process_is_profiled(bench: Bench) -> None:
+    async def work() -> None:
+        profile = json.dumps({"batches": 3}).encode()
+        gone = asyncio.create_task(bench.raw("profile", profile))  # which nobody waits for in the end
+        await asyncio.sleep(0.05)
+        status, said = await bench.raw("profile", profile)
+        assert (status, "another profile" in json.loads(said)["error"]) == (409, True)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        waiting = asyncio.create_task(bench.raw("profile", profile))
+        how = asked(COMPLETIONS, "hello") | FORCED | {"max_tokens": 2, "min_tokens": 2}
+        while not waiting.done():
+            await bench.ask(COMPLETIONS, **how)
+        status, said = await waiting
+        assert status == 200
+        assert {row["name"]: row["calls"] for row in json.loads(said)["table"]}["batch"] == 3
+
+    bench.run(work())
+
+
 def test_a_server_that_ends_says_so_in_the_last_event(bench: Bench) -> None:
-    """Last in this file: it takes nothing any more."""
+    """It takes nothing any more."""
 
     async def work() -> None:
         how = asked(COMPLETIONS, "hello") | FORCED | {"max_tokens": 250, "min_tokens": 250, "stream": True}
@@ -381,5 +442,30 @@ def test_a_server_that_ends_says_so_in_the_last_event(bench: Bench) -> None:
         assert events[-1]["error"]["code"] == 503
         assert 1 < len(events) < 250
         await bench.idle()
+
+    bench.run(work())
+
+
+def test_an_engine_that_is_killed_is_lost_and_everybody_is_told(bench: Bench) -> None:
+    """Last in this file."""
+    engine = bench.endpoint.engine
+
+    async def work() -> None:
+        assert engine.trouble(1e9) is None
+        ones = [Writing([5, 6, 7], most=250) for _ in range(SLOTS + 2)]
+        inboxes = [bench.endpoint._submitted(one) for one in ones]
+        while engine.written < SLOTS:
+            await asyncio.sleep(0.001)
+        engine._process.kill()
+        for one, inbox in zip(ones, inboxes, strict=True):
+            while None not in await asyncio.wait_for(inbox.take(), 60):
+                pass
+            assert one.error is not None
+            assert (one.error.status, one.error.reason) == (503, "lost")
+        assert (engine.state, engine.written, engine.waiting) == ("UNAVAILABLE", 0, 0)
+        assert engine.trouble(1e9) == engine.reason == "the engine's process was killed by signal 9"
+        with pytest.raises(WireError, match="killed by signal 9"):
+            engine.submit(Writing([5], most=1))
+        await engine.fresh()
 
     bench.run(work())

@@ -21,6 +21,7 @@ from tailrate.serve import variants, wire
 from tailrate.serve.asgi import Request, as_app
 from tailrate.serve.body.request import encode_infer
 from tailrate.serve.edge.endpoint import Endpoint
+from tailrate.serve.engine import profiling
 from tailrate.serve.engine.engine import Engine
 from tailrate.serve.engine.job import Job
 from tailrate.serve.engine.observers import Observers
@@ -186,7 +187,7 @@ def test_a_profile_of_live_traffic(bench: Callable[..., Bench], tmp_path: Path) 
     request = Request("POST", "/profile", "", {}, b'{"batches": 2}', 0, 0)
 
     async def ask() -> Any:
-        asked = asyncio.create_task(moody.watch.profiler.answer(request))
+        asked = asyncio.create_task(profiling.answer(request, "moody", moody.watch.profiled))
         while not asked.done():
             await asyncio.to_thread(moody.infer, BRIGHT)
         return json.loads((await asked).body)
