@@ -433,7 +433,7 @@ SERVE = (
     ),
     Mutant(
         "what a replica counted since its last report goes with it", "await", "serve/deploy/app.py",
-        "remote(self._report() | {\"ended\": True})", "remote(self._report())",
+        "last = await self._report() | {\"ended\": True}", "last = await self._report()",
         ("serve/deploy/test_drain.py::test_a_replica_that_ends_says_what_it_counted_since_its_last_report",),
     ),
     Mutant(
@@ -1236,7 +1236,7 @@ ANALYSIS = (
     ),
     Mutant(
         "the upper end of an interval is too low", "bound", "analysis/stats/interval.py",
-        "special.betaincinv(hits + 1, n_eff - hits, 1 - tail)", "special.betaincinv(hits, n_eff - hits + 1, 1 - tail)",
+        "betaincinv(hits + 1, n_eff - hits, 1 - tail)", "betaincinv(hits, n_eff - hits + 1, 1 - tail)",
         ("analysis/stats/test_interval.py::test_ranks_are_binomial_ones_of_the_effective_size",),
     ),
     Mutant(
@@ -1271,8 +1271,8 @@ ANALYSIS = (
     ),
     Mutant(
         "the ends of an interval change places", "pair", "analysis/stats/interval.py",
-        "return low, None if open_ else float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail))",
-        "return float(special.betaincinv(hits + 1, n_eff - hits, 1 - tail)), None if open_ else low",
+        "return low, None if open_ else betaincinv(hits + 1, n_eff - hits, 1 - tail)",
+        "return betaincinv(hits + 1, n_eff - hits, 1 - tail), None if open_ else low",
         (
             "analysis/stats/test_interval.py::test_the_smallest_visible_change_is_2_8_errors",
             "analysis/stats/test_interval.py::test_intervals_of_independent_latencies_cover",
