@@ -25,6 +25,8 @@ class CommandFiles(UserDict[str, click.Command]):
     """Each file of `commands` holds the command of its name."""
 
     def __init__(self) -> None:
+        from tailrate import loadtest  # noqa: F401  # which says where it does not run
+
         super().__init__()
         self._files = {file.stem: file for file in sorted(Path(commands.__path__[0]).glob("[!_]*.py"))}
 

@@ -121,7 +121,7 @@ def test_a_replica_that_ends_says_what_it_counted_since_its_last_report() -> Non
         bench.stop_reporting()
         reporting = asyncio.create_task(asyncio.sleep(3600))
         gateway = SimpleNamespace(report=SimpleNamespace(remote=told))
-        replica: Any = SimpleNamespace(_report=bench.endpoint.report, _reporting=reporting, _gateway=gateway)
+        replica: Any = SimpleNamespace(_report=bench.endpoint.fresh_report, _reporting=reporting, _gateway=gateway)
         await bench.call("POST", INFER, in_json(X))
         await EndpointReplica.__del__(replica)
         assert reporting.cancelling()
