@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import PATIENCE_S, until
+from waiting import until
 
 from tailrate.serve.engine.language.messages import Incoming, Served, packed
 from tailrate.serve.engine.language.process import LogSender
@@ -79,8 +79,11 @@ def test_a_process_that_says_nothing_is_trouble() -> None:
 
 def test_the_process_ends_with_its_replica() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
-        assert "tailrate.serve.engine.language.process" in child.cmdline()
-        parent.kill()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, PATIENCE_S)
+        try:
+            assert parent.stdout is not None
+            child = psutil.Process(int(parent.stdout.readline()))
+            # which has no command line for a moment, while it becomes another program
+            until(lambda: "tailrate.serve.engine.language.process" in child.cmdline(), every_s=0.01)
+        finally:
+            parent.kill()
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
