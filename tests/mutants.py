@@ -626,11 +626,6 @@ SERVE = (
         ("serve/engine/language/test_generator.py::test_steps_and_prompts_are_counted_by_what_they_wrote_and_read",),
     ),
     Mutant(
-        "the engine's process outlives its replica", "leak", "serve/engine/language/process.py",
-        "Incoming(take, end)", "Incoming(take, lambda: None)",
-        ("serve/engine/language/test_remote.py::test_the_process_ends_with_its_replica",),
-    ),
-    Mutant(
         "who has gone is written on", "leak", "serve/engine/language/remote.py",
         "            if writing.gone is not None and writing.gone():\n                self.withdraw(writing)",
         "            pass",
@@ -652,8 +647,8 @@ SERVE = (
         ("serve/edge/test_language_endpoint.py::test_an_engine_that_is_killed_is_lost_and_everybody_is_told",),
     ),
     Mutant(
-        "what the engine counts is a second old", "await", "serve/engine/language/process.py",
-        'self._send("stands", number,', 'self._send("stands", None,',
+        "what the engine counts is a second old", "await", "serve/edge/language_endpoint.py",
+        "        await self.engine.fresh()\n        return self.report()", "        return self.report()",
         ("serve/edge/test_language_endpoint.py::test_what_the_engine_counts_and_says_is_as_of_now",),
     ),
     Mutant(

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 import pytest
+from waiting import PATIENCE_S
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -54,7 +55,7 @@ class Bench:
         return found
 
     def run(self, work: Coroutine[Any, Any, Found]) -> Found:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S + 60)
 
     def close(self) -> None:
         self.endpoint.engine.close()
@@ -408,7 +409,9 @@ def test_what_the_engine_counts_and_says_is_as_of_now(bench: Bench) -> None:
 
 def test_the_engine_s_own_process_is_profiled(bench: Bench) -> None:
     async def work() -> None:
-        profile = json.dumps({"batches": 3}).encode()
+        profile, without_traffic = (
+            json.dumps({"batches": 3, "timeout_s": seconds}).encode() for seconds in (3600, 0.01)
+        )
         gone = asyncio.create_task(bench.raw("profile", profile))  # which nobody waits for in the end
         while not bench.endpoint.engine._asked:
             await asyncio.sleep(0.001)
@@ -417,11 +420,14 @@ def test_the_engine_s_own_process_is_profiled(bench: Bench) -> None:
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         how = asked(COMPLETIONS, "hello") | FORCED | {"max_tokens": 2, "min_tokens": 2}
-        while status == 409:  # until the engine has heard of it
-            waiting = asyncio.create_task(bench.raw("profile", profile))
-            while not waiting.done():
-                await bench.ask(COMPLETIONS, **how)
-            status, said = await waiting
+        async with asyncio.timeout(PATIENCE_S):
+            while status == 409:  # until the engine has heard of it
+                status, said = await bench.raw("profile", without_traffic)
+        assert (status, "0 of 3 batches" in json.loads(said)["error"]) == (504, True)
+        waiting = asyncio.create_task(bench.raw("profile", profile))
+        while not waiting.done():
+            await bench.ask(COMPLETIONS, **how)
+        status, said = await waiting
         assert status == 200
         assert {row["name"]: row["calls"] for row in json.loads(said)["table"]}["batch"] == 3
 
