@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 EXTRAS: Final = ("serve", "agent", "dev", "bench")
 OF_TORCH: Final = re.compile(r"triton$|(nvidia|cuda)-(?!ml-py)")
@@ -18,14 +19,10 @@ HEAD: Final = """\
 # Made by `make constraints`; which build of torch it is, cpu.txt and cuda.txt say."""
 
 
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def main() -> None:
     versions: dict[str, str] = {}
     visited: set[tuple[str, frozenset[str]]] = set()
-    pending = [("tailrate", frozenset(EXTRAS))]
+    pending: list[tuple[str, frozenset[str]]] = [("tailrate", frozenset(EXTRAS))]
     while pending:
         name, extras = pending.pop()
         if (name, extras) in visited or OF_TORCH.match(name):
@@ -39,7 +36,7 @@ def main() -> None:
         for text in found.requires or ():
             needed = Requirement(text)
             if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-                pending.append((canonical(needed.name), frozenset(needed.extras)))
+                pending.append((canonicalize_name(needed.name), frozenset(needed.extras)))
     for name in ("tailrate", "pip", "setuptools"):
         versions.pop(name, None)
     print(HEAD)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +94,7 @@ def test_all_that_we_ask_for_is_pinned_within_its_range(which):
     pins = pinned(which)
     for one in needed("serve", "agent", "dev"):
         if one.name != "tailrate":
-            name = re.sub(r"[-_.]+", "-", one.name).lower()
+            name = canonicalize_name(one.name)
             assert name in pins, one
             assert pins[name] in one.specifier, one
 
@@ -102,7 +103,7 @@ def test_the_lowest_are_the_lowest_that_are_allowed():
     pins = pinned("lowest")
     for one in needed("serve"):
         (least,) = [each.version for each in one.specifier if each.operator == ">="]
-        name = re.sub(r"[-_.]+", "-", one.name).lower()
+        name = canonicalize_name(one.name)
         # there may be none of just that number
         assert pins[name].release[: len(Version(least).release)] == Version(least).release, one
 
