@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 def build(making: BuildContext) -> Callable[..., Any]:
     import torch
 
+    # else each conversion is told to a server in the internet, by a process forked beside our threads, which may hang
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import openvino
