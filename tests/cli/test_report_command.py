@@ -53,7 +53,8 @@ def test_every_form_is_written_and_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_form_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["report", str(tmp_path / "none"), "--export", "word"])
     assert found.exit_code == 2
-    assert found.output == "tailrate: --export word: the forms are github, junit, loadgen, openmetrics, parquet, pdf\n"
+    known = "github, junit, loadgen, mlflow, openmetrics, otlp, parquet, pdf, wandb"
+    assert found.output == f"tailrate: --export word: the forms are {known}\n"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")

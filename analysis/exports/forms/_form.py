@@ -32,7 +32,13 @@ class ExportedStep:
     """Of the report, infinities restored."""
     rate: float
     concurrency: int
-    seconds: float
+    begin_ns: int
+    end_ns: int
+    """When it was asked to end, or the run did."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) / 1e9
 
     @property
     def asked(self) -> str:
@@ -53,9 +59,9 @@ def steps_of(report: Report, manifest: Manifest) -> Iterator[ExportedStep]:
     for row in report["steps"]:
         plan = plans.get(row["index"], {})
         begin, end = plan.get("start_ns", 0), plan.get("end_ns", 0)
-        seconds = max(0, min(end, stopped_ns or end) - begin) / 1e9
         rate = float(plan.get("rate") or row["offered_rps"] or 0.0)
-        yield ExportedStep(restored(row), rate, int(plan.get("concurrency") or 0), seconds)
+        ended_ns = max(begin, min(end, stopped_ns or end))
+        yield ExportedStep(restored(row), rate, int(plan.get("concurrency") or 0), begin, ended_ns)
 
 
 def one_line(text: object) -> str:

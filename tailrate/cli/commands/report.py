@@ -16,7 +16,8 @@ from tailrate.cli.reporting import check_forms, make_report
 @click.option("--page/--no-page", default=True, help="write report.html and report.md, or only the figures")
 @click.option(
     "--export", "forms", multiple=True, metavar="FORM",
-    help="write the report in another form too: junit, github, openmetrics, loadgen, parquet or pdf; may be repeated",
+    help="write the report in another form too: junit, github, openmetrics, otlp, mlflow, wandb, loadgen, parquet or "
+    "pdf; may be repeated",
 )  # fmt: skip
 @click.option(
     "--index", "runs", type=click.Path(path_type=Path), metavar="RUNS",

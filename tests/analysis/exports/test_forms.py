@@ -15,7 +15,7 @@ from soaks import write as soak_of
 from test_fault_effects import changed, fail, fault
 
 from tailrate import analysis
-from tailrate.analysis.exports.forms import github, junit, loadgen, openmetrics
+from tailrate.analysis.exports.forms import github, junit, loadgen, openmetrics, otlp
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
@@ -24,7 +24,10 @@ from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
-TEXTS = {"junit": junit.FORM, "github": github.SUMMARY, "openmetrics": openmetrics.FORM, "loadgen": loadgen.FORM}
+TEXTS = {
+    "junit": junit.FORM, "github": github.SUMMARY, "openmetrics": openmetrics.FORM, "loadgen": loadgen.FORM,
+    "otlp": otlp.FILE,
+}  # fmt: skip
 
 FAST, SLOW = constant(10), constant(90)
 SLO = ["p99<50ms"]
@@ -63,8 +66,10 @@ def _closed(tmp_path: Path, mode: str, concurrency: int) -> tuple[dict[str, Any]
 
 
 def test_every_export_has_a_file_of_its_own_and_needs_no_pandas() -> None:
-    files = {"junit": "junit.xml", "github": "summary.md", "openmetrics": "metrics.txt", "loadgen": "summary.txt"}
-    assert {name: form.name for name, form in TEXTS.items()} == files
+    assert {name: form.name for name, form in TEXTS.items()} == {
+        "junit": "junit.xml", "github": "summary.md", "openmetrics": "metrics.txt", "loadgen": "summary.txt",
+        "otlp": "metrics.otlp.json",
+    }  # fmt: skip
     said = "import sys, tailrate.analysis.exports.forms; sys.exit('pandas' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", said], check=True, cwd=Path(analysis.__file__).parents[1])
 
@@ -86,7 +91,7 @@ def test_a_manifest_may_say_little(tmp_path: Path, name: str) -> None:
     manifest.scenario = {"steps": [{**step, "settle_s": None} for step in manifest.scenario["steps"]]}
     text = TEXTS[name].text(report, manifest)
     assert "None" not in text
-    assert "100/s" in text or 'rate="100"' in text
+    assert "100/s" in text or 'rate="100"' in text or '{"key":"rate","value":{"stringValue":"100"}}' in text
 
 
 # ---- JUnit
