@@ -6,9 +6,10 @@ is a link.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,28 @@ NAMED = re.compile(rf"(?:\bdocs/([\w/-]+\.md)|\b({'|'.join(map(re.escape, ABOVE)
 LINK = re.compile(r'(\]\(|(?:src|srcset)=")([^)":#]+)')
 
 
+HTTP = """# HTTP
+
+What `tailrate serve` answers: the Open Inference Protocol with tensors as bytes, embeddings, chat and completions as
+OpenAI has them, and what a load test asks beside. A server says its own, with its models, at `GET /openapi.json`;
+[openapi.json](openapi.json) is that of any. With a token (docs/deploy.md) all want `Authorization: Bearer TOKEN` and
+answer 401 without. HEAD is possible where GET is.
+
+| | What | Asked | Answered | Refused with |
+|---|---|---|---|---|
+"""
+COLUMNS = """# Columns
+
+Of a step: rows of `steps.csv`, of `steps` in `report.json`, and of `run.steps` in a notebook. The end of a name is its
+unit. What is unknown is empty, never 0; `analysis/exports/report.schema.json` has the rest of `report.json`.
+
+"""
+METRICS = """# Metrics
+
+What a server exports at `/metrics` for Prometheus, and which figures of a report go to dashboards
+(`tailrate report --export openmetrics`, `--export otlp`).
+
+"""
 COMMANDS = """# Commands
 
 Made from the code; `tailrate COMMAND --help` says the same. Each option is also a variable: `TAILRATE_RUN_RATES` is
@@ -44,7 +67,13 @@ Exit codes: 0 pass or measured, 1 an objective was missed, 2 bad input (one sent
 def on_files(files: Any, config: Any) -> Any:
     for name, page in ABOVE.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
-    files.append(File.generated(config, "reference/commands.md", content=commands()))
+    for name, made in {"commands": commands, "http": http, "columns": columns, "metrics": metrics}.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=made()))
+    files.append(File.generated(config, "how-to/notebook.md", content=notebook()))
+    from tailrate.serve.edge.contract import contract
+
+    document = json.dumps(contract(), indent=1)
+    files.append(File.generated(config, "reference/openapi.json", content=document))
     return files
 
 
@@ -116,3 +145,111 @@ def text_of(command: click.Command) -> str:
 
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+# ---- the notebook
+
+
+def notebook() -> str:
+    """Its cells, and what they showed when it was last run."""
+    parts = []
+    for one in json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]:
+        text = "".join(one["source"])
+        parts.append(text if one["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for found in one.get("outputs", ()):
+            told = "".join(found["data"].get("text/html", ()))
+            parts.append(told or "```text\n" + "".join(found["data"]["text/plain"]) + "\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- the wire, and tables
+
+
+def http() -> str:
+    from tailrate.serve.edge.contract import OPERATIONS, SCHEMAS, TOLD, WHY, contract
+
+    paths = contract()["paths"]
+    parts = [HTTP]
+    for one in OPERATIONS:
+        described = paths[one.path][one.method.lower()]
+        asked = [shape(f"#/components/schemas/{one.asks}")] if one.asks else []
+        asked += [f"`{part['name']}`" for part in described.get("parameters", ()) if part["in"] == "query"]
+        answered = f"`{one.answer}`" if isinstance(one.answer, str) else shape(one.answer.get("$ref", ""))
+        answered = ", ".join([answered, *(f"`{kind}`" for kind in one.also)])
+        refused = ", ".join(map(str, one.refused))
+        parts.append(f"| `{one.method} {one.path}` | {one.what} | {', '.join(asked)} | {answered} | {refused} |\n")
+    parts.append("\n## Refusals\n\n| Status | Why |\n|---|---|\n")
+    parts += [f"| {status} | {why} |\n" for status, why in WHY.items()]
+    parts.append("\n## Headers of an answer to `infer`\n\n| Header | What |\n|---|---|\n")
+    parts += [f"| `{name}` | {what} |\n" for name, what in TOLD.items()]
+    parts.append("\n## Shapes\n\nWhat may be missing has a `?`; other keys may be there too.\n")
+    parts += [f"\n### {name}\n\n```typescript\n{drawn(schema)}\n```\n" for name, schema in SCHEMAS.items()]
+    return "".join(parts)
+
+
+def drawn(schema: Mapping[str, Any], inset: str = "") -> str:
+    """As people write a shape.
+
+    >>> drawn({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "items": {"enum": [1, 2]}}}})
+    '{\\n  a: [1 | 2]\\n}'
+    """
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "enum" in schema:
+        return " | ".join(map(json.dumps, schema["enum"]))
+    if "anyOf" in schema:
+        return " | ".join(drawn(one, inset) for one in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"[{drawn(schema.get('items', {}), inset)}]"
+    if "additionalProperties" in schema:
+        return f"{{[key]: {drawn(schema['additionalProperties'], inset)}}}"
+    if "properties" not in schema:
+        return str(schema.get("type", "any"))
+    lines = []
+    for name, one in schema["properties"].items():
+        said = f"  // {one['description']}" if "description" in one else ""
+        mark = "" if name in schema["required"] else "?"
+        lines.append(f"{inset}  {name}{mark}: {drawn(one, inset + '  ')}{said}\n")
+    return f"{{\n{''.join(lines)}{inset}}}"
+
+
+def shape(reference: str) -> str:
+    name = reference.rpartition("/")[2]
+    return f"[{name}](#{name.lower()})" if name else "an object"
+
+
+def columns() -> str:
+    from tailrate.analysis.steps.step_summary import COLUMNS as OF_STEPS
+    from tailrate.serve.telemetry.prometheus_text import DEVICES
+    from tailrate.serve.wire import SAMPLE_FIELDS
+
+    parts = [COLUMNS, "| Column | Group | What |\n|---|---|---|\n"]
+    parts += [f"| `{one.name}` | {one.group} | {cell(one.meaning)} |\n" for one in OF_STEPS.values()]
+    parts.append("\n## Device samples\n\nRows of `devices.parquet`; docs/run-folder.md has those of `requests`.\n\n")
+    parts.append("| Column | What |\n|---|---|\n")
+    where = {"time_ns": "When.", "host": "Of the machine.", "device": "Of the device.", "index": "Its number there."}
+    parts += [f"| `{name}` | {cell((where | DEVICES)[name])} |\n" for name in SAMPLE_FIELDS]
+    return "".join(parts)
+
+
+def metrics() -> str:
+    from tailrate.analysis.exports.forms._figures import DECLARED
+    from tailrate.serve.edge.replica_board import ReplicaBoard
+    from tailrate.serve.telemetry.prometheus_text import of_devices
+    from tailrate.serve.telemetry.statistics import zero
+    from tailrate.serve.telemetry.token_counts import TokenCounts
+    from tailrate.serve.wire import SAMPLE_FIELDS
+
+    board = ReplicaBoard([("model", "variant")], replicas=1)
+    counts = zero() | TokenCounts().snapshot()
+    report = {"model": "model", "variant": "variant", "replica": "replica", "number": 1, "ended": False}
+    board.put(report | {"state": "READY", "waiting": 0, "slots": 1, "slots_used": 0, "counts": counts}, now_s=0.0)
+    text = board.metrics(now_s=0.0) + of_devices([[0] * len(SAMPLE_FIELDS)])
+    found = re.findall(r"^# HELP (\w+) (.*)\n# TYPE \w+ (\w+)$", text, re.MULTILINE)
+    parts = [METRICS, "## Of a server\n\n| Metric | Kind | What |\n|---|---|---|\n"]
+    parts += [f"| `{name}` | {kind} | {cell(what)} |\n" for name, what, kind in found]
+    parts.append("\n## Of a report\n\nAs OpenMetrics names them.\n\n| Metric | Label | What |\n|---|---|---|\n")
+    parts += [f"| `tailrate_{one.name}` | {one.label} | {cell(one.meaning)} |\n" for one in DECLARED]
+    return "".join(parts)

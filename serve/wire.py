@@ -34,6 +34,7 @@ INDEX = "/v2/repository/index"
 DEVICES = "/telemetry/devices"
 CLOCK = "/telemetry/clock"
 HOLDERS = "/telemetry/holders"  # of an agent
+CONTRACT = "/openapi.json"
 METRICS = "/metrics"
 RAY_METRICS = "/metrics/ray"
 FAULTS = "/v2/tailrate/faults"

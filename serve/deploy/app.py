@@ -24,10 +24,11 @@ from tailrate.serve import wire
 from tailrate.serve.asgi import App, HttpAnswer, Request, Room, as_app, only, settled
 from tailrate.serve.deploy import haproxy, logs, nodes
 from tailrate.serve.deploy.check_options import check
-from tailrate.serve.edge import auth, openai, text_api
+from tailrate.serve.edge import auth, openai
 from tailrate.serve.edge.endpoint import Endpoint
 from tailrate.serve.edge.gateway import Gateway
 from tailrate.serve.edge.language_endpoint import LanguageEndpoint
+from tailrate.serve.edge.openai import text_api
 from tailrate.serve.edge.replica_board import Name
 from tailrate.serve.options import ServeOptions, as_args, from_args
 from tailrate.serve.spec import ServeError, unknown

@@ -19,7 +19,8 @@ from tailrate.serve import variants, wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
 from tailrate.serve.body.request import InferRequest, decode_infer
 from tailrate.serve.body.result import encode_result
-from tailrate.serve.edge import embeddings, openai
+from tailrate.serve.edge import openai
+from tailrate.serve.edge.openai import embeddings
 from tailrate.serve.engine import profiling
 from tailrate.serve.engine.engine import Engine, Job
 from tailrate.serve.engine.job import late

@@ -16,6 +16,7 @@ from typing import Any
 from tailrate.serve import wire
 from tailrate.serve.asgi import HttpAnswer, Request, Room, as_error, as_json, only, reason
 from tailrate.serve.edge import auth, openai
+from tailrate.serve.edge.contract import contract
 from tailrate.serve.edge.fault_api import FaultApi
 from tailrate.serve.edge.replica_board import NOBODY, Name, ReplicaBoard
 from tailrate.serve.edge.telemetry_api import METRICS, TelemetryApi
@@ -73,6 +74,7 @@ class Gateway:
             wire.INDEX: ("POST", self._index),
             wire.DEVICES: ("GET", self._telemetry.devices),
             wire.CLOCK: ("GET", self._telemetry.clock),
+            wire.CONTRACT: ("GET", self._contract),
             wire.METRICS: ("GET", self._metrics),
             wire.RAY_METRICS: ("GET", self._ray_metrics),
             wire.FAULTS: ("POST", self._faults.answer),
@@ -159,6 +161,9 @@ class Gateway:
         if self._exported is None:
             raise WireError(404, "there is no Ray here")
         return HttpAnswer(200, await asyncio.to_thread(self._exported), METRICS)
+
+    def _contract(self, request: Request) -> HttpAnswer:
+        return as_json(contract(self._options))
 
     def _stop(self, request: Request) -> HttpAnswer:
         """Asked again until nothing is under way; then whoever runs the cluster can end it."""

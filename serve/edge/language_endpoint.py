@@ -11,8 +11,9 @@ from typing import Any
 
 from tailrate.serve import wire
 from tailrate.serve.asgi import LEFT, HttpAnswer, Request, as_error, as_json, only, reason
-from tailrate.serve.edge import openai, text_api
+from tailrate.serve.edge import openai
 from tailrate.serve.edge.endpoint import Endpoint, deadline_ns
+from tailrate.serve.edge.openai import text_api
 from tailrate.serve.engine.language.generator import Piece
 from tailrate.serve.engine.language.messages import Served
 from tailrate.serve.engine.language.remote import RemoteGenerator

@@ -1,6 +1,7 @@
 """The site of docs/: built without a warning, every page in its menu, every page that a text names a link."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tailrate.analysis.steps.step_summary import COLUMNS
 from tailrate.cli.main import main
+from tailrate.serve import wire
+from tailrate.serve.edge.contract import OPERATIONS, SCHEMAS, contract
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +57,20 @@ def test_every_command_and_option_is_in_the_reference(site):
         for param in main.commands[name].params:
             if not getattr(param, "hidden", False) and param.param_type_name == "option":
                 assert param.opts[0] in told, (name, param.opts)
+
+
+def test_paths_columns_and_metrics_are_in_the_reference(site):
+    def told(name):
+        return (site / "reference" / name / "index.html").read_text()
+
+    http = told("http")
+    assert all(f"{one.method} {one.path}" in http for one in OPERATIONS)
+    assert all(f'id="{name.lower()}"' in http for name in SCHEMAS)
+    assert json.loads((site / "reference" / "openapi.json").read_text()) == json.loads(json.dumps(contract()))
+    assert all(f"<code>{name}</code>" in told("columns") for name in (*COLUMNS, *wire.SAMPLE_FIELDS))
+    metrics = told("metrics")
+    for name in ("request_seconds", "refused_total", "tokens_written_total", "device_power_w", "step_ttft_seconds"):
+        assert f"<code>tailrate_{name}</code>" in metrics
 
 
 def test_a_page_that_a_text_names_is_a_link_and_code_stays_as_it_is():

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_contract import shape
 from test_endpoint import Bench, run
 
 from tailrate.serve import models
-from tailrate.serve.edge.embeddings import read
+from tailrate.serve.edge.contract import SCHEMAS
+from tailrate.serve.edge.openai.embeddings import read
 
 MODEL = """
 import numpy as np
@@ -58,6 +60,7 @@ def test_texts_become_vectors_in_either_form(tmp_path: Path, path: str) -> None:
     async def work(bench: Bench, ask: Ask) -> None:
         status, found = await ask(path, model="null", input=["four", "seventy"])
         assert (status, found["object"], found["model"]) == (200, "list", "null/eager")
+        shape(SCHEMAS["Embeddings"]).validate(found)
         assert [(row["object"], row["index"]) for row in found["data"]] == [("embedding", 0), ("embedding", 1)]
         expected = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
         np.testing.assert_array_equal(np.array([row["embedding"] for row in found["data"]], np.float32), expected)

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 import pytest
+from test_contract import shape
 from waiting import PATIENCE_S
 
 pytest.importorskip("torch")
@@ -19,8 +20,9 @@ pytest.importorskip("transformers")
 
 from tailrate.serve import wire
 from tailrate.serve.asgi import as_app
+from tailrate.serve.edge.contract import SCHEMAS
 from tailrate.serve.edge.language_endpoint import LanguageEndpoint
-from tailrate.serve.edge.text_api import Telling, read
+from tailrate.serve.edge.openai.text_api import Telling, read
 from tailrate.serve.engine.language.writing import Writing
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.telemetry.token_counts import KEY
@@ -148,6 +150,18 @@ def test_a_stream_says_what_the_whole_answer_does(bench: Bench, path: str) -> No
         assert sum(said[f"{name}_ms"] for name in wire.TEXT_STAGES) == pytest.approx(said["total_ms"], abs=0.01)
         assert min(said[f"{name}_ms"] for name in wire.TEXT_STAGES) >= 0
         assert (said["replica"], said["device"], said["compiled"]) == ("r1", "cpu", False)
+
+    bench.run(work())
+
+
+@pytest.mark.parametrize(("path", "name"), [(CHAT, "Chat"), (COMPLETIONS, "Completions")])
+def test_asked_and_answered_have_the_shape_that_the_contract_says(bench: Bench, path: str, name: str) -> None:
+    async def work() -> None:
+        how = asked(path, "a request") | FORCED | {"max_tokens": 2, "logprobs": True if path == CHAT else 1}
+        shape(SCHEMAS[f"{name}Request"]).validate({"model": "tiny_llama"} | how)
+        status, whole = await bench.ask(path, **how)
+        assert status == 200
+        shape(SCHEMAS[name]).validate(whole)
 
     bench.run(work())
 

@@ -1,4 +1,4 @@
-"""What all of OpenAI's API has in common: the model is named in the body, and refusals have a form of their own."""
+"""OpenAI's API. All of it names the model in the body, and says refusals in a form of its own."""
 
 from __future__ import annotations
 
