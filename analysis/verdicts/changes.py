@@ -120,8 +120,13 @@ def _called(found: Sequence[Change]) -> list[Change]:
 
 def inside(run: Run) -> list[Change]:
     """The variants of one run, each over the one that its pair names first."""
+    noise = _noise(run)
     found = []
     for pair in pairs(run):
+        if pair.a == pair.b:  # that is the noise
+            continue
+        level = (pair.concurrency, 0.0 if pair.concurrency else pair.rate)
+        floor = max((noise[name, level] for name in (pair.a, pair.b) if (name, level) in noise), default=None)
         where, what = load(pair.rate, pair.concurrency), f"{pair.b} ÷ {pair.a}"
         if pair.note and not pair.p99_ratio:
             found.append(Change(run.manifest.id, what, where, "p99", None, None, note=pair.note))
@@ -138,7 +143,8 @@ def inside(run: Run) -> list[Change]:
                 visible = pair.smallest_visible if metric == "p99" else None
                 unsure = None if low or high else pair.note or ONE_ROUND
                 row = Change(run.manifest.id, what, where, metric, None, None, ratio, least, most, visible, note=unsure)
-                found.append(replace(row, rounds=pair.rounds, differs=None if unsure else pair.differs))
+                row = replace(row, rounds=pair.rounds, noise=floor if metric in PERCENTILES else None)
+                found.append(replace(row, differs=None if unsure else pair.differs and row.beyond_noise))
     return found
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from waiting import PATIENCE_S, until
 
 from tailrate.serve.deploy.haproxy import free_port
@@ -119,3 +120,33 @@ def test_followed_to_the_letter(page, installed, tmp_path):
             assert "Traceback" not in said, said
     assert (folder / "runs").is_dir() or not any("tailrate run" in line for line in rest)
     shutil.rmtree(folder)
+
+
+@pytest.mark.long
+@pytest.mark.served
+def test_the_action_for_github_does_what_its_page_says(installed, tmp_path):
+    """Its scripts as they stand, but for the first, which installs."""
+    action = yaml.safe_load((ROOT / ".github" / "actions" / "gate" / "action.yml").read_text())
+    port = free_port()
+    same = f"http://127.0.0.1:{port}#null/eager"
+    inputs = {name: str(about.get("default", "")) for name, about in action["inputs"].items()}
+    inputs |= {"base": same, "new": same, "scenario": "null", "rates": "40", "fail-on": "p50>50%,p99>200%"}
+    inputs |= {"step-seconds": "4", "run-options": "--settle-seconds 1"}
+    (tmp_path / "tailrate").symlink_to(installed.parent)
+    summary = tmp_path / "summary.md"
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment |= {"RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
+    environment["PATH"] = f"{installed}:{os.environ['PATH']}"
+    serve = f"exec tailrate serve null --variants eager --port {port}"
+    with terminal(serve, tmp_path, environment, tmp_path / "served") as process:
+        until(lambda: READY.search((tmp_path / "served").read_text()) or process.poll() is not None)
+        _, *steps = [step for step in action["runs"]["steps"] if "run" in step]
+        assert [step["name"] for step in steps] == ["drive both", "report", "compare"]
+        for step in steps:
+            given = {key: re.sub(r"\${{ inputs\.([\w-]+) }}", lambda found: inputs[found[1]], value)
+                     for key, value in step.get("env", {}).items()}  # fmt: skip
+            with terminal(step["run"], tmp_path, environment | given, tmp_path / step["name"]) as command:
+                assert command.wait(PATIENCE_S * 3) in (0, 3), (tmp_path / step["name"]).read_text()
+    assert "load test of" in summary.read_text()
+    assert "new ÷ base" in (tmp_path / "compare").read_text()
+    assert {"report.html", "junit.xml"} <= {path.name for path in (tmp_path / "runs" / "gate").iterdir()}

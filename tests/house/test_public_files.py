@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -68,6 +70,24 @@ def test_each_change_is_tested_on_every_python_that_we_name():
     weekly = yaml.safe_load((ROOT / ".github/workflows/versions.yml").read_text())["jobs"]["test"]
     assert {way["versions"] for way in weekly["strategy"]["matrix"]["include"]} == {"lowest", "newest"}
     assert weekly["env"] == {"VERSIONS": "${{ matrix.versions }}"}
+
+
+def test_the_action_for_others_is_one_and_takes_what_its_page_gives_it():
+    action = ROOT / ".github" / "actions" / "gate" / "action.yml"
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", action]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = yaml.safe_load(action.read_text())
+    page = (ROOT / "docs/how-to/gate-a-pull-request.md").read_text()
+    (job,) = yaml.safe_load(page.partition('title="load-test.yml"\n')[2].partition("```")[0])["jobs"].values()
+    given = job["steps"][-1]["with"]
+    assert set(given) <= set(found["inputs"])
+    assert {name for name, about in found["inputs"].items() if about.get("required")} <= set(given)
+    scripts = "".join(step.get("run", "") for step in found["runs"]["steps"])
+    assert "${{" not in scripts, "what is given is no part of a script"
+    (gitlab,) = yaml.safe_load(page.partition('title="gitlab-ci.yml"\n')[2].partition("```")[0]).values()
+    for line in gitlab["script"][2:]:
+        assert line.split()[1] in ("run", "report", "compare")
 
 
 # ---- versions

@@ -18,7 +18,7 @@ from tailrate.cli.options import completed, run_folders
 @click.option(
     "--fail-on", "gates", multiple=True, metavar="p99>5%",
     help="exit with 1 where a figure changed by more, with 3 where that cannot be said; circumstances: with 1 where a "
-    "run ran on something else; may be repeated",
+    "run ran on something else; several with commas between them, or repeated",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of a table")
 def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: bool) -> None:
@@ -31,8 +31,9 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     from tailrate.analysis.verdicts.changes import changes, inside, table
     from tailrate.analysis.verdicts.gate import CIRCUMSTANCES, Gate, judge
 
+    texts = [part.strip() for gate in gates for part in gate.split(",")]
     try:
-        asked = [Gate.parse(gate) for gate in gates if gate != CIRCUMSTANCES]
+        asked = [Gate.parse(text) for text in texts if text != CIRCUMSTANCES]
     except ValueError as problem:
         refuse(f"--fail-on: {problem}")
     homes = [Path("runs"), *(folder.parent for folder in (base, *new) if folder.is_dir())]
@@ -42,7 +43,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     found = [one for run in runs for one in changes(first, run)] if runs else inside(first)
     if not found:
         refuse(f"{base} has nothing to compare" + (f" with {', '.join(map(str, new))}" if new else ""))
-    judged = judge(asked, found, [first, *runs], alike=CIRCUMSTANCES in gates)
+    judged = judge(asked, found, [first, *runs], alike=CIRCUMSTANCES in texts)
     if as_json:
         click.echo(json.dumps(judged.as_json(), indent=1, ensure_ascii=False))
     else:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from folders import Load, Waveform, constant, lognormal, make_run, queue
 
 from tailrate import analysis
-from tailrate.analysis.verdicts.changes import Change, changes
+from tailrate.analysis.verdicts.changes import Change, changes, inside
 from tailrate.analysis.verdicts.gate import Gate, judge
 from tailrate.cli.main import main
 
@@ -93,6 +93,40 @@ def test_noise_between_equal_steps_is_the_floor(tmp_path: Path) -> None:
     assert (within.differs, within.noise) == (False, pytest.approx(0.1))
 
 
+def _side_by_side(folder: Path, old_ms: float, new_ms: float, twin_ms: float) -> Path:
+    """Two builds in one run, the old one twice."""
+    loads = [
+        Load(name, 200, constant(ms), seconds=10) for name, ms in (("old", old_ms), ("old", twin_ms), ("new", new_ms))
+    ]
+    written = make_run(folder, loads, mode="ab")
+    written.manifest.endpoints = [{"name": name, "model": "m", "variant": "eager"} for name in ("old", "new")]
+    written.manifest.scenario["steps"][1]["twin"] = True
+    written.manifest.write(written.folder)
+    return written.folder
+
+
+@pytest.mark.parametrize(
+    ("new_ms", "twin_ms", "code", "differs"),
+    [
+        (24, 20.02, 1, True),
+        (20.04, 20.02, 0, True),
+        (16, 20.02, 0, True),
+        (22, 26, 3, False),  # the old build differs as much from itself
+        (20.04, 26, 0, False),  # whose noise alone breaks no gate
+    ],
+)
+def test_builds_side_by_side_are_gated_and_their_noise_is_not(
+    tmp_path: Path, new_ms: float, twin_ms: float, code: int, differs: bool
+) -> None:
+    folder = _side_by_side(tmp_path / "run", 20, new_ms, twin_ms)
+    rows = [one for one in inside(analysis.load(folder)) if one.metric == "p99"]
+    assert [one.endpoint for one in rows] == ["new ÷ old"]
+    assert rows[0].noise == pytest.approx(twin_ms / 20 - 1)
+    assert rows[0].differs is differs
+    found, said = _compare(folder, "--fail-on", "p99>5%")
+    assert found == code, said
+
+
 # ---- gates
 
 
@@ -148,6 +182,8 @@ def test_exit_codes_of_the_command(base: Path, same: Path, slower: Path) -> None
     assert code == 1
     assert "p50 of m/eager at 200/s changed by +1" in said
     assert _compare(base, same, "--fail-on", "p50>5%")[0] == 0
+    assert _compare(base, slower, "--fail-on", "joules>900%, p50>5%")[0] == 1
+    assert _compare(base, slower, "--fail-on", "p50>90%,p90>90%")[0] == 0
     code, said = _compare(base, same, "--fail-on", "p999>1%")
     assert code == 3
     assert "too little known to say whether p999>1%" in said
