@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -50,7 +50,7 @@ class Figure:
     """A chart: a notebook shows it in a frame of its own, `save` writes a page that opens from disk."""
 
     title: str
-    body: Html
+    body: Html = field(repr=False)
 
     @property
     def html(self) -> str:
