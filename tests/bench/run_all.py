@@ -90,6 +90,9 @@ BENCHES = {
     "pages": Bench("--rounds 3", 70, "--rows 1e4 --rounds 2", 18),
     "prediction": Bench("--rounds 3 --cnn-rounds 3", 690, None, why="a model takes minutes to be fitted"),
     "other_clients": Bench("", 180, None, why="each client wants seconds of its own, and a server of Ray's"),
+    "other_servers": Bench(
+        "--rounds 1 --seconds 3 --only ours,triton,mlserver", 60, None, why="each server takes seconds to start"
+    ),
     "protocols_kept": Bench("", 250, None, why="a highest rate is found from the lowest upwards, in each protocol"),
     "regressions": Bench("--seeds 50 --alarm-seeds 100", 8, "--seeds 4 --alarm-seeds 8 --before 5,10", 3),
     "request_path": Bench(
@@ -113,7 +116,7 @@ BENCHES = {
     "timing": Bench("", 230, "--seconds 1 --rounds 2 --stalls 0", 14),
     "tokens_over_bare": Bench("--rounds 5", 200, None, why="a server and a bare loop for each variant take a minute"),
     "variants": Bench("--seconds 4", 170, "--models mlp --variants traced --batches 1 --seconds 1", 9),
-    "watching": Bench("", 4, "--rounds 3", 6),
+    "watching": Bench("", 8, "--rounds 3", 4),
 }
 
 

@@ -111,13 +111,25 @@ async def through(url: str, variant: str, slots: int, tokens: int) -> dict[str, 
     begin, end = max(one.came_s[BEGUN - 1] for one in answers), min(one.came_s[-1] for one in answers)
     count = sum(tokens / len(one.came_s) * sum(begin < at <= end for at in one.came_s) for one in answers)
     gaps = sorted(gap for one in answers for gap in one.gaps_s[BEGUN - 1 :])
-    lone = [
-        one.came_s[0] - one.sent_s for one in [await told(url, PATH, asked(variant, texts[0], 1)) for _ in range(LONE)]
-    ]
+    alone = [await told(url, PATH, asked(variant, texts[0], 1)) for _ in range(LONE)]
     return {
-        "rate": count / (end - begin), "lone_ms": 1e3 * statistics.median(lone),
-        "gap_p99_ms": 1e3 * gaps[int(0.99 * len(gaps))],
+        "rate": count / (end - begin), "gap_p99_ms": 1e3 * gaps[int(0.99 * len(gaps))],
+        "lone_ms": statistics.median(1e3 * (one.came_s[0] - one.sent_s) for one in alone),
+        "read_ms": statistics.median(one.spent_ms["prefill_ms"] for one in alone),
+        "inside_ms": statistics.median(one.spent_ms["first_ms"] for one in alone),
     }  # fmt: skip
+
+
+def more(streams: list[dict[str, float]], bares: list[dict[str, float]]) -> dict[str, Any]:
+    """ms from a lone request to its first token beyond the bare loop's, and of these: the prompt read more slowly, the
+    server around that, and all that is outside of it."""
+    both = list(zip(streams, bares, strict=True))
+    return {
+        "first_ms_more": spread(mine["lone_ms"] - its["lone_ms"] for mine, its in both),
+        "reading_ms_more": spread(mine["read_ms"] - its["lone_ms"] for mine, its in both),
+        "around_ms": spread(mine["inside_ms"] - mine["read_ms"] for mine in streams),
+        "outside_ms": spread(mine["lone_ms"] - mine["inside_ms"] for mine in streams),
+    }
 
 
 def compare(options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
@@ -140,9 +152,7 @@ def compare(options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
                     "variant": variant, "slots": options.slots, "tokens": options.tokens,
                     "bare": spreads(bares), "served": spreads(streams),
                     "served_over_bare": over((one["rate"] for one in streams), (one["rate"] for one in bares)),
-                    "first_ms_more": spread(
-                        mine["lone_ms"] - its["lone_ms"] for mine, its in zip(streams, bares, strict=True)
-                    ),
+                    **more(streams, bares),
                 }
             )  # fmt: skip
     return rows
@@ -173,12 +183,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hs-") as cache:
         rows = compare(options, cache)
         for row in rows:
+            parts = ", ".join(
+                f"{shown(row[key], '.2f')} {what}"
+                for key, what in (("reading_ms_more", "reading"), ("around_ms", "around it"), ("outside_ms", "outside"))
+            )
             print(
                 f"{row['variant']:<9} {shown(row['bare']['rate'], '.0f', 21)} {shown(row['served']['rate'], '.0f', 21)}"
                 f" {shown(row['served_over_bare'], '.3f', 19)} {shown(row['served']['gap_p99_ms'], '.1f', 16)} "
-                f"{shown(row['bare']['lone_ms'], '.2f', 18)} {shown(row['first_ms_more'], '.2f', 21)}",
-                flush=True,
+                f"{shown(row['bare']['lone_ms'], '.2f', 18)} {shown(row['first_ms_more'], '.2f', 21)}"
             )
+            print(f"{'':<9} of these ms more: {parts}", flush=True)
     last_line("tokens_over_bare", rows=rows)
 
 

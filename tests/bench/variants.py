@@ -11,6 +11,7 @@ docs/results/variants-cpu.md and .json.
 
     python tests/bench/variants.py                         a quick look: two models, five variants
     python tests/bench/variants.py --models custom_cnn,resnet50,bert,mlp --variants all --write
+    python tests/bench/variants.py --models custom_cnn --against docs/results/variants-cpu.json
 """
 
 from __future__ import annotations
@@ -151,6 +152,21 @@ def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
     return lines
 
 
+def repeated(cells: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[tuple[str, bool, str]]:
+    """Of each speed that was measured before: its name, whether it is within what it was then, and both in words."""
+    before = {(one["model"], one["variant"]): one for one in kept}
+    found = []
+    for one in cells:
+        was = before.get((one["model"], one["variant"]), {})
+        for batch in one.get("batches", ()):
+            if then := was.get("batches", {}).get(batch):
+                now, then = one["batches"][batch]["speed"], then["speed"]
+                within = then["low"] <= now["median"] <= then["high"]
+                said = f"{shown(now, '.2f')}, {'within' if within else 'not within'} {shown(then, '.2f')}"
+                found.append((f"{one['model']}/{one['variant']} at {batch}", within, said))
+    return found
+
+
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--models", default="mlp,custom_cnn")
@@ -160,6 +176,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--limit", type=float, default=300)
     found.add_argument("--cells", type=Path, help="folder of finished cells, for a bench that goes on")
     found.add_argument("--write", action="store_true")
+    found.add_argument("--against", type=Path, metavar="JSON", help="what was measured before: is it found again?")
     found.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
     return found
 
@@ -209,6 +226,11 @@ def main() -> None:
         (RESULTS / "variants-cpu.json").write_text(
             json.dumps({"benchmark": "variants", "cells": found}, indent=1) + "\n"
         )
+    if options.against:
+        again = repeated(found, json.loads(options.against.read_text())["cells"])
+        print("\n".join(f"{name}: {said}" for name, _, said in again))
+        within = sum(within for _, within, _ in again)
+        print(f"{within} of {len(again)} are within the lowest and the highest of {options.against}")
     last_line("variants", cells=found)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from bench import commits, run_all
+from bench import commits, run_all, variants
 from bench._rounds import in_turns, last_line, left_out, over, shown, spread, spreads
 from bench.served_over_bare import BATCH, rate_of
 from waiting import until
@@ -330,3 +330,17 @@ def test_a_commit_is_checked_out_for_as_long_as_it_is_needed():
     assert str(tree) not in commits.git("worktree", "list")
     with pytest.raises(SystemExit, match="git worktree add"), commits.checkout("no-such-commit"):
         pass
+
+
+def test_what_was_measured_before_is_found_again_or_not():
+    def cell(variant, median, low=0.0, high=9.0):
+        return {
+            "model": "m",
+            "variant": variant,
+            "batches": {"1": {"speed": {"median": median, "low": low, "high": high}}},
+        }
+
+    kept = [cell("a", 2, 1.5, 2.5), cell("b", 2, 1.5, 2.5), {"model": "m", "variant": "c", "failed": "so"}]
+    found = variants.repeated([cell("a", 2.4), cell("b", 2.6), cell("c", 1), cell("d", 1)], kept)
+    assert [(name, within) for name, within, _ in found] == [("m/a at 1", True), ("m/b at 1", False)]
+    assert found[1][2] == "2.60 (0.00–9.00), not within 2.00 (1.50–2.50)"

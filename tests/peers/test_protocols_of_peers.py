@@ -7,25 +7,17 @@ of requests equal to ours.
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import signal
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from asked import PATIENCE_S
+from peer_servers import MissingError, Peer, asked, started
 from servers.arithmetic import GAP_S, answer
-from starts import need
-from waiting import clock_step_ns, until
+from waiting import clock_step_ns
 
 from tailrate.analysis import load
 from tailrate.analysis.records.manifest import endpoint_name
@@ -36,120 +28,28 @@ from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.endpoint.target import parse
 from tailrate.loadtest.engine.workers.input.lengths import Lengths
 from tailrate.loadtest.engine.workers.input.prompts import Prompts
-from tailrate.serve.deploy.haproxy import free_port
 
 pytestmark = [pytest.mark.peer, pytest.mark.live]
 
 ROOT = Path(__file__).parents[2]
-SERVERS = Path(__file__).parent / "servers"
 SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http"),
           ("triton", "http"), ("triton", "grpc"), ("torchserve", "http")]  # fmt: skip
 STREAMS = [("mlserver", "oip-stream"), ("triton", "triton-generate"), ("mlserver", "oip-grpc-stream"),
            ("triton", "oip-grpc-stream")]  # fmt: skip
 PROTOCOLS = {"fastapi": "json", "torchserve": "torchserve"}
 """What is spoken where it isn't the Open Inference Protocol."""
-READY_AT = {"triton": ["/v2/models/mlp/ready", "/v2/models/story/ready"], "torchserve": ["/ping"]}
 RATES = ("20", "40", "60")
 X = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
-JSON = {
-    "path": "/classify",
-    "body": '{"instances": "$x"}',
-    "success": "/status=ok,/scores/0/9",
-    "figures": "server_ms=/timing/ms",
-}
-
-
-@dataclass(frozen=True)
-class Peer:
-    name: str
-    http: int
-    grpc: int
-    count_at: str
-    count_of: str
-    """A pattern whose group is its own count of answered requests."""
-
-    def count(self) -> int:
-        with urllib.request.urlopen(self.count_at, timeout=PATIENCE_S) as page:
-            found = re.findall(self.count_of, page.read().decode())
-        return sum(int(float(count)) for count in found)  # MLServer counts HTTP and gRPC apart
-
-
-@contextmanager
-def started(name: str, folder: Path) -> Iterator[Peer]:
-    need("peer")
-    ports = [free_port() for _ in range(3)]
-    words, count_at, count_of = {
-        "mlserver": (
-            [*map(str, ports), str(folder)],
-            f"http://127.0.0.1:{ports[2]}/metrics",
-            r'model_infer_request_success_total\{model="mlp".*\} (\S+)',
-        ),
-        "kserve": (
-            list(map(str, ports[:2])),
-            f"http://127.0.0.1:{ports[0]}/metrics",
-            r'request_predict_seconds_count\{model_name="mlp"\} (\S+)',
-        ),
-        "triton": (
-            [*map(str, ports), str(folder)],
-            f"http://127.0.0.1:{ports[2]}/metrics",
-            r'nv_inference_request_success\{model="mlp",version="1"\} (\S+)',
-        ),
-        "torchserve": (
-            [*map(str, ports), str(folder)],
-            f"http://127.0.0.1:{ports[2]}/metrics",
-            r'ts_inference_requests_total\{model_name="mlp".*\} (\S+)',
-        ),
-        "fastapi": ([str(ports[0])], f"http://127.0.0.1:{ports[0]}/count", r'"count":(\d+)'),
-    }[name]
-    python = ROOT / ".peers" / name / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"{python} is not there: make peers says why")
-    environment = dict(os.environ)
-    if name == "torchserve":
-        if shutil.which("java") is None:
-            pytest.skip("TorchServe takes Java (Debian: apt-get install default-jre-headless)")
-        environment["PYTHONPATH"] = str(Path(torch.__file__).parents[1])  # of three gigabytes one is enough
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [python, SERVERS / f"of_{name}.py", *words], stdout=log, stderr=log, cwd=folder, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-    peer = Peer(name, ports[0], ports[1], count_at, count_of)
-
-    def answers() -> bool:
-        assert process.poll() is None, (folder / "log").read_text()
-        try:
-            for path in READY_AT.get(name, ()):
-                urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}{path}", timeout=PATIENCE_S).close()
-            urllib.request.urlopen(count_at, timeout=PATIENCE_S).close()
-        except OSError as problem:
-            if isinstance(problem, urllib.error.HTTPError):
-                problem.close()
-            return False
-        return True
-
-    try:
-        until(answers)
-        yield peer
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)  # asked to end, KServe takes its time; Triton is a child of its own
-        process.wait()
 
 
 @pytest.fixture(scope="module")
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    with started(request.param, tmp_path_factory.mktemp(request.param)) as found:
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(started(request.param, tmp_path_factory.mktemp(request.param)))
+        except MissingError as why:
+            pytest.skip(str(why))
         yield found
-
-
-def asked(peer: Peer, scheme: str) -> tuple[str, dict[str, dict[str, str]], list[str]]:
-    """The endpoint, its protocol's settings, and both as options."""
-    if scheme == "grpc":
-        return f"it=http://127.0.0.1:{peer.grpc}", {}, []  # found to be gRPC by itself
-    if peer.name == "fastapi":
-        url = f"it=json+http://127.0.0.1:{peer.http}"
-        return url, {"json": JSON}, [f"--json-{name}={value}" for name, value in JSON.items()]
-    return f"it=http://127.0.0.1:{peer.http}", {}, []
 
 
 @pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"], scope="module")

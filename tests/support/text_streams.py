@@ -20,6 +20,8 @@ class Told:
     tokens: int = 0
     """As the server counted them, else as there were events."""
     prompt_tokens: int = 0
+    spent_ms: Mapping[str, float] = field(default_factory=dict)
+    """Where a server of ours says that the time went: `first_ms`, `prefill_ms` and so on."""
 
     @property
     def gaps_s(self) -> list[float]:
@@ -68,6 +70,7 @@ async def told(url: str, path: str, asked: Mapping[str, Any]) -> Told:
                 found.came_s.append(at_s)
             if usage := event.get("usage"):
                 found.tokens, found.prompt_tokens = usage["completion_tokens"], usage["prompt_tokens"]
+                found.spent_ms = usage.get("tailrate") or {}
     found.tokens = found.tokens or len(found.came_s)
     return found
 
