@@ -28,7 +28,7 @@ check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no 
 test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: thirteen minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
-test-long: $(VENV)/.dev  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
+test-long: $(VENV)/.dev .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
 	$(BIN)/python -m pytest -m long
 
 check-tests: $(VENV)/.warm
@@ -54,11 +54,14 @@ bench-compare: $(VENV)/.dev  ## what got slower since BASE (make bench-compare B
 peers: .peers/.ready  ## servers of others for the tests that drive them, an environment each: two minutes once
 
 .peers/.ready: $(wildcard tests/peers/servers/*.txt)
-	for name in $(basename $(notdir $^)); do \
+.peers/.trackers: $(wildcard tests/peers/trackers/*.txt)
+.peers/.ready .peers/.trackers:
+	for file in $^; do \
+	  name=$$(basename $$file .txt); \
 	  case $$name in triton) python=$(TRITON_PYTHON) ;; *) python=$(PYTHON) ;; esac; \
 	  $$python -c 'import ensurepip' || { echo "$$name is left out, and its tests are skipped: $$python is not there"; continue; }; \
 	  $$python -m venv .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
-	    -r tests/peers/servers/$$name.txt || exit 1; \
+	    -r $$file || exit 1; \
 	done
 	touch $@
 

@@ -694,7 +694,7 @@ SERVE = (
         ("serve/edge/test_language_endpoint.py::test_those_who_leave_in_the_middle_free_their_slots_and_harm_nobody",),
     ),
     Mutant(
-        "usage leaves the last token out", "bound", "serve/edge/text_api.py",
+        "usage leaves the last token out", "bound", "serve/edge/openai/text_api.py",
         "len(writing.prompt), len(writing.tokens)", "len(writing.prompt), len(writing.tokens) - 1",
         ("serve/edge/test_language_endpoint.py::test_a_stream_says_what_the_whole_answer_does",),
     ),
@@ -852,7 +852,7 @@ LOADTEST = (
         ("serve/edge/test_over_grpc.py::test_refusals_have_the_codes_of_their_statuses_and_the_servers_sentence",),
     ),
     Mutant(
-        "padding counts as tokens of an embedding", "pair", "serve/edge/embeddings.py",
+        "padding counts as tokens of an embedding", "pair", "serve/edge/openai/embeddings.py",
         "{others[0]: known.astype(np.int64)}", "{others[0]: np.ones_like(found)}",
         ("serve/edge/test_embeddings.py",),
     ),
@@ -1513,7 +1513,7 @@ ANALYSIS = (
         ("loadtest/soak/test_chapters.py::test_a_segment_that_is_there_twice_for_a_moment_counts_once",),
     ),
     Mutant(
-        "the exported seconds are milliseconds", "unit", "analysis/exports/forms/openmetrics.py",
+        "the exported seconds are milliseconds", "unit", "analysis/exports/forms/_figures.py",
         '_PER_UNIT = {"ms": 1e3,', '_PER_UNIT = {"ms": 1.0,',
         ("analysis/exports/test_forms.py::test_openmetrics_has_the_figures_of_the_report_in_base_units",),
     ),

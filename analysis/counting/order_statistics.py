@@ -24,7 +24,7 @@ from tailrate.analysis.stats.array_types import Ints
 from tailrate.analysis.stats.dependence import effective_size
 from tailrate.analysis.stats.interval import interval, ranks
 from tailrate.analysis.stats.select import SPLIT, Select
-from tailrate.analysis.stats.sketch import Sketch, probabilities, to_ns
+from tailrate.analysis.stats.sketch import Sketch, as_recorded_ms, probabilities
 from tailrate.analysis.stats.trend import rank
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class _Passes:
         edges_ms = ((borders + (1023 << SPLIT)) << (52 - SPLIT)).view(np.float64) / 1e6
         # what is beyond an objective, or failed, can be counted exactly
         exact = [value for value in self.latency_ms.values() if math.isfinite(value)]
-        exact += [*map(to_ns, self.limits), *filter(None, _values(self.latency, ok, (100.0,)).values())]
+        exact += [*map(as_recorded_ms, self.limits), *filter(None, _values(self.latency, ok, (100.0,)).values())]
         self.sketch = Sketch.empty(np.unique([*edges_ms[edges_ms < FAILED / 1e6], *exact]))
 
     def add(self, piece: Tally) -> None:

@@ -20,7 +20,7 @@ from tailrate.analysis.run.window import Excerpt
 from tailrate.analysis.stats.array_types import Floats, Ints
 from tailrate.analysis.stats.dependence import effective_size
 from tailrate.analysis.stats.interval import ranks
-from tailrate.analysis.stats.sketch import SLICES, Sketch, to_ns
+from tailrate.analysis.stats.sketch import SLICES, Sketch, as_recorded_ms
 from tailrate.analysis.stats.trend import percentile
 
 
@@ -69,7 +69,7 @@ class Said:
     def to(self, slo: Slo) -> tuple[Count, ...]:
         beyond = ~self.rows.ok
         for name, bound in slo.bounds.items():
-            beyond |= self.limited_ms[name] > to_ns(bound.ms)
+            beyond |= self.limited_ms[name] > as_recorded_ms(bound.ms)
         arrived, missed = (np.bincount(at, minlength=SLICES) for at in (self.at, self.at[beyond]))
         both = {**self.sketches, ALL: Sketch.of_two(arrived, missed)}
         return counts(slo, both.pop(""), self.seconds, self.rows.burst, both)

@@ -43,7 +43,7 @@ class Sketch:
         found = found[np.unique(np.ceil(probabilities(n) * (n - 1)).astype(np.int64))] if n else found
         found = found[np.isfinite(found)]
         repeated = np.nextafter(found[1:][found[1:] == found[:-1]], -math.inf)
-        sketch = cls.empty(np.unique(np.concatenate([found, repeated, longest, [*map(to_ns, limits)]])))
+        sketch = cls.empty(np.unique(np.concatenate([found, repeated, longest, [*map(as_recorded_ms, limits)]])))
         sketch.add(slices, values)
         return sketch
 
@@ -74,12 +74,12 @@ class Sketch:
 
     def beyond(self, limit: float) -> npt.NDArray[np.int64]:
         """Values above a limit that has an edge, by slice; above an infinite one are failures."""
-        k = len(self.edges) - 1 if math.isinf(limit) else int(np.searchsorted(self.edges, to_ns(limit)))
+        k = len(self.edges) - 1 if math.isinf(limit) else int(np.searchsorted(self.edges, as_recorded_ms(limit)))
         found: npt.NDArray[np.int64] = self.counts[:, k + 1 :].sum(axis=1)
         return found
 
 
-def to_ns(latency_ms: float) -> float:
+def as_recorded_ms(latency_ms: float) -> float:
     """As exactly as latencies are recorded, so that equal ones are equal."""
     return round(latency_ms * 1e6) / 1e6
 

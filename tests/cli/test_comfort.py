@@ -1,6 +1,9 @@
 """What spares typing: words that a shell completes, and pages that open."""
 
 import os
+import pty
+import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from folders import Load, make_run
+from waiting import until
 
 from tailrate.cli.main import main
 from tailrate.cli.options import scenarios
@@ -22,12 +26,23 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-def completed(words, folder):
-    done = subprocess.run(
-        ["bash", "--norc", "-c", BASH.format(words=words)], capture_output=True, text=True, check=True, cwd=folder,
-        env={**{name: value for name, value in os.environ.items() if name == "PYTHONPATH"}, **HERE},
-    )  # fmt: skip
-    return done.stdout.split()
+def environment():
+    return {**{name: value for name, value in os.environ.items() if name == "PYTHONPATH"}, **HERE}
+
+
+def said(folder, *command):
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env=environment())
+    return done.stdout
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder with two runs, and what is none."""
+    for name in "ab":
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").touch()
+    (tmp_path / "runs" / "no-run").mkdir()
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -42,19 +57,44 @@ def completed(words, folder):
         ("tailrate report --no", {"--no-page"}),
     ],
 )
-def test_bash_completes_commands_options_and_names(tmp_path, words, found):
-    for name in "ab":
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / "run.json").touch()
-    (tmp_path / "runs" / "no-run").mkdir()
-    assert set(completed(words, tmp_path)) == found
+def test_bash_completes_commands_options_and_names(runs, words, found):
+    assert set(said(runs, "bash", "--norc", "-c", BASH.format(words=words)).split()) == found
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_own_script(shell):
-    done = CliRunner().invoke(main, ["completion", shell])
-    assert done.exit_code == 0
-    assert f"_TAILRATE_COMPLETE={shell}_complete" in done.output
+def test_fish_completes_them_too(runs):
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed (Debian: apt-get install fish)")
+    script = said(runs, "tailrate", "completion", "fish")
+    for words, found in {"tailrate re": {"report"}, "tailrate compare runs/a ": {"runs/a", "runs/b"}}.items():
+        told = said(runs, "fish", "--no-config", "-c", f"{script}\ncomplete -C '{words}'")
+        assert {line.split("\t")[0] for line in told.splitlines()} == found
+
+
+def test_zsh_completes_them_too(runs):
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed (Debian: apt-get install zsh)")
+    terminal, inside = pty.openpty()
+    how = {"cwd": runs, "env": environment() | {"TERM": "dumb", "PS1": "% "}, "start_new_session": True}
+    process = subprocess.Popen(["zsh", "-f", "-i"], stdin=inside, stdout=inside, stderr=inside, **how)
+    os.close(inside)
+    told = b""
+
+    def shows(words):
+        nonlocal told
+        while select.select([terminal], [], [], 0)[0]:
+            told += os.read(terminal, 4096)
+        return words in told
+
+    try:
+        os.write(terminal, b'autoload -Uz compinit; compinit -u -D; eval "$(tailrate completion zsh)"; echo re""ady\n')
+        until(lambda: shows(b"\nready"))
+        for words, found in ((b"tailrate rep\t", b"tailrate report "), (b"runs/b\t", b"runs/b ")):
+            os.write(terminal, words)
+            until(lambda found=found: shows(found))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
 
 
 @pytest.fixture
@@ -90,8 +130,8 @@ def test_without_a_run_it_is_the_newest_and_of_a_folder_of_runs_the_index(tmp_pa
 def test_where_nothing_opens_pages_it_says_where_the_page_is(tmp_path, monkeypatch):
     monkeypatch.setattr(click, "launch", lambda url: 1)
     folder = make_run(tmp_path / "it", [Load("m/eager", 50)]).folder
-    said = CliRunner().invoke(main, ["open", str(folder)]).output
-    assert f"nothing here opens pages; this one is at {folder / 'report.html'}" in said
+    done = CliRunner().invoke(main, ["open", str(folder)])
+    assert f"nothing here opens pages; this one is at {folder / 'report.html'}" in done.output
 
 
 def test_what_is_no_run_is_refused_in_a_sentence(tmp_path, opened):

@@ -95,7 +95,7 @@ def test_what_is_copied_is_in_the_context_and_extras_exist(path: Path) -> None:
     for default in re.findall(r"^ARG EXTRAS=(\S+)$", path.read_text(), re.M):
         assert set(default.split(",")) <= extras
     for named in re.findall(r"^# More than serve: (.*)$", path.read_text(), re.M):
-        assert set(named.split(", ")) | {"agent", "serve", "dev", "bench"} == extras
+        assert set(named.split(", ")) | {"agent", "serve", "dev", "bench", "mlflow", "wandb"} == extras
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)

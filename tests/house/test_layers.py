@@ -82,6 +82,9 @@ TABLE = {
     "loadtest.engine.workers.input.tokenizer": (("loadtest.engine",), ("tokenizers",)),
     "analysis": (("analysis",), ("pandas", "numpy", "numba", "pyarrow", "scipy")),
     "analysis.text.console": (("analysis",), ("rich",)),
+    # whoever exports to those has them
+    "analysis.exports.forms.mlflow": (("analysis",), ("mlflow",)),
+    "analysis.exports.forms.wandb": (("analysis",), ("wandb",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
     "cli.run_file": (("cli", "loadtest"), ("click", "yaml")),
     "__main__": (("cli",), ()),
@@ -97,6 +100,7 @@ FLOORS = (
     ("serve.options",),
     ("serve.runner",),
     ("serve.engine",),
+    ("serve.edge.openai",),
     ("serve.edge", "serve.bare_loop"),
     ("serve.deploy", "serve.telemetry.agent"),
     # analysis

@@ -19,8 +19,9 @@ from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.driver import HALT_S
+from tailrate.loadtest.engine.workers.null_server import Pace
 from tailrate.loadtest.engine.workers.protocol import Crew
-from tailrate.loadtest.engine.workers.work_order import Pace, WorkOrder
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 LEAD_S = 0.3
 """From saying the start to it: the message's way to every worker, and a breath between steps."""

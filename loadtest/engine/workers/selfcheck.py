@@ -28,7 +28,8 @@ from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs, Payloads
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.workers.driver import Driver
-from tailrate.loadtest.engine.workers.work_order import Pace, WorkOrder
+from tailrate.loadtest.engine.workers.null_server import Pace
+from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

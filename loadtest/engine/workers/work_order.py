@@ -10,8 +10,7 @@ from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
-
-Pace = tuple[tuple[int, float], ...]
+from tailrate.loadtest.engine.workers.null_server import Pace
 
 
 @dataclass(frozen=True, slots=True)
