@@ -166,15 +166,13 @@ def notebook() -> str:
 
 
 def http() -> str:
-    from tailrate.serve.edge.contract import OPERATIONS, SCHEMAS, TOLD, WHY, contract
+    from tailrate.serve.edge.contract import OPERATIONS, SCHEMAS, TOLD, WHY
 
-    paths = contract()["paths"]
     parts = [HTTP]
     for one in OPERATIONS:
-        described = paths[one.path][one.method.lower()]
-        asked = [shape(f"#/components/schemas/{one.asks}")] if one.asks else []
-        asked += [f"`{part['name']}`" for part in described.get("parameters", ()) if part["in"] == "query"]
-        answered = f"`{one.answer}`" if isinstance(one.answer, str) else shape(one.answer.get("$ref", ""))
+        asked = [linked_shape(one.asks)] if one.asks else []
+        asked += [f"`{name}`" for name in one.query]
+        answered = f"`{one.answer}`" if isinstance(one.answer, str) else linked_shape(shape(one.answer))
         answered = ", ".join([answered, *(f"`{kind}`" for kind in one.also)])
         refused = ", ".join(map(str, one.refused))
         parts.append(f"| `{one.method} {one.path}` | {one.what} | {', '.join(asked)} | {answered} | {refused} |\n")
@@ -194,7 +192,7 @@ def drawn(schema: Mapping[str, Any], inset: str = "") -> str:
     '{\\n  a: [1 | 2]\\n}'
     """
     if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
+        return shape(schema)
     if "const" in schema:
         return json.dumps(schema["const"])
     if "enum" in schema:
@@ -215,8 +213,12 @@ def drawn(schema: Mapping[str, Any], inset: str = "") -> str:
     return f"{{\n{''.join(lines)}{inset}}}"
 
 
-def shape(reference: str) -> str:
-    name = reference.rpartition("/")[2]
+def shape(schema: Mapping[str, Any]) -> str:
+    """The name of the one that is meant, empty where it has none."""
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def linked_shape(name: str) -> str:
     return f"[{name}](#{name.lower()})" if name else "an object"
 
 

@@ -122,9 +122,9 @@ def twins(run: MeasuredRun) -> Iterator[Pair]:
 Level = tuple[int, float]
 
 
-def level_of(step: MeasuredStep) -> Level:
-    """What steps must have in common to be compared: the rate asked for, or how many requests were under way."""
-    return (step.concurrency, 0.0 if step.concurrency else step.rate)
+def level_of(one: MeasuredStep | Pair) -> Level:
+    """What must be alike for steps to be compared: the rate asked for, or how many requests were under way."""
+    return (one.concurrency, 0.0 if one.concurrency else one.rate)
 
 
 def _partners(run: MeasuredRun, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[tuple[str, str]]:

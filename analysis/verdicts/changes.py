@@ -125,8 +125,7 @@ def inside(run: Run) -> list[Change]:
     for pair in pairs(run):
         if pair.a == pair.b:  # that is the noise
             continue
-        level = (pair.concurrency, 0.0 if pair.concurrency else pair.rate)
-        floor = max((noise[name, level] for name in (pair.a, pair.b) if (name, level) in noise), default=None)
+        floor = max((noise[key] for name in (pair.a, pair.b) if (key := (name, level_of(pair))) in noise), default=None)
         where, what = load(pair.rate, pair.concurrency), f"{pair.b} ÷ {pair.a}"
         if pair.note and not pair.p99_ratio:
             found.append(Change(run.manifest.id, what, where, "p99", None, None, note=pair.note))
@@ -157,7 +156,7 @@ def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
     """By endpoint and load: the largest relative difference of P99 between equal steps."""
     found: dict[tuple[str, Level], float] = {}
     for pair in (pair for run in runs for pair in twins(run) if pair.p99_ratio):
-        key = (pair.a, (pair.concurrency, 0.0 if pair.concurrency else pair.rate))
+        key = (pair.a, level_of(pair))
         apart = math.expm1(abs(math.log(pair.p99_ratio or 1.0)))
         found[key] = max(apart, found.get(key, 0.0))
     return found
