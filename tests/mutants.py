@@ -1158,12 +1158,28 @@ LOADTEST = (
 ANALYSIS = (
     Mutant(
         "answers of the batch before cost the next one nothing", "row", "analysis/planning/simulator/event_loop.py",
-        "            x.told_s = now_s + w.telling_s * x.running\n", "            x.told_s = now_s\n",
+        "            x.told_s = now_s + w.telling_s[x.running]\n", "            x.told_s = now_s\n",
         ("analysis/planning/simulator/test_simulate.py",),
     ),
     Mutant(
+        "answers hold up the next batch without end", "unit", "analysis/planning/model/service_time.py",
+        "found_s * np.minimum(np.arange(len(padded)), most)", "found_s * np.arange(len(padded))",
+        ("analysis/planning/model/test_foretold_gpu.py", "analysis/planning/model/test_fit.py"),
+    ),
+    Mutant(
+        "who comes while an idle replica wakes waits for the next batch", "row",
+        "analysis/planning/simulator/event_loop.py",
+        "x.close_s = x.next_s = min(x.close_s, now_s + w.wake_s)", "_decide(w, r, now_s)",
+        ("analysis/planning/simulator/test_simulate.py",),
+    ),
+    Mutant(
+        "the pause behind a batch is one for all sizes", "unit", "analysis/planning/model/service_time.py",
+        "found[:most] = by_size(sizes[part], gap_s[part], most, padded)[0][:most]", "found[:most] = gap_s[part].mean()",
+        ("analysis/planning/model/test_foretold_gpu.py", "analysis/planning/model/test_fit.py"),
+    ),
+    Mutant(
         "answers cost the next batch as much after a pause", "unit", "analysis/planning/model/service_time.py",
-        "np.maximum(0.0, telling_s * before - idle_s)", "telling_s * before",
+        "np.maximum(0.0, telling_s[before] - idle_s)", "telling_s[before]",
         ("analysis/planning/model/test_foretold_gpu.py", "analysis/planning/model/test_fit.py"),
     ),
     Mutant(

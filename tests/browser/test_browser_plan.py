@@ -82,7 +82,13 @@ def same(bench: Page, arrivals_s: Any, fleet: Fleet, seed: int = 3) -> dict[str,
 @pytest.mark.parametrize("rule", list(Rule))
 def test_latencies_are_those_of_the_simulator(bench: Page, rule: Rule, routing: Routing) -> None:
     usual = service(4.0, 0.7)
-    sleepy = replace(usual, waking=Waking(0.002, 0.05, 0.003), after_s=0.2 * usual.mean_s, telling_s=0.0004)
+    sleepy = replace(
+        usual,
+        waking=Waking(0.002, 0.05, 0.003),
+        after_s=0.2 * usual.mean_s,
+        telling_s=0.1 * usual.mean_s,
+        wake_s=0.0009,
+    )
     turn = list(Rule).index(rule) + ROUTINGS.index(routing)  # so each load meets each of the others
     for n, replicas in enumerate((1, 2, 7)):
         fleet = fleet_of(sleepy, replicas, rule=rule, routing=routing, queue=0)

@@ -37,7 +37,11 @@ class Server:
     waking: tuple[float, float, float] = (0.0, 1.0, 0.0)
     """After so many seconds of idleness a batch takes longer, after so many by so much."""
     telling_s: float = 0.0
-    """For so long each answer of a batch makes the next one longer, but for what was idle between."""
+    """For so long each answer of a batch makes the next one longer, but for what was idle between …"""
+    telling_most: int = 1 << 30
+    """… so many of them at most."""
+    wake_s: float = 0.0
+    """After a request came, where it was idle and waits for nobody."""
     said: dict[str, Any] = field(default_factory=dict)
     """More parameters of the endpoint."""
 
@@ -75,7 +79,8 @@ def batched(received_s: Floats, server: Server, rng: np.random.Generator) -> lis
         ready = max(free, first)
         if server.rule == "company":
             second = received_s[i + 1] if most > 1 and i + 1 < n else -np.inf if most == 1 else np.inf
-            at = max(ready, min(ready + wait, second))
+            asleep_s = 0.0 if wait or first <= free else server.wake_s
+            at = max(ready + asleep_s, min(ready + wait, second))
             begun, end = at, until(at)
         elif server.rule == "opportunistic":
             at = max(ready, min(ready + wait, full))
@@ -98,7 +103,8 @@ def batched(received_s: Floats, server: Server, rng: np.random.Generator) -> lis
         from_s, full_s, extra_s = server.waking
         asleep = min(1.0, max(0.0, (begun - free - from_s) / (full_s - from_s)))
         service = server.service_s(end - i, rng) + extra_s * asleep
-        service += max(0.0, server.telling_s * (found[-1][3] - found[-1][2]) - (begun - free)) if found else 0.0
+        told = min(server.telling_most, found[-1][3] - found[-1][2]) if found else 0
+        service += max(0.0, server.telling_s * told - (begun - free)) if found else 0.0
         found.append((begun, service, i, end))
         free = begun + service + server.gap_s
         i = end

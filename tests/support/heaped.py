@@ -81,7 +81,7 @@ class Replica:
         idle_s, (from_s, full_s, extra_s) = now_s - self.told_s, service.waking
         seconds += (
             max(0.0, -idle_s)
-            - service.telling_s * len(batch)
+            - self.fleet.telling_s[len(batch)]
             + (extra_s if max(0.0, idle_s) >= full_s else extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s)))
         )
         seconds = max(0.0, seconds)
@@ -97,7 +97,10 @@ class Replica:
 
     def arrive(self, now_s: float, request: int) -> None:
         self.queue.append(request)
-        self.turn(now_s)
+        if self.running or self.fleet.wait_s or not self.fleet.service.wake_s or len(self.queue) >= self.fleet.most:
+            self.turn(now_s)
+        elif self.until_s is None:
+            self.wait_until(now_s + self.fleet.service.wake_s)
 
     def free(self, now_s: float) -> None:
         self.turn(now_s)
@@ -215,6 +218,7 @@ class Heaped:
     def __init__(self, fleet: Any, seed: int = 1) -> None:
         self.service, self.rule, self.routing = fleet.service, str(fleet.rule), str(fleet.routing)
         self.most, self.wait_s, self.room = fleet.max_batch, fleet.batch_wait_s, fleet.queue or math.inf
+        self.telling_s = [0.0] * (self.most + 1) if fleet.service.telling_s is None else fleet.service.telling_s
         self.outages, self.seed = fleet.outages, seed
         self.numbers = count()
         self.events: list[tuple[float, int, int, Any, Any]] = []
@@ -272,7 +276,7 @@ class Heaped:
             elif what == DONE and which == replica.current:
                 for request in replica.running:
                     found[request] = now_s - arrivals_s[request]
-                replica.told_s = now_s + self.service.telling_s * len(replica.running)
+                replica.told_s = now_s + self.telling_s[len(replica.running)]
                 replica.running, replica.changed = [], next(self.numbers)
                 replica.free(now_s)
             elif what == TIMER and which == replica.alarm:

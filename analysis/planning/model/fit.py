@@ -230,7 +230,7 @@ def _times(
     """From the batches of the steps, with those of `borrowed` sizes from steps that were overloaded."""
     most = len(padded) - 1
     forced = pressed(batches, most, rule, wait_s)
-    gap_s, gap_known = gaps(batches, forced, most)
+    gap_s, gap_known = gaps(batches, forced, padded)
     telling_s = telling(batches, forced, padded)
     woken = waking(batches)
     awake_s = batches.stages_s - woken.after(batches.idle_s) - behind_s(batches, gap_s, telling_s)
@@ -238,16 +238,22 @@ def _times(
     mean_s = np.maximum(stages + gap_s, LEAST_SHARE * stages)
     own_s = np.maximum(awake_s + (mean_s - stages)[batches.requests], LEAST_SHARE * batches.stages_s)
     spread_s = spread(batches.requests, own_s / mean_s[batches.requests], most)
-    overhead_s, sizes, alone_s = overhead(steps, gap_s, most, rule, wait_s)
+    overhead_s, sizes, alone_s, wake_s = overhead(steps, gap_s, most, rule, wait_s)
     # the answers of a large batch are handed out one by one, on a machine that has more to do
     after_s, _ = by_size(sizes, overhead_s, most, padded)
     after_s[1:] -= after_s[1:].min()
     overhead_s = overhead_s - after_s[sizes]
-    median_s = float(np.median(overhead_s)) + float(after_s[1])
+    median_s = float(np.median(overhead_s)) + float(after_s[1]) + wake_s
     compute_s = float(by_size(batches.requests, batches.compute_s, most, padded)[0][1])
     return _Times(
         Service(
-            mean_s, *spread_s, grid(overhead_s, OVERHEAD_POINTS), waking=woken, after_s=after_s, telling_s=telling_s
+            mean_s,
+            *spread_s,
+            grid(overhead_s, OVERHEAD_POINTS),
+            waking=woken,
+            after_s=after_s,
+            telling_s=telling_s,
+            wake_s=wake_s,
         ),
         1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),
         float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + wait_s,

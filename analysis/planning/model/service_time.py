@@ -33,6 +33,8 @@ HOLE_S = 0.010
 
 IDLE_S = (0.0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0)
 """Ends of the ramp that are tried."""
+HINGES = 24
+"""Numbers of answers that are tried, beyond which more hold up no longer."""
 SURE, WORTH = 5.0, 0.03
 """Standard errors, and share of a batch's time, from which waking counts."""
 
@@ -129,14 +131,16 @@ def waking(batches: ObservedBatches) -> Waking:
     return best
 
 
-def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> float:
-    """By how much each answer of the batch before makes one longer that begins as soon as that is done.
+def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> Floats:
+    """By how much the answers of a batch of each size make one longer that begins as soon as that is done.
 
-    The least squares over batches that are computed alike, with their own requests beside.
+    In proportion to their number up to some, and no more beyond: a thread that wants the interpreter gets it after a
+    while. The least squares over batches that are computed alike, with their own requests beside.
     """
     mine = forced & batches.follows
+    nothing_s = np.zeros(len(padded))
     if int(mine.sum()) < 2 * OWN_GAP:
-        return 0.0
+        return nothing_s
     _, kind = np.unique(padded[batches.requests[mine]], return_inverse=True)
     counts = np.bincount(kind)
     took_s = np.minimum(batches.stages_s[mine], np.quantile(batches.stages_s[mine], 0.99))
@@ -144,23 +148,28 @@ def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> float:
     def within(values: Floats) -> Floats:
         return values - (np.bincount(kind, values) / counts)[kind]
 
-    told = _before(batches)[mine].astype(np.float64)
-    before, own, late_s = within(told), within(batches.requests[mine].astype(np.float64)), within(took_s)
-    before -= own * (float(before @ own) / max(float(own @ own), 1e-12))
-    if not (weight := float(before @ before)):
-        return 0.0
-    found_s = float(before @ late_s) / weight
-    left = late_s - found_s * before
-    error_s = math.sqrt(float(left @ left) / len(left) / weight)
-    usual_s = found_s * float(told.mean())
-    return found_s if found_s > SURE * error_s and usual_s > WORTH * float(took_s.mean()) else 0.0
+    own, late_s = within(batches.requests[mine].astype(np.float64)), within(took_s)
+    best, least = nothing_s, np.inf
+    for most in np.unique(np.geomspace(1, len(padded) - 1, HINGES).round()):
+        told = np.minimum(_before(batches)[mine], most).astype(np.float64)
+        before = within(told)
+        before -= own * (float(before @ own) / max(float(own @ own), 1e-12))
+        if not (weight := float(before @ before)):
+            continue
+        found_s = float(before @ late_s) / weight
+        left = late_s - found_s * before
+        error_s = math.sqrt(float(left @ left) / len(left) / weight)
+        worth = found_s > SURE * error_s and found_s * float(told.mean()) > WORTH * float(took_s.mean())
+        if worth and float(left @ left) < least:
+            best, least = found_s * np.minimum(np.arange(len(padded)), most), float(left @ left)
+    return best
 
 
-def behind_s(batches: ObservedBatches, gap_s: Floats, telling_s: float) -> Floats:
+def behind_s(batches: ObservedBatches, gap_s: Floats, telling_s: Floats) -> Floats:
     """What of each batch's stages is longer than behind one as large as itself; `gap_s` is no idleness."""
     before = _before(batches)
     idle_s = np.maximum(0.0, batches.idle_s - gap_s[before])
-    found: Floats = np.maximum(0.0, telling_s * before - idle_s) - telling_s * batches.requests
+    found: Floats = np.maximum(0.0, telling_s[before] - idle_s) - telling_s[batches.requests]
     return np.where(batches.follows, found, 0.0)
 
 
@@ -169,27 +178,32 @@ def _before(batches: ObservedBatches) -> Ints:
     return np.concatenate([[0], batches.requests[:-1]])
 
 
-def gaps(batches: ObservedBatches, forced: Bools, most: int) -> tuple[Floats, bool]:
+def gaps(batches: ObservedBatches, forced: Bools, padded: Ints) -> tuple[Floats, bool]:
     """By size: from the end of a batch's compute to the begin of the next, where that was waiting.
 
     Below 0 where copies of a full batch overlap with the compute of the one before.
     """
+    most = len(padded) - 1
     gap_s = (batches.begun_s - batches.ended_before_s)[1:]
     length_s, sizes = batches.stages_s[:-1], batches.requests[:-1]
     seen = forced[1:] & (np.abs(gap_s) < np.maximum(HOLE_S, length_s))
     if not seen.any():
         return np.zeros(most + 1), False
-    found = np.full(most + 1, _trimmed_mean(gap_s[seen]))
-    for which, wanted in ((slice(1, most), sizes < most), (slice(most, None), sizes >= most)):
-        if int((seen & wanted).sum()) >= OWN_GAP:
-            found[which] = _trimmed_mean(gap_s[seen & wanted])
+    found = np.full(most + 1, gap_s[seen & _usual(gap_s, seen)].mean())
+    part, full = seen & (sizes < most), seen & (sizes >= most)
+    if int(part.sum()) >= OWN_GAP:
+        part &= _usual(gap_s, part)
+        found[:most] = by_size(sizes[part], gap_s[part], most, padded)[0][:most]
+    if int(full.sum()) >= OWN_GAP:
+        found[most] = gap_s[full & _usual(gap_s, full)].mean()
     return found, True
 
 
-def _trimmed_mean(values: Floats) -> float:
-    """Without the twentieth at each end, where clocks and ways of a noisy machine are what is measured."""
-    low, high = np.quantile(values, (0.05, 0.95))
-    return float(values[(values >= low) & (values <= high)].mean())
+def _usual(values: Floats, which: Bools) -> Bools:
+    """Without the twentieth at each end of these, where clocks and ways of a noisy machine are what is measured."""
+    low, high = np.quantile(values[which], (0.05, 0.95))
+    found: Bools = (values >= low) & (values <= high)
+    return found
 
 
 def spread(sizes: Ints, multipliers: Floats, most: int) -> tuple[Floats, Ints]:
@@ -203,24 +217,28 @@ def spread(sizes: Ints, multipliers: Floats, most: int) -> tuple[Floats, Ints]:
 
 def overhead(
     steps: Sequence[Observed], gap_s: Floats, most: int, rule: Rule, wait_s: float
-) -> tuple[Floats, Ints, Floats]:
-    """What occupation and waiting do not explain of each latency, the sizes of their batches; and lone latencies."""
+) -> tuple[Floats, Ints, Floats, float]:
+    """What occupation and waiting do not explain of each latency, the sizes of their batches; and lone latencies.
+
+    Last for how long an idle replica that waits for nobody takes others along; elsewhere that is in the first.
+    """
     forced = [pressed(step.batches, most, rule, wait_s) for step in steps]
     late_s = [step.batches.begun_s - _due_s(step.batches, gap_s, most, rule, wait_s) for step in steps]
     # a replica that was idle takes a moment to wake, and what comes behind it in a rush is as much later
     idle = [step.batches.follows & ~own for step, own in zip(steps, forced, strict=True)]
     woken_s = np.concatenate([late[own] for late, own in zip(late_s, idle, strict=True)])
     usual_s = max(0.0, float(np.median(woken_s))) if len(woken_s) >= SEEN else 0.0
+    wake_s = usual_s if wait_s == 0.0 and rule in (Rule.OPPORTUNISTIC, Rule.COMPANY) else 0.0
     left, alone = [], []
     for step, late, own in zip(steps, late_s, idle, strict=True):
         batches = step.batches
-        waking_s = np.where(own, np.clip(late, 0.0, HOLE_S), usual_s)
+        waking_s = np.where(own, np.clip(late, 0.0, HOLE_S), usual_s) - wake_s
         occupied_s = batches.stages_s + gap_s[batches.requests]
         left.append(step.answered_s - step.queued_s - (occupied_s - waking_s)[step.batch])
         lone = own & (batches.requests == 1) & (batches.first_s > batches.ended_before_s)
         alone.append(step.answered_s[lone[step.batch]])
     sizes = np.concatenate([step.batches.requests[step.batch] for step in steps])
-    return np.concatenate(left), sizes, np.concatenate(alone)
+    return np.concatenate(left), sizes, np.concatenate(alone), wake_s
 
 
 def _due_s(batches: ObservedBatches, gap_s: Floats, most: int, rule: Rule, wait_s: float) -> Floats:

@@ -52,6 +52,7 @@ class SimState(NamedTuple):
     after_s: Any
     waking: Any
     telling_s: Any
+    wake_s: Any
     spread: Any
     spread_class: Any
     rule: Any
@@ -157,7 +158,7 @@ def weigh(w: SimState, r: int, up: bool) -> None:
 def _beside_s(w: SimState, idle_s: float, size: int) -> Any:
     """What a batch takes beside its usual time: its replica has to wake, or answers are still being handed out."""
     from_s, full_s, extra_s = w.waking
-    beside_s = max(0.0, -idle_s) - w.telling_s * size
+    beside_s = max(0.0, -idle_s) - w.telling_s[size]
     if max(0.0, idle_s) >= full_s:
         return beside_s + extra_s
     return beside_s + extra_s * max(0.0, (idle_s - from_s) / (full_s - from_s))
@@ -247,7 +248,7 @@ def _advance(w: SimState, r: int, until_s: float) -> None:
     while x.next_s <= until_s:
         now_s = x.next_s
         if now_s == x.done_s:
-            x.told_s = now_s + w.telling_s * x.running
+            x.told_s = now_s + w.telling_s[x.running]
             x.running = 0
             x.done_s = math.inf
         _decide(w, r, now_s)
@@ -272,7 +273,10 @@ def _join(w: SimState, r: int, i: int, now_s: float) -> None:
         x.open += 1
         _decide(w, r, now_s)
     elif not x.running:
-        _decide(w, r, now_s)
+        if w.wake_s and w.wait_s == 0 and w.rule != BLOCKING and x.waiting < w.max_batch:
+            x.close_s = x.next_s = min(x.close_s, now_s + w.wake_s)
+        else:
+            _decide(w, r, now_s)
 
 
 # ---- the fleet
@@ -321,7 +325,8 @@ def share(w: SimState) -> None:
     while i < n:
         r, free_s = _lowest(w.events), w.events[1]
         ready_s = max(free_s, w.arrivals_s[i])
-        close_s, size = ready_s + w.wait_s, 1
+        waits_s = w.wake_s if w.wait_s == 0 and w.arrivals_s[i] > free_s else w.wait_s
+        close_s, size = ready_s + waits_s, 1
         while size < w.max_batch and i + size < n and w.arrivals_s[i + size] <= close_s:
             size += 1
         start_s = max(ready_s, w.arrivals_s[i + size - 1]) if size == w.max_batch else close_s
@@ -329,7 +334,7 @@ def share(w: SimState) -> None:
         busy_s = w.mean_s[size] * w.spread[of, mix(w.seed, i) & (w.spread.shape[1] - 1)]
         x = w.replicas[r]
         busy_s = max(0.0, busy_s + _beside_s(w, start_s - x.told_s, size))
-        x.told_s = start_s + busy_s + w.telling_s * size
+        x.told_s = start_s + busy_s + w.telling_s[size]
         for j in range(i, i + size):
             w.latency_s[j] = start_s + busy_s + w.after_s[size] - w.arrivals_s[j]
         _put(w.events, r, start_s + busy_s)

@@ -86,8 +86,10 @@ class Service:
     waking: Waking = AWAKE
     after_s: Floats | None = None
     """(B + 1,): what a request spends outside the replica beyond `overhead_s` after a batch of so many."""
-    telling_s: float = 0.0
-    """For so long each answer is handed out, and as long does a batch take longer that begins meanwhile."""
+    telling_s: Floats | None = None
+    """(B + 1,): behind a batch of so many, answers hold up for so long one that begins meanwhile."""
+    wake_s: float = 0.0
+    """An idle replica begins so long after a request came, with all that came since, where nobody waits for company."""
 
     def __post_init__(self) -> None:
         if not self.max_batch or not (self.mean_s[1:] > 0).all():
@@ -98,7 +100,7 @@ class Service:
         classes, of = len(self.spread), self.spread_class
         if len(of) != len(self.mean_s) or not 0 <= of.min() <= of.max() < classes:
             raise ValueError(f"each of {self.max_batch} sizes of a batch needs one of {classes} classes of spread")
-        if self.after_s is not None and len(self.after_s) != len(self.mean_s):
+        if any(one is not None and len(one) != len(self.mean_s) for one in (self.after_s, self.telling_s)):
             raise ValueError(f"each of {self.max_batch} sizes of a batch needs a time after it")
 
     @classmethod
@@ -123,7 +125,8 @@ class Service:
     def scaled(self, factor: float) -> Service:
         """With every batch taking so many times as long."""
         waking = self.waking._replace(extra_s=self.waking.extra_s * factor)
-        return replace(self, mean_s=self.mean_s * factor, waking=waking, telling_s=self.telling_s * factor)
+        telling_s = None if self.telling_s is None else self.telling_s * factor
+        return replace(self, mean_s=self.mean_s * factor, waking=waking, telling_s=telling_s)
 
     def farther(self, factor: float) -> Service:
         """With all that a request spends outside the replica taking so many times as long."""
@@ -139,7 +142,8 @@ class Service:
             "answer_s": self.answer_s,
             "waking": self.waking._asdict(),
             "after_s": None if self.after_s is None else self.after_s.tolist(),
-            "telling_s": self.telling_s,
+            "telling_s": None if self.telling_s is None else self.telling_s.tolist(),
+            "wake_s": self.wake_s,
         }
 
     @classmethod
@@ -152,7 +156,8 @@ class Service:
             float(found.get("answer_s", 0.0)),
             Waking(**found.get("waking", {})),
             None if found.get("after_s") is None else np.asarray(found["after_s"], dtype=np.float64),
-            float(found.get("telling_s", 0.0)),
+            None if found.get("telling_s") is None else np.asarray(found["telling_s"], dtype=np.float64),
+            float(found.get("wake_s", 0.0)),
         )
 
 

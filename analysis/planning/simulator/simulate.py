@@ -135,13 +135,14 @@ def _world(arrivals_s: Floats, fleet: Fleet, seed: int) -> kernel.SimState:
     for name in ("next_s", "done_s", "close_s"):
         replicas[name] = np.inf
     replicas["told_s"] = -np.inf
-    after_s = np.zeros(len(service.mean_s)) if service.after_s is None else service.after_s
+    nothing_s = np.zeros(len(service.mean_s))
+    after_s, telling_s = (nothing_s if one is None else one for one in (service.after_s, service.telling_s))
     one_queue = fleet.routing == Routing.ONE_QUEUE
     if one_queue and (fleet.rule != Rule.OPPORTUNISTIC or fleet.queue or fleet.outages or fleet.autoscaling):
         raise ValueError("one queue for all is known for opportunistic batches, without bounds, outages or autoscaling")
     leaves = 1 << (fleet.slots - 1).bit_length() if one_queue or fleet.routing == Routing.LEAST else 0
     return kernel.SimState(
-        arrivals_s, service.mean_s, after_s, np.array(service.waking), service.telling_s, service.spread,
+        arrivals_s, service.mean_s, after_s, np.array(service.waking), telling_s, service.wake_s, service.spread,
         service.spread_class,
         CODES[fleet.rule], CODES[fleet.routing], most, float(fleet.batch_wait_s), fleet.queue, seed,
         np.full(n, np.inf), np.empty(n, np.int32), np.empty(n if fleet.rule == Rule.AWAITING else 0, np.int32),

@@ -50,7 +50,7 @@ const simulator = () => {
 
   // one replica
   const beside = ({ waking: { from_s: from, full_s: full, extra_s: extra }, telling }, idle, size) =>
-    Math.max(0, -idle) - telling * size + (Math.max(0, idle) >= full ? extra : extra * Math.max(0, (idle - from) / (full - from)));
+    Math.max(0, -idle) - telling[size] + (Math.max(0, idle) >= full ? extra : extra * Math.max(0, (idle - from) / (full - from)));
   const start = (w, r, now, size) => {
     const head = w.head[r], { latency, arrivals, link } = w;
     const usual = w.mean[size] * w.spread[w.spreadClass[size] * w.spreads + (mix(w.seed, head) & (w.spreads - 1))];
@@ -124,7 +124,7 @@ const simulator = () => {
     while (w.next[r] <= until) {
       const now = w.next[r];
       if (now === w.done[r]) {
-        w.told[r] = now + w.telling * w.running[r];
+        w.told[r] = now + w.telling[w.running[r]];
         w.running[r] = 0;
         w.done[r] = Infinity;
       }
@@ -149,7 +149,10 @@ const simulator = () => {
       }
       w.open[r] += 1;
       decide(w, r, now);
-    } else if (!w.running[r]) decide(w, r, now);
+    } else if (!w.running[r]) {
+      if (w.wake && w.wait === 0 && w.rule !== BLOCKING && w.waiting[r] < w.maxBatch) w.close[r] = w.next[r] = Math.min(w.close[r], now + w.wake);
+      else decide(w, r, now);
+    }
   };
 
   // the fleet
@@ -220,15 +223,16 @@ const simulator = () => {
   const simulate = (arrivals, fleet, seed = 1) => {
     const { service, replicas } = fleet, n = arrivals.length, leaves = 2 ** Math.ceil(Math.log2(replicas));
     const floats = () => new Float64Array(replicas).fill(Infinity), ints = () => new Int32Array(replicas);
+    const perSize = (times) => Float64Array.from(times ?? service.mean_s.map(() => 0));
     const least = ROUTINGS.indexOf(fleet.routing) === LEAST;
     const w = {
       arrivals, mean: Float64Array.from(service.mean_s),
-      after: Float64Array.from(service.after_s ?? service.mean_s.map(() => 0)), spread: Float64Array.from(service.spread.flat()),
+      after: perSize(service.after_s), spread: Float64Array.from(service.spread.flat()),
       spreads: service.spread[0].length, spreadClass: Int32Array.from(service.spread_class),
       rule: RULES.indexOf(fleet.rule), routing: ROUTINGS.indexOf(fleet.routing),
       maxBatch: fleet.max_batch, wait: fleet.batch_wait_s, queue: fleet.queue, seed,
       latency: new Float64Array(n), link: new Int32Array(n), size: new Int32Array(fleet.rule === "awaiting" ? n : 0),
-      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, telling: service.telling_s ?? 0, next: floats(), done: floats(), close: floats(), told: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
+      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, telling: perSize(service.telling_s), wake: service.wake_s ?? 0, next: floats(), done: floats(), close: floats(), told: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
       first: ints(), open: ints(), opened: ints(), closed: ints(),
       batches: new Float64Array(service.mean_s.length), busy: 0, last: arrivals[n - 1], refused: 0, turn: 0, stamp: 0, stream: seeded(seed),
       events: new Float64Array(least ? 2 * leaves : 0).fill(Infinity), loads: new Float64Array(least ? 2 * leaves : 0).fill(Infinity),

@@ -86,12 +86,30 @@ def test_a_replica_that_was_idle_takes_longer(tmp_path, model):
         assert (said.p50_ms, said.p99_ms) == pytest.approx((found.p50_ms, found.p99_ms), rel=0.05)
 
 
+def test_beyond_some_answers_more_of_them_hold_up_no_longer(tmp_path):
+    batched_run(tmp_path / "it", steady(telling_s=0.0004, telling_most=3), [100, 300, 450], seconds=60)
+    model = calibrate([analysis.load(tmp_path / "it")], "m/a")
+    assert model.service.telling_s[1:] == pytest.approx(0.0004 * np.minimum(SIZES, 3), rel=0.1)
+
+
+def test_an_idle_replica_takes_a_while_to_wake_and_takes_along_who_comes_by_then(tmp_path, model):
+    assert model.service.wake_s == pytest.approx(0.0, abs=1e-4)
+    batched_run(tmp_path / "it", steady(wake_s=0.001), [100, 300, 450], seconds=60)
+    run = analysis.load(tmp_path / "it")
+    model = calibrate([run], "m/a")
+    assert model.service.wake_s == pytest.approx(0.001, rel=0.2)
+    for step in observed([run], "m/a"):
+        said, found = replay([step], model.fleet(1), 1), measured([step], model)
+        assert (said.p50_ms, said.p99_ms) == pytest.approx((found.p50_ms, found.p99_ms), rel=0.03)
+        assert said.batch == pytest.approx(found.batch, rel=0.03)
+
+
 def test_a_batch_takes_longer_while_answers_of_the_one_before_are_handed_out(tmp_path, model):
-    assert model.service.telling_s == 0.0
+    assert not model.service.telling_s.any()
     batched_run(tmp_path / "it", steady(telling_s=0.0002), [100, 300, 450], seconds=60)
     run = analysis.load(tmp_path / "it")
     model = calibrate([run], "m/a")
-    assert model.service.telling_s == pytest.approx(0.0002, rel=0.1)
+    assert model.service.telling_s[1:] == pytest.approx(0.0002 * SIZES, rel=0.1)
     assert model.service.mean_s[1:] == pytest.approx(FIXED_S + (EACH_S + 0.0002) * SIZES + GAP_S, rel=0.01)
     for step in observed([run], "m/a"):
         said, found = replay([step], model.fleet(1), 1), measured([step], model)

@@ -38,7 +38,8 @@ def test_every_request_takes_as_long_as_in_a_plain_simulation(rule, routing):
     seen = 0
     for seed, (replicas, most, wait_s, load, queue, outages) in enumerate(kinds):
         waking = Waking(0.002, 0.03, 0.004) if seed % 2 else AWAKE
-        service = replace(affine(most, spread=SPREAD), waking=waking, telling_s=0.0007 * (seed % 3))
+        told_s, wake_s = 0.0007 * (seed % 3) * np.minimum(np.arange(most + 1), 2), 0.0011 * (seed % 5 > 2)
+        service = replace(affine(most, spread=SPREAD), waking=waking, telling_s=told_s, wake_s=wake_s)
         outages = tuple(outage for outage in outages if outage.replica < replicas)
         fleet = Fleet(service, replicas, most, wait_s, rule, routing, queue, outages)
         arrivals_s = poisson(load * fleet.limit_rps, 300, seed)
@@ -80,7 +81,7 @@ def test_a_replica_that_was_idle_takes_longer_for_its_next_batch():
 
 
 def test_a_batch_behind_a_larger_one_takes_longer_unless_there_is_a_pause_between():
-    service = replace(affine(4, fixed_s=0.6, each_s=0.1), telling_s=0.05)
+    service = replace(affine(4, fixed_s=0.6, each_s=0.1), telling_s=0.05 * np.arange(5))
     fleet = Fleet(service, 1, 4, 0.0, Rule.OPPORTUNISTIC, Routing.LEAST)
     # one alone, four who came meanwhile, one behind these, one after a pause that is too short, one after a long one
     found = simulate(np.array([0.0, 0.1, 0.1, 0.1, 0.1, 0.7, 2.39, 9.0]), fleet)
@@ -88,8 +89,20 @@ def test_a_batch_behind_a_larger_one_takes_longer_unless_there_is_a_pause_betwee
     ends_s = [0.65, *4 * [0.65 + four_s], 0.65 + four_s + one_s]
     assert found.latency_s[:6].tolist() == pytest.approx((np.array(ends_s) - [0.0, *4 * [0.1], 0.7]).tolist())
     assert found.latency_s[6:].tolist() == pytest.approx([0.7 - (2.39 - ends_s[5]), 0.65])
-    hasty = replace(fleet, service=replace(service, telling_s=1.0))
+    hasty = replace(fleet, service=replace(service, telling_s=np.arange(5.0)))
     assert simulate(np.zeros(1), hasty).latency_s.tolist() == [0.0]  # no batch ends before it begins
+
+
+@pytest.mark.parametrize("routing", [Routing.LEAST, Routing.ONE_QUEUE])
+def test_who_comes_while_an_idle_replica_wakes_is_taken_along(routing):
+    service = replace(affine(4, fixed_s=0.6, each_s=0.1), wake_s=0.25)
+    fleet = Fleet(service, 1, 4, 0.0, Rule.OPPORTUNISTIC, routing)
+    # one, another while it wakes, a third who waits for both and for nothing else, then four at once
+    found = simulate(np.array([0.0, 0.2, 0.3, 9.0, 9.0, 9.0, 9.0]), fleet)
+    assert found.latency_s.tolist() == pytest.approx([1.05, 0.85, 0.75 + 0.7, 1.0, 1.0, 1.0, 1.0])
+    assert found.batches.tolist() == [0, 1, 1, 0, 1]
+    waits = simulate(np.array([0.0, 0.2]), replace(fleet, batch_wait_s=0.1))
+    assert waits.latency_s.tolist() == pytest.approx([0.8, 1.4])  # a batch wait is not made longer by it
 
 
 def test_the_same_seed_gives_the_same_and_another_one_another():
