@@ -1,8 +1,9 @@
 """One replica's engine: the one thread that owns the device, and what becomes of the jobs that it is given.
 
 The moment the device is free, all that waits is run as a batch (see `queue`). Where several batches may be in
-flight, one is begun behind another only when it is full: it could not grow by waiting. A batch that fails is run
-again so that only the guilty fails, and one that does not fit into memory in smaller ones.
+flight, one is begun behind another only when it is full: it could not grow by waiting. One that is begun in no time is
+so before the answers of the one before are given back, since the interpreter is then their callers'. A batch that fails
+is run again so that only the guilty fails, and one that does not fit into memory in smaller ones.
 
 Knows nothing of HTTP, Ray or asyncio: whoever submits a `Job` gets it back through `deliver`, a batch at a time.
 """
@@ -31,6 +32,10 @@ __all__ = ["Engine", "Job", "Onlooker"]
 
 log = logging.getLogger(__name__)
 
+IN_NO_TIME_NS = 1_000_000
+"""Of this thread's time: so long answers may wait until the next batch is begun. The replay of a graph takes less, the
+launch of each kernel more."""
+
 
 class Deliver(Protocol):
     def __call__(self, jobs: Sequence[Job], /) -> None:
@@ -57,6 +62,8 @@ class Engine(DeviceThread[Runner]):
         self._in_hand: list[Job] = []
         """Neither waiting nor in flight, and not given back yet."""
         self._regrowth = Regrowth()
+        self._beginning_ns = 0
+        """What the last one took of this thread's time."""
 
     def _end(self) -> None:
         self._queue.close()
@@ -132,6 +139,9 @@ class Engine(DeviceThread[Runner]):
         self._flights.popleft()
         self._in_hand = jobs
         if failure is None:
+            at_once = runner.depth > 1 and self._beginning_ns < IN_NO_TIME_NS
+            if at_once and not self._flights and self._queue.ready(runner.max_batch):
+                self._next(runner, runner.max_batch)
             self._hand_out(runner, jobs, ran)
         else:
             self._again(runner, jobs, failure)
@@ -149,7 +159,11 @@ class Engine(DeviceThread[Runner]):
             if job.wanted != wanted:
                 wanted |= job.wanted
         with self.onlooker.batch():
-            return runner.begin([job.tensors for job in jobs], rows, wanted)
+            begun_ns = time.thread_time_ns()
+            try:
+                return runner.begin([job.tensors for job in jobs], rows, wanted)
+            finally:
+                self._beginning_ns = time.thread_time_ns() - begun_ns
 
     def _again(self, runner: Runner, jobs: list[Job], problem: Exception) -> None:
         """A batch failed: smaller ones where memory ran out, else each request alone, so that only the guilty fails."""

@@ -100,11 +100,20 @@ class Queue:
 
     def _wait_for_company(self, most: int) -> None:
         until_s = time.monotonic() + self._max_wait_s
-        while len(self._jobs) == 1 and self._jobs[0].left < most and not self._closing:
+        while self._alone(most) and not self._closing:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
             self._changed.wait(left_s)
+
+    def ready(self, most: int) -> bool:
+        """Whether something waits that need not wait for company."""
+        with self._changed:
+            jobs = self._jobs
+            return bool(jobs) and not self._closing and not (self._max_wait_s and self._alone(most))
+
+    def _alone(self, most: int) -> bool:
+        return len(self._jobs) == 1 and self._jobs[0].left < most
 
     def fills_up(self, most: int, too_late: Callable[[], bool]) -> bool:
         """Whether a full batch waits, before it is too late."""

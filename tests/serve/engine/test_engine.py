@@ -78,6 +78,8 @@ class Bench:
     ) -> None:
         self.runner = runner or GatedRunner(max_batch)
         self.deliveries: list[list[Job]] = []
+        self.begun: list[int] = []
+        """How many batches were, at each of them."""
         self._delivered = threading.Condition()
         self.engine = Engine(
             lambda say: nullcontext(self.runner), self._deliver, max_queue=max_queue, max_wait_s=max_wait_s
@@ -87,6 +89,7 @@ class Bench:
 
     def _deliver(self, jobs: Sequence[Job]) -> None:
         with self._delivered:
+            self.begun.append(len(self.runner.batches))
             self.deliveries.append(list(jobs))
             self._delivered.notify_all()
 
@@ -624,10 +627,15 @@ class AsyncRunner(GatedRunner):
         self.planes: list[Plane] = []
         self.finished: list[list[float]] = []
         self.refuses: set[float] = set()
+        self.launches_s = 0.0
+        """Of the thread's own time."""
 
     def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Plane:  # type: ignore[override]
         values = np.concatenate([part["x"] for part in parts]).tolist()
         self.batches.append(values)
+        until_s = time.thread_time() + self.launches_s
+        while time.thread_time() < until_s:
+            pass
         if self.refuses & set(values):
             raise ArithmeticError("cannot begin that")
         self.planes.append(Plane(self, values))
@@ -674,6 +682,33 @@ def test_behind_a_batch_that_is_not_full_nothing_is_begun_until_it_is_done(bench
     until(lambda: runner.batches == [[1], [2, 3]])
     runner.planes[1].landed.set()
     bench.wait_for(*rest)
+
+
+@pytest.mark.parametrize(
+    ("how", "begun"),
+    [
+        ({}, [2, 2]),
+        ({"launches_s": 0.005}, [1, 2]),  # answers would wait for all the launches
+        ({"max_wait_s": 0.05}, [1, 2]),  # it waits alone, for company
+        ({"depth": 1}, [1, 2]),  # the next one would be run to its end
+    ],
+)
+def test_what_is_begun_in_no_time_is_so_before_answers_are_given_back(
+    benches: Callable[..., Bench], how: dict[str, float], begun: list[int]
+) -> None:
+    runner = AsyncRunner()
+    runner.launches_s, runner.depth = how.get("launches_s", 0.0), int(how.get("depth", 2))
+    bench = benches(runner=runner, max_wait_s=how.get("max_wait_s", 0.0))
+    first = bench.submit(1.0)
+    until(lambda: len(runner.planes) == 1)
+    second = bench.submit(2.0)
+    runner.planes[0].landed.set()
+    bench.wait_for(first)
+    until(lambda: len(runner.planes) == 2)
+    runner.planes[1].landed.set()
+    bench.wait_for(second)
+    assert bench.begun == begun
+    assert [doubled(first), doubled(second)] == [[2], [4]]
 
 
 @pytest.mark.parametrize("where", ["begin", "finish"])
