@@ -117,6 +117,16 @@ SERVE = (
         ("serve/engine/test_engine.py::test_only_outputs_that_somebody_asked_for_are_made_and_each_gets_its_own",),
     ),
     Mutant(
+        "answers are given back before the next batch is begun", "row", "serve/engine/engine.py",
+        "at_once = runner.depth > 1 and", "at_once = False and",
+        ("serve/engine/test_engine.py::test_what_is_begun_in_no_time_is_so_before_answers_are_given_back",),
+    ),
+    Mutant(
+        "answers wait for all the launches of the next batch", "unit", "serve/engine/engine.py",
+        "IN_NO_TIME_NS = 1_000_000", "IN_NO_TIME_NS = 1_000_000_000",
+        ("serve/engine/test_engine.py::test_what_is_begun_in_no_time_is_so_before_answers_are_given_back",),
+    ),
+    Mutant(
         "copying in is counted as computing", "pair", "serve/engine/engine.py",
         '"h2d": ran.copied_in_ns - ran.batched_ns,\n            "compute": ran.computed_ns - ran.copied_in_ns,',
         '"h2d": ran.computed_ns - ran.copied_in_ns,\n            "compute": ran.copied_in_ns - ran.batched_ns,',

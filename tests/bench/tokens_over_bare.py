@@ -10,6 +10,8 @@ Prints a table (medians over rounds, with the lowest and the highest), then one 
 
     python tests/bench/tokens_over_bare.py
     python tests/bench/tokens_over_bare.py --variants eager --tokens 100 --rounds 2
+    python tests/bench/tokens_over_bare.py --model llama_1b --device cuda --variants eager-bf16,compiled-bf16 \
+        --set context=256 --slots 16 --tokens 150
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,24 +36,26 @@ from bench._bare import Bare, as_the_engine  # noqa: E402
 from bench._rounds import last_line, left_out, over, shown, spread, spreads  # noqa: E402
 from text_streams import told  # noqa: E402
 
-MODEL, PATH = "tiny_llama", "/v1/completions"
+PATH = "/v1/completions"
 PROMPT = 64
-"""Tokens of each prompt."""
+"""Tokens of each prompt, of the first `WORDS` that the model knows."""
+WORDS = 2048
 BEGUN = 8
 """Tokens of each answer before any is timed."""
 LONE = 30
 """Requests of a round to which nobody else is answered."""
 
 
-def options_for(variants: tuple[str, ...], slots: int, cache: str) -> dict[str, Any]:
+def options_for(asked: argparse.Namespace, cache: str) -> dict[str, Any]:
     return {
-        "models": [MODEL], "variants": list(variants), "device": "cpu", "max_batch": slots, "threads": 1,
-        "parity_share": 0, "cache_dir": cache,
+        "models": [asked.model], "variants": asked.variants.split(","), "device": asked.device, "threads": 1,
+        "max_batch": asked.slots, "settings": dict(each.split("=") for each in asked.set), "parity_share": 0,
+        "cache_dir": cache,
     }  # fmt: skip
 
 
-def prompts(many: int, words: int) -> list[list[int]]:
-    return [[2 + (row * 131 + place * 17) % (words - 2) for place in range(PROMPT)] for row in range(many)]
+def prompts(many: int) -> list[list[int]]:
+    return [[2 + (row * 131 + place * 17) % (WORDS - 2) for place in range(PROMPT)] for row in range(many)]
 
 
 # ---- the bare loop: this file again, as `tokens_over_bare.py --bare OPTIONS VARIANT`
@@ -66,9 +71,9 @@ def bare(given: dict[str, Any], variant: str) -> None:
     how = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     options = ServeOptions(**how)
     greedy = Sampling()
-    with open_language(options.spec(MODEL), variants.load(variant), options, lambda _: None) as runner:
+    with open_language(options.spec(options.models[0]), variants.load(variant), options, lambda _: None) as runner:
         slots = runner.slots
-        texts = prompts(slots, runner.words)
+        texts = prompts(slots)
 
         def read(text: list[int]) -> int:
             found: int = chosen(runner.read(text, 0), [greedy], [0]).tolist()[0]
@@ -97,21 +102,21 @@ def bare(given: dict[str, Any], variant: str) -> None:
 # ---- the served side
 
 
-def asked(variant: str, text: list[int], tokens: int) -> dict[str, Any]:
+def asked(endpoint: str, text: list[int], tokens: int) -> dict[str, Any]:
     return {
-        "model": f"{MODEL}/{variant}", "prompt": text, "max_tokens": tokens,
+        "model": endpoint, "prompt": text, "max_tokens": tokens,
         "ignore_eos": True, "temperature": 0,
     }  # fmt: skip
 
 
-async def through(url: str, variant: str, slots: int, tokens: int) -> dict[str, float]:
-    texts = prompts(slots, 2048)
-    answers = await asyncio.gather(*(told(url, PATH, asked(variant, text, tokens)) for text in texts))
+async def through(url: str, endpoint: str, slots: int, tokens: int) -> dict[str, float]:
+    texts = prompts(slots)
+    answers = await asyncio.gather(*(told(url, PATH, asked(endpoint, text, tokens)) for text in texts))
     # an event is a token, but where that is half a character
     begin, end = max(one.came_s[BEGUN - 1] for one in answers), min(one.came_s[-1] for one in answers)
     count = sum(tokens / len(one.came_s) * sum(begin < at <= end for at in one.came_s) for one in answers)
     gaps = sorted(gap for one in answers for gap in one.gaps_s[BEGUN - 1 :])
-    alone = [await told(url, PATH, asked(variant, texts[0], 1)) for _ in range(LONE)]
+    alone = [await told(url, PATH, asked(endpoint, texts[0], 1)) for _ in range(LONE)]
     return {
         "rate": count / (end - begin), "gap_p99_ms": 1e3 * gaps[int(0.99 * len(gaps))],
         "lone_ms": statistics.median(1e3 * (one.came_s[0] - one.sent_s) for one in alone),
@@ -132,35 +137,35 @@ def more(streams: list[dict[str, float]], bares: list[dict[str, float]]) -> dict
     }
 
 
-def compare(options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
+def compare(options: argparse.Namespace, cache: str) -> Iterator[dict[str, Any]]:
     from serving import served
 
-    variants, rows = tuple(options.variants.split(",")), []
-    given = options_for(variants, options.slots, cache)
+    given = options_for(options, cache)
     with ExitStack() as stack:
         server = stack.enter_context(served(Path(cache), **given))
-        for variant in variants:
+        for variant in given["variants"]:
+            endpoint = f"{options.model}/{variant}"
             alone = Bare(__file__, given, variant)
             stack.callback(alone.close)
-            asyncio.run(through(server.url, variant, options.slots, 8 * BEGUN))
+            asyncio.run(through(server.url, endpoint, options.slots, 8 * BEGUN))
             bares, streams = [], []
             for _ in range(options.rounds):
                 bares.append(dict(zip(("rate", "lone_ms"), alone.run(options.tokens), strict=True)))
-                streams.append(asyncio.run(through(server.url, variant, options.slots, options.tokens)))
-            rows.append(
-                {
-                    "variant": variant, "slots": options.slots, "tokens": options.tokens,
-                    "bare": spreads(bares), "served": spreads(streams),
-                    "served_over_bare": over((one["rate"] for one in streams), (one["rate"] for one in bares)),
-                    **more(streams, bares),
-                }
-            )  # fmt: skip
-    return rows
+                streams.append(asyncio.run(through(server.url, endpoint, options.slots, options.tokens)))
+            yield {
+                "variant": variant, "slots": options.slots, "tokens": options.tokens,
+                "bare": spreads(bares), "served": spreads(streams),
+                "served_over_bare": over((one["rate"] for one in streams), (one["rate"] for one in bares)),
+                **more(streams, bares),
+            }  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--model", default="tiny_llama")
     found.add_argument("--variants", default="eager,compiled")
+    found.add_argument("--device", default="cpu")
+    found.add_argument("--set", action="append", default=[], help="a setting of the model's own: KEY=VALUE")
     found.add_argument("--slots", type=int, default=8)
     found.add_argument("--tokens", type=int, default=400)
     found.add_argument("--rounds", type=int, default=5)
@@ -180,9 +185,10 @@ def main() -> None:
         f"{'variant':<9} {'bare tokens/s':>21} {'served tokens/s':>21} {'served ÷ bare':>19} {'gap P99 ms':>16} "
         f"{'lone prompt ms':>18} {'first token, ms more':>21}"
     )
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="hs-") as cache:
-        rows = compare(options, cache)
-        for row in rows:
+        for row in compare(options, cache):
+            rows.append(row)
             parts = ", ".join(
                 f"{shown(row[key], '.2f')} {what}"
                 for key, what in (("reading_ms_more", "reading"), ("around_ms", "around it"), ("outside_ms", "outside"))
