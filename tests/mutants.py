@@ -93,7 +93,7 @@ SERVE = (
     ),
     Mutant(
         "requests wait for company that they have", "bound", "serve/engine/queue.py",
-        "while len(self._jobs) == 1 and", "while len(self._jobs) >= 1 and",
+        "return len(self._jobs) == 1 and", "return len(self._jobs) >= 1 and",
         ("serve/engine/test_engine.py::test_company_that_is_there_is_not_waited_for",),
     ),
     Mutant(

@@ -166,6 +166,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--variants", default="eager,compiled")
     found.add_argument("--device", default="cpu")
     found.add_argument("--set", action="append", default=[], help="a setting of the model's own: KEY=VALUE")
+    found.add_argument("--cache-dir", help="where what is compiled is kept for another time")
     found.add_argument("--slots", type=int, default=8)
     found.add_argument("--tokens", type=int, default=400)
     found.add_argument("--rounds", type=int, default=5)
@@ -187,7 +188,7 @@ def main() -> None:
     )
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="hs-") as cache:
-        for row in compare(options, cache):
+        for row in compare(options, options.cache_dir or cache):
             rows.append(row)
             parts = ", ".join(
                 f"{shown(row[key], '.2f')} {what}"

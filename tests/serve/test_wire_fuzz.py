@@ -29,6 +29,8 @@ from tailrate.serve.edge import endpoint
 from tailrate.serve.spec import ModelSpec
 from tailrate.serve.wire import Array, EndpointInfo, WireError
 
+pytestmark = pytest.mark.computes
+
 T = TypeVar("T")
 
 hypothesis.configuration.set_hypothesis_home_dir(tempfile.gettempdir())

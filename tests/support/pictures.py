@@ -2,9 +2,9 @@
 
 A small model is served eager and compiled, Locust drives rising rates at both with its web page open, the live page is
 taken on the way and the report at the end, each light and dark. The plan is of made-up service times, like the example
-in docs/planning.md, and can be had alone.
+in docs/planning.md; tokens are those of a language model, driven in the same way. Either can be had alone.
 
-    python tests/support/pictures.py [plan]
+    python tests/support/pictures.py [plan|tokens]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ WIDTH_PX = 1240
 RUN = ["--rates=2,3,4,5", "--step-seconds=22", "--settle-seconds=2", "--slo=p90<500ms", "--run-id=pictures"]
 LIVE_AT_S = 140
 """Into the run, of eight steps."""
+TOKENS = ["--rates=2,6,10,14,18", "--step-seconds=15", "--slo=p99 ttft<150ms, p99 tpot<15ms", "--run-id=pictures"]
 
 
 def keep(page: Any, name: str, height_px: int | None) -> None:
@@ -56,11 +57,27 @@ def plan() -> None:
             page.close()
 
 
-def main() -> None:
-    PICTURES.mkdir(exist_ok=True)
-    plan()
-    if sys.argv[1:] == ["plan"]:
-        return
+def part(page: Any, place: str, name: str) -> None:
+    """Of a report that is as high as it needs to be."""
+    page.set_viewport_size({"width": WIDTH_PX, "height": 9000})
+    picture = Image.open(io.BytesIO(page.locator(place).screenshot())).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+
+
+def tokens() -> None:
+    with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch:
+        runs = Path(scratch) / "runs"
+        with served(Path(scratch) / "cache", models=("tiny_llama",), threads=1) as server, chromium() as browser:
+            command = [sys.executable, "-m", "tailrate", "run", "tiny_llama", "--host", server.url, f"--run-dir={runs}"]
+            subprocess.run([*command, *TOKENS], cwd=ROOT, check=False)
+            for scheme in ("light", "dark"):
+                page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
+                page.goto((runs / "pictures" / "report.html").as_uri())
+                part(page, "#tokens", f"tokens-{scheme}")
+                page.close()
+
+
+def report() -> None:
     with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch:
         runs, web = Path(scratch) / "runs", free_port()
         with served(Path(scratch) / "cache", models=("custom_cnn",), threads=1) as server, chromium() as browser:
@@ -84,10 +101,14 @@ def main() -> None:
                 page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
                 page.goto((runs / "pictures" / "report.html").as_uri())
                 keep(page, f"report-{scheme}", 1500)
-                page.set_viewport_size({"width": WIDTH_PX, "height": 9000})
-                part = Image.open(io.BytesIO(page.locator("#time").screenshot())).convert("RGB")
-                part.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"time-{scheme}.png", optimize=True)
+                part(page, "#time", f"time-{scheme}")
                 page.close()
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    for made in {"plan": [plan], "tokens": [tokens]}.get("".join(sys.argv[1:]), [plan, tokens, report]):
+        made()
 
 
 if __name__ == "__main__":

@@ -245,16 +245,9 @@ def _times(
     overhead_s = overhead_s - after_s[sizes]
     median_s = float(np.median(overhead_s)) + float(after_s[1]) + wake_s
     compute_s = float(by_size(batches.requests, batches.compute_s, most, padded)[0][1])
+    drawn_s = grid(overhead_s, OVERHEAD_POINTS)
     return _Times(
-        Service(
-            mean_s,
-            *spread_s,
-            grid(overhead_s, OVERHEAD_POINTS),
-            waking=woken,
-            after_s=after_s,
-            telling_s=telling_s,
-            wake_s=wake_s,
-        ),
+        Service(mean_s, *spread_s, drawn_s, 0.0, woken, after_s, telling_s, wake_s),
         1 - min(1.0, compute_s / (float(mean_s[1]) + median_s)),
         float(np.median(alone_s)) if len(alone_s) >= SEEN else float(mean_s[1]) + median_s + wait_s,
         (

@@ -25,6 +25,8 @@ from tailrate.analysis.history.regression import (
 from tailrate.analysis.history.run_summary import Entry, SustainedRate
 from tailrate.analysis.stats.level_shifts import shifts
 
+pytestmark = pytest.mark.computes
+
 LATENCY = ("p50", "p99", "capacity")
 
 

@@ -142,6 +142,7 @@ def places(found: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(found[key])
 
 
+@pytest.mark.computes
 @counts(1, 3)
 @pytest.mark.parametrize("name", ["run.json", "report.json"])
 def test_no_value_anywhere_stops_it(tmp_path: Path, name: str, seeds: int) -> None:

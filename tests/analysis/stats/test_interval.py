@@ -13,6 +13,8 @@ from tailrate.analysis.stats.interval import bounds, interval, least_for_upper, 
 from tailrate.analysis.stats.ratio import Doubt, over_rounds, ratio
 from tailrate.analysis.stats.sketch import SLICES, Sketch, probabilities, quantile
 
+pytestmark = pytest.mark.computes
+
 
 def _sketch(came: np.ndarray, values: np.ndarray) -> Sketch:
     return Sketch.of(np.minimum((SLICES * came / came[-1]).astype(int), SLICES - 1), values)

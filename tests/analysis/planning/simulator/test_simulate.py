@@ -31,6 +31,7 @@ def poisson(rate, n, seed=1):
 OUTAGES = (Outage(0, 0.3, 0.6), Outage(1, 0.5), Outage(2, 0.55, 0.7), Outage(0, 0.55, 0.58))
 
 
+@pytest.mark.computes
 @pytest.mark.parametrize("rule", Rule)
 @pytest.mark.parametrize("routing", ROUTERS)
 def test_every_request_takes_as_long_as_in_a_plain_simulation(rule, routing):
