@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from chromium import chromium
-from PIL import Image
+from PIL import Image, ImageOps
 from serving import served
 
 from tailrate.serve.deploy.haproxy import free_port
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
-WIDTH_PX = 1240
+WIDTH_PX, MARGIN_PX = 1240, 16
 RUN = ["--rates=2,3,4,5", "--step-seconds=22", "--settle-seconds=2", "--slo=p90<500ms", "--run-id=pictures"]
 LIVE_AT_S = 140
 """Into the run, of eight steps."""
@@ -57,10 +57,12 @@ def plan() -> None:
             page.close()
 
 
-def part(page: Any, place: str, name: str) -> None:
-    """Of a report that is as high as it needs to be."""
+def part(page: Any, place: str, name: str, height_px: int = 9000) -> None:
+    """Of a report that is as high as it needs to be, so much of it, with a margin."""
     page.set_viewport_size({"width": WIDTH_PX, "height": 9000})
-    picture = Image.open(io.BytesIO(page.locator(place).screenshot())).convert("RGB")
+    whole = Image.open(io.BytesIO(page.locator(place).screenshot())).convert("RGB")
+    picture = whole.crop((0, 0, whole.width, min(whole.height, height_px)))
+    picture = ImageOps.expand(picture, MARGIN_PX, whole.getpixel((0, 0)))
     picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
 
 
@@ -73,7 +75,7 @@ def tokens() -> None:
             for scheme in ("light", "dark"):
                 page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
                 page.goto((runs / "pictures" / "report.html").as_uri())
-                part(page, "#tokens", f"tokens-{scheme}")
+                part(page, "#tokens", f"tokens-{scheme}", 1060)
                 page.close()
 
 
