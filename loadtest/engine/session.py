@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Protocol
 
 import gevent
 import psutil
+from gevent.event import Event
 from gevent.queue import Queue
 from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
@@ -214,6 +215,8 @@ class ScenarioUser(Protocol):
 
 
 _session: Session | None = None
+_initialised = Event()
+"""A worker listens to the master before Locust fires its init event, and may be told to start before that."""
 _scenario_class: type[ScenarioUser] | None = None
 
 
@@ -330,6 +333,11 @@ def _on_parser(parser: Any, **_: Any) -> None:
 
 
 def _on_init(environment: Any, runner: Any, web_ui: Any = None, **_: Any) -> None:
+    _initialise(environment, runner, web_ui)
+    _initialised.set()
+
+
+def _initialise(environment: Any, runner: Any, web_ui: Any) -> None:
     global _session
     try:
         _session = Session(environment)
@@ -421,6 +429,7 @@ def _on_pong(msg: Any, **_: Any) -> None:
 
 
 def _on_test_start(environment: Any, **_: Any) -> None:
+    _initialised.wait()
     session = _here()
     session.ready.clear()
     session.priorities.clear()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import test_run
 from endpoint import endpoint
 from exact import exact
 from test_run import LOCUST, assert_ledger_closes, assert_whole, finish, read, said, start
@@ -126,6 +127,36 @@ def test_two_workers_share_a_closed_loop(tmp_path):
         words = ["--mode", "offline", "--requests", "200", "--max-in-flight", "5", "--variants", "exact"]
         manifest, rows = finish(tmp_path, "--headless", "--host", url, *words, *distributed)
     assert sorted(row["seq"] for row in rows) == list(range(200))
+    assert {row["worker"] for row in rows} == {0, 1}
+    assert_ledger_closes(manifest, rows)
+
+
+LATE = """
+import gevent
+from locust.runners import WorkerRunner
+from tailrate.loadtest.null import Null
+
+connect_to_master = WorkerRunner.connect_to_master
+
+
+def late(self):
+    connect_to_master(self)
+    gevent.sleep(1)
+
+
+WorkerRunner.connect_to_master = late
+"""
+
+
+def test_a_worker_may_be_told_to_start_before_it_is_set_up(tmp_path, monkeypatch):
+    """It listens to the master first, and on a busy machine the master is that much faster."""
+    (tmp_path / "late.py").write_text(LATE)
+    monkeypatch.setattr(test_run, "LOCUST", [*LOCUST[:-1], f"{tmp_path / 'late.py'}"])
+    port = str(free_port())
+    distributed = ["--processes", "2", "--master-bind-port", port, "--master-port", port]
+    with exact(kind="fixed", ms=5) as url:
+        words = ["--mode", "offline", "--requests", "100", "--max-in-flight", "5", "--variants", "exact"]
+        manifest, rows = finish(tmp_path, "--headless", "--host", url, *words, *distributed)
     assert {row["worker"] for row in rows} == {0, 1}
     assert_ledger_closes(manifest, rows)
 
