@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def keep(page: Any, name: str, height_px: int | None) -> None:
     picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
 
 
+def in_both(browser: Any, url: str) -> Iterator[tuple[str, Any]]:
+    """The page in light and in dark."""
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
+        page.goto(url)
+        yield scheme, page
+        page.close()
+
+
 def plan() -> None:
     from planned import planned
 
@@ -49,12 +59,9 @@ def plan() -> None:
     with tempfile.TemporaryDirectory(prefix="tailrate-") as scratch, chromium() as browser:
         path = Path(scratch) / "plan.html"
         path.write_text(plan_page.page(planned()), encoding="utf-8")
-        for scheme in ("light", "dark"):
-            page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
-            page.goto(path.as_uri())
+        for scheme, page in in_both(browser, path.as_uri()):
             page.wait_for_timeout(2500)
             keep(page, f"plan-{scheme}", 1040)
-            page.close()
 
 
 def part(page: Any, place: str, name: str, height_px: int = 9000) -> None:
@@ -72,11 +79,8 @@ def tokens() -> None:
         with served(Path(scratch) / "cache", models=("tiny_llama",), threads=1) as server, chromium() as browser:
             command = [sys.executable, "-m", "tailrate", "run", "tiny_llama", "--host", server.url, f"--run-dir={runs}"]
             subprocess.run([*command, *TOKENS], cwd=ROOT, check=False)
-            for scheme in ("light", "dark"):
-                page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
-                page.goto((runs / "pictures" / "report.html").as_uri())
+            for scheme, page in in_both(browser, (runs / "pictures" / "report.html").as_uri()):
                 part(page, "#tokens", f"tokens-{scheme}", 1060)
-                page.close()
 
 
 def report() -> None:
@@ -88,23 +92,17 @@ def report() -> None:
             with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as locust:
                 try:
                     time.sleep(LIVE_AT_S)
-                    for scheme in ("light", "dark"):
-                        page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
-                        page.goto(f"http://127.0.0.1:{web}/tailrate")
+                    for scheme, page in in_both(browser, f"http://127.0.0.1:{web}/tailrate"):
                         page.wait_for_timeout(2500)
                         keep(page, f"live-{scheme}", None)
-                        page.close()
                     while '"complete"' not in (runs / "pictures" / "run.json").read_text(encoding="utf-8"):
                         time.sleep(1)
                 finally:
                     locust.terminate()
             subprocess.run([sys.executable, "-m", "tailrate", "report", str(runs / "pictures")], cwd=ROOT, check=False)
-            for scheme in ("light", "dark"):
-                page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH_PX, "height": 1000})
-                page.goto((runs / "pictures" / "report.html").as_uri())
+            for scheme, page in in_both(browser, (runs / "pictures" / "report.html").as_uri()):
                 keep(page, f"report-{scheme}", 1500)
                 part(page, "#time", f"time-{scheme}")
-                page.close()
 
 
 def main() -> None:

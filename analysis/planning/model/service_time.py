@@ -148,10 +148,10 @@ def telling(batches: ObservedBatches, forced: Bools, padded: Ints) -> Floats:
     def within(values: Floats) -> Floats:
         return values - (np.bincount(kind, values) / counts)[kind]
 
-    own, late_s = within(batches.requests[mine].astype(np.float64)), within(took_s)
+    own, late_s, all_told = within(batches.requests[mine].astype(np.float64)), within(took_s), _before(batches)[mine]
     best, least = nothing_s, np.inf
     for most in np.unique(np.geomspace(1, len(padded) - 1, HINGES).round()):
-        told = np.minimum(_before(batches)[mine], most).astype(np.float64)
+        told = np.minimum(all_told, most)
         before = within(told)
         before -= own * (float(before @ own) / max(float(own @ own), 1e-12))
         if not (weight := float(before @ before)):

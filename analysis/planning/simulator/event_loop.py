@@ -273,7 +273,7 @@ def _join(w: SimState, r: int, i: int, now_s: float) -> None:
         x.open += 1
         _decide(w, r, now_s)
     elif not x.running:
-        if w.wake_s and w.wait_s == 0 and w.rule != BLOCKING and x.waiting < w.max_batch:
+        if w.wake_s and x.waiting < w.max_batch:
             x.close_s = x.next_s = min(x.close_s, now_s + w.wake_s)
         else:
             _decide(w, r, now_s)
@@ -325,8 +325,7 @@ def share(w: SimState) -> None:
     while i < n:
         r, free_s = _lowest(w.events), w.events[1]
         ready_s = max(free_s, w.arrivals_s[i])
-        waits_s = w.wake_s if w.wait_s == 0 and w.arrivals_s[i] > free_s else w.wait_s
-        close_s, size = ready_s + waits_s, 1
+        close_s, size = ready_s + (w.wake_s if w.arrivals_s[i] > free_s else 0.0) + w.wait_s, 1
         while size < w.max_batch and i + size < n and w.arrivals_s[i + size] <= close_s:
             size += 1
         start_s = max(ready_s, w.arrivals_s[i + size - 1]) if size == w.max_batch else close_s

@@ -137,13 +137,14 @@ def _world(arrivals_s: Floats, fleet: Fleet, seed: int) -> kernel.SimState:
     replicas["told_s"] = -np.inf
     nothing_s = np.zeros(len(service.mean_s))
     after_s, telling_s = (nothing_s if one is None else one for one in (service.after_s, service.telling_s))
+    takes_along = fleet.batch_wait_s == 0 and fleet.rule in (Rule.OPPORTUNISTIC, Rule.COMPANY)
     one_queue = fleet.routing == Routing.ONE_QUEUE
     if one_queue and (fleet.rule != Rule.OPPORTUNISTIC or fleet.queue or fleet.outages or fleet.autoscaling):
         raise ValueError("one queue for all is known for opportunistic batches, without bounds, outages or autoscaling")
     leaves = 1 << (fleet.slots - 1).bit_length() if one_queue or fleet.routing == Routing.LEAST else 0
     return kernel.SimState(
-        arrivals_s, service.mean_s, after_s, np.array(service.waking), telling_s, service.wake_s, service.spread,
-        service.spread_class,
+        arrivals_s, service.mean_s, after_s, np.array(service.waking), telling_s,
+        service.wake_s if takes_along else 0.0, service.spread, service.spread_class,
         CODES[fleet.rule], CODES[fleet.routing], most, float(fleet.batch_wait_s), fleet.queue, seed,
         np.full(n, np.inf), np.empty(n, np.int32), np.empty(n if fleet.rule == Rule.AWAITING else 0, np.int32),
         replicas, np.zeros(most + 1, dtype=np.int64), np.zeros(2), np.zeros(3, dtype=np.int64), kernel.seeded(seed),

@@ -150,7 +150,7 @@ const simulator = () => {
       w.open[r] += 1;
       decide(w, r, now);
     } else if (!w.running[r]) {
-      if (w.wake && w.wait === 0 && w.rule !== BLOCKING && w.waiting[r] < w.maxBatch) w.close[r] = w.next[r] = Math.min(w.close[r], now + w.wake);
+      if (w.wake && w.waiting[r] < w.maxBatch) w.close[r] = w.next[r] = Math.min(w.close[r], now + w.wake);
       else decide(w, r, now);
     }
   };
@@ -225,6 +225,7 @@ const simulator = () => {
     const floats = () => new Float64Array(replicas).fill(Infinity), ints = () => new Int32Array(replicas);
     const perSize = (times) => Float64Array.from(times ?? service.mean_s.map(() => 0));
     const least = ROUTINGS.indexOf(fleet.routing) === LEAST;
+    const takesAlong = fleet.batch_wait_s === 0 && ["opportunistic", "company"].includes(fleet.rule);
     const w = {
       arrivals, mean: Float64Array.from(service.mean_s),
       after: perSize(service.after_s), spread: Float64Array.from(service.spread.flat()),
@@ -232,7 +233,7 @@ const simulator = () => {
       rule: RULES.indexOf(fleet.rule), routing: ROUTINGS.indexOf(fleet.routing),
       maxBatch: fleet.max_batch, wait: fleet.batch_wait_s, queue: fleet.queue, seed,
       latency: new Float64Array(n), link: new Int32Array(n), size: new Int32Array(fleet.rule === "awaiting" ? n : 0),
-      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, telling: perSize(service.telling_s), wake: service.wake_s ?? 0, next: floats(), done: floats(), close: floats(), told: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
+      waking: service.waking ?? { from_s: 0, full_s: 0, extra_s: 0 }, telling: perSize(service.telling_s), wake: takesAlong ? service.wake_s ?? 0 : 0, next: floats(), done: floats(), close: floats(), told: floats().fill(-Infinity), head: ints(), tail: ints(), waiting: ints(), running: ints(),
       first: ints(), open: ints(), opened: ints(), closed: ints(),
       batches: new Float64Array(service.mean_s.length), busy: 0, last: arrivals[n - 1], refused: 0, turn: 0, stamp: 0, stream: seeded(seed),
       events: new Float64Array(least ? 2 * leaves : 0).fill(Infinity), loads: new Float64Array(least ? 2 * leaves : 0).fill(Infinity),
