@@ -31,6 +31,8 @@ test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: t
 test-long: $(VENV)/.dev .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
 	$(BIN)/python -m pytest -m long
 
+# which only compute: a worker for each core
+check-tests: WORKERS = $(shell nproc || echo 2)
 check-tests: $(VENV)/.warm
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or computes or peer)'
 

@@ -323,6 +323,7 @@ def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:
     assert not (tmp_path / "it").exists()
 
 
+@pytest.mark.computes
 def test_a_bare_loop_says_what_it_cannot_do() -> None:
     def asked(**more: Any) -> Any:
         words = [sys.executable, "-m", "tailrate.serve.bare_loop", json.dumps({"model": "mlp", "batches": [1]} | more)]

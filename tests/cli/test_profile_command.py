@@ -38,6 +38,7 @@ def test_bare(tmp_path: Path) -> None:
     assert "aten::addmm" in traced(done.stdout)
 
 
+@pytest.mark.computes
 def test_what_cannot_be_is_said_in_a_sentence(tmp_path: Path) -> None:
     for words, sentence in (
         (("mlp", "--variant", "tensorrt", "--device", "cpu"), "needs cuda"),

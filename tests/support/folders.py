@@ -173,8 +173,9 @@ def make_run(
         model, _, variant = name.rpartition("/")
         path = f"/v2/models/{model}/versions/{variant}/infer"
         endpoints.append({"model": model, "variant": variant, "path": path, "device": GPU, "max_batch": 16})
-    words = requests["status"].map(lambda word: {"200": "ok", "timeout": "timed_out"}.get(word, word))
-    tally = {word: int((words == word).sum()) for word in ("ok", "timed_out", "dropped", "lost")}
+    counts = requests["status"].value_counts()
+    outcomes = {"ok": "200", "timed_out": "timeout", "dropped": "dropped", "lost": "lost"}
+    tally = {outcome: int(counts.get(status, 0)) for outcome, status in outcomes.items()}
     failed = len(requests) - sum(tally.values())
     hosts = sorted({waveform.host for waveform in devices})
     clock = {"offset_ns": offset_ns, "error_ns": error_ns, "drift_ppm": drift_ppm, "at_ns": START_NS}
@@ -249,31 +250,27 @@ def _arrivals(rng: np.random.Generator, index: int, load: Load, begin_s: float, 
     status[(chance >= bad) & (chance < bad + load.timed_out)] = "timeout"
     ok, unsent = status == "200", status == "dropped"
     service_ms = (done - sent) / 1e6
-    table = pd.DataFrame(
+    shares = {"queue_ms": 0.5, "batch_ms": 0.1, "h2d_ms": 0.05, "compute_ms": 0.25, "d2h_ms": 0.05, "server_ms": 0.95}
+    return pd.DataFrame(
         {
             "worker": 0,
             "seq": np.arange(n),
             "step": index,
             "endpoint": load.endpoint,
             "intended_ns": intended,
-            "sent_ns": pd.array(sent, dtype="Int64"),
-            "done_ns": pd.array(done, dtype="Int64"),
+            "sent_ns": pd.arrays.IntegerArray(sent, unsent),
+            "done_ns": pd.arrays.IntegerArray(done, unsent),
             "status": status,
             "error": np.where(ok, None, status),
             "bytes_in": 512,
-            "bytes_out": pd.array(np.where(ok, 64, 0), dtype="Int64"),
+            "bytes_out": pd.arrays.IntegerArray(np.where(ok, 64, 0), unsent),
             "rows": 1,
+            **{name: np.where(ok, service_ms * share, np.nan) for name, share in shares.items()},
+            "batch_rows": pd.arrays.IntegerArray(np.full(n, 4), ~ok),
+            "replica": np.where(ok, "replica-0", None),
+            "device": np.where(ok, load.device, None),
         }
     )
-    shares = {"queue_ms": 0.5, "batch_ms": 0.1, "h2d_ms": 0.05, "compute_ms": 0.25, "d2h_ms": 0.05, "server_ms": 0.95}
-    for name, share in shares.items():
-        table[name] = np.where(ok, service_ms * share, np.nan)
-    table["batch_rows"] = pd.array(np.full(n, 4), dtype="Int64")
-    table["replica"] = np.where(ok, "replica-0", None)
-    table["device"] = np.where(ok, load.device, None)
-    table.loc[unsent, ["sent_ns", "done_ns", "bytes_out"]] = pd.NA
-    table.loc[~ok, "batch_rows"] = pd.NA
-    return table
 
 
 def _samples(waveform: Waveform, end_s: float, offset_ns: int, drift_ppm: float) -> pd.DataFrame:

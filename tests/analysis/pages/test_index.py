@@ -219,6 +219,7 @@ def test_what_was_overloaded_is_no_common_rate(tmp_path: Path) -> None:
     assert trend.asked == "20/s"
 
 
+@pytest.mark.computes
 def test_many_loads_are_thinned(tmp_path: Path) -> None:
     run_in(tmp_path, "r", [Load("m/eager", 20)])
     folder, count = tmp_path / "r", MOST_LEVELS + 1

@@ -129,6 +129,7 @@ def test_probes_are_long_enough_for_their_percentile_and_the_budget_is_kept():
     assert search.knee.reason == "the budget of 200 s is spent"
 
 
+@pytest.mark.computes
 def test_probes_that_contradict_each_other_are_said():
     """An endpoint whose limit is another each time."""
     said = []

@@ -47,6 +47,7 @@ def test_md1_waits_as_erlang_found():
     assert mdc_latency_s(3.0, 1.0, 2, 50) == math.inf
 
 
+@pytest.mark.computes
 @pytest.mark.parametrize("servers", [2, 20])
 @pytest.mark.parametrize("load", [0.3, 0.6])
 def test_many_servers_with_one_queue(servers, load):
