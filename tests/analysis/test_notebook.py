@@ -2,6 +2,7 @@
 
 import math
 import os
+from base64 import b64decode
 from pathlib import Path
 
 import notebook_cells
@@ -42,3 +43,16 @@ def test_each_cell_shows_what_it_says(here: Path) -> None:
     for figure in (sticks, curves):
         assert figure._repr_html_().startswith("<iframe")
     assert names["run"].folder == Path("runs/two")
+
+
+def test_it_keeps_what_its_cells_showed() -> None:
+    """A reader sees tables and pictures before running anything; after a change of a cell, run it anew."""
+    code = [cell for cell in notebook_cells.cells() if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    kept = [output["data"] for cell in code for output in cell["outputs"]]
+    assert len(kept) == len(code)
+    for shown in kept:
+        figure = "".join(shown["text/plain"]).startswith("Figure(")
+        assert figure == ("image/png" in shown)
+        if figure:
+            assert b64decode(shown["image/png"]).startswith(b"\x89PNG")

@@ -34,12 +34,20 @@ LIVE_AT_S = 140
 TOKENS = ["--rates=2,6,10,14,18", "--step-seconds=15", "--slo=p99 ttft<150ms, p99 tpot<15ms", "--run-id=pictures"]
 
 
+def written(picture: Image.Image, place: Path | io.BytesIO) -> None:
+    """In 256 colours, which nobody tells from the rest."""
+    picture.quantize(256, dither=Image.Dither.NONE).save(place, "PNG", optimize=True)
+
+
+def taken(screenshot: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(screenshot)).convert("RGB")
+
+
 def keep(page: Any, name: str, height_px: int | None) -> None:
-    """The page as wide as it is and so high from its top, in 256 colours, which nobody tells from the rest."""
+    """The page as wide as it is and so high from its top."""
     height_px = height_px or page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": WIDTH_PX, "height": height_px})
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+    written(taken(page.screenshot()), PICTURES / f"{name}.png")
 
 
 def in_both(browser: Any, url: str) -> Iterator[tuple[str, Any]]:
@@ -67,10 +75,9 @@ def plan() -> None:
 def part(page: Any, place: str, name: str, height_px: int = 9000) -> None:
     """Of a report that is as high as it needs to be, so much of it, with a margin."""
     page.set_viewport_size({"width": WIDTH_PX, "height": 9000})
-    whole = Image.open(io.BytesIO(page.locator(place).screenshot())).convert("RGB")
+    whole = taken(page.locator(place).screenshot())
     picture = whole.crop((0, 0, whole.width, min(whole.height, height_px)))
-    picture = ImageOps.expand(picture, MARGIN_PX, whole.getpixel((0, 0)))
-    picture.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+    written(ImageOps.expand(picture, MARGIN_PX, whole.getpixel((0, 0))), PICTURES / f"{name}.png")
 
 
 def tokens() -> None:
