@@ -156,10 +156,17 @@ def notebook() -> str:
     for one in json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]:
         text = "".join(one["source"])
         parts.append(text if one["cell_type"] == "markdown" else f"```python\n{text}\n```")
-        for found in one.get("outputs", ()):
-            told = "".join(found["data"].get("text/html", ()))
-            parts.append(told or "```text\n" + "".join(found["data"]["text/plain"]) + "\n```")
+        parts += [shown({kind: "".join(told) for kind, told in of["data"].items()}) for of in one.get("outputs", ())]
     return "\n\n".join(parts) + "\n"
+
+
+def shown(data: Mapping[str, str]) -> str:
+    """Tables of pandas' without its dress, so that they look like the site's others, and scroll where they are wide."""
+    if "image/png" in data:
+        return f"![{data['text/plain']}](data:image/png;base64,{data['image/png']})"
+    if "text/html" in data:
+        return re.sub(r"<style.*?</style>|(?<=<table)[^>]*", "", data["text/html"], flags=re.DOTALL)
+    return f"```text\n{data['text/plain']}\n```"
 
 
 # ---- the wire, and tables
