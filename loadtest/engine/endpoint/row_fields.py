@@ -13,6 +13,7 @@ from tailrate.analysis.records.manifest import formerly
 from tailrate.serve import wire
 
 STAGE_COLUMNS = {name: f"{name}_ms" for name in wire.STAGES}
+TIMED = {*wire.STAGES, "total"}
 FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
 """As servers of before the project's own name send them."""
 Value = TypeVar("Value")
@@ -37,8 +38,8 @@ def server_clock(fields: Mapping[str, str], bad: Counter[str]) -> tuple[int, int
 
 def _stages(text: str, bad: Counter[str]) -> dict[str, float]:
     stages = wire.parse_timing(text)
-    for name in (*wire.STAGES, "total") if text else ():
-        if name not in stages and f"{name};dur=" in text:
+    for name in TIMED - stages.keys():
+        if f"{name};dur=" in text:
             bad[name] += 1
     return stages
 
