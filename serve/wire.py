@@ -9,7 +9,6 @@ imports nothing but the standard library and numpy.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -228,13 +227,8 @@ _TIMING = ", ".join(f"{name};dur=%.4f" for name in (*STAGES, "total"))
 # What any server may send: a field that cannot be meant is no field, and never an error.
 
 
-_PLAIN = re.compile(", ".join(rf"{name};dur=(\d{{1,9}}\.\d+)" for name in (*STAGES, "total")), re.ASCII)
-
-
 def parse_timing(text: str) -> dict[str, float]:
     """Milliseconds by stage; entries that are no durations are passed over, as any server may send others."""
-    if plain := _PLAIN.fullmatch(text):  # as `format_timing` writes it: a load process reads thousands a second
-        return dict(zip((*STAGES, "total"), map(float, plain.groups()), strict=True))
     found: dict[str, float] = {}
     for entry in text.split(","):
         name, *attributes = entry.split(";")
