@@ -25,14 +25,14 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no long computing: in three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: thirteen minutes
+test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: fourteen minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
 test-long: $(VENV)/.dev .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
 	$(BIN)/python -m pytest -m long
 
 # which only compute: a worker for each core
-check-tests: WORKERS = $(shell nproc || echo 2)
+check-tests: WORKERS = $(shell nproc 2>/dev/null || echo 2)
 check-tests: $(VENV)/.warm
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not (long or served or live or browser or computes or peer)'
 
