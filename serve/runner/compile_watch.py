@@ -178,14 +178,17 @@ def graph_breaks() -> dict[str, int]:
 
 
 def allow_compilations(count: int) -> None:
-    """Lets one function be compiled this often; past it warm-up fails, instead of serving what runs eager unseen."""
-    import torch._dynamo.utils
+    """Lets one function be compiled this often; past it warm-up fails, instead of serving what runs eager unseen.
 
-    config = torch._dynamo.config
+    Nothing where the compiler is not loaded, so it is to be called again after whatever may have loaded it.
+    """
+    if (dynamo := _dynamo()) is None:
+        return
+    config = sys.modules["torch._dynamo"].config
     config.recompile_limit = max(config.recompile_limit, count)
     config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, count)
     config.fail_on_recompile_limit_hit = True
-    torch._dynamo.utils.set_compilation_metrics_limit(MOST_METRICS)
+    dynamo.set_compilation_metrics_limit(MOST_METRICS)
 
 
 def refused(problem: BaseException) -> str | None:

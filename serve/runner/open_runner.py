@@ -129,7 +129,6 @@ class Opening:
         artefacts = Artefacts.of(
             self._spec, self._variant.name, self._weights.digest, self._device.type, self._threads, *self._places
         )
-        allow_compilations(2 * len(self.runner.buckets))
         self._artefact_bytes = 0
         with artefacts.used(self._say) if self._variant.keeps else nullcontext():
             try:
@@ -203,6 +202,7 @@ class Opening:
     def _warm(self) -> None:
         calls = CUDA_CALLS if self._device.type == "cuda" else 1
         for number, bucket in enumerate(self.runner.buckets, start=1):
+            allow_compilations(2 * len(self.runner.buckets))  # a module may compile itself when it is first called
             self._say(f"warming bucket {number} of {len(self.runner.buckets)} ({bucket} rows)")
             example = [self.runner.example(bucket, self._seed)]
             fewer = [other.rows for other in self.runner.buckets if other.rows < bucket.rows]
@@ -253,7 +253,7 @@ class Opening:
             "peak_memory_bytes": torch.cuda.max_memory_allocated() if cuda else _peak_memory_bytes(),
             **self._peaks,
             **self.compiler.facts(),
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),  # its own class of text would make who unpickles it import torch
             "cuda": torch.version.cuda if cuda else None,
             "host": socket.gethostname(),
         }

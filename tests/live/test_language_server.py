@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from serving import Served, served
+from serving import MARK, Served, served, started_with
 from text_streams import told
 from waiting import PATIENCE_S, clock_step_ns
 
@@ -31,7 +32,7 @@ ROWS = 4
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     cache = tmp_path_factory.mktemp("cache")
     with served(
-        cache, models=("tiny_llama", "custom_cnn"), variants=("eager", "eager-bf16"), device="cpu", max_batch=ROWS,
+        cache, models=("tiny_llama", "mlp"), variants=("eager", "eager-bf16"), device="cpu", max_batch=ROWS,
         threads=1, settings=SMALL,
     ) as found:  # fmt: skip
         yield found
@@ -66,7 +67,7 @@ def test_a_body_s_model_and_an_endpoint_s_own_path_are_the_same(server: Served) 
     assert found["usage"]["tailrate"]["replica"] != other["usage"]["tailrate"]["replica"]
 
 
-@pytest.mark.parametrize("model", ["nobody", "tiny_llama/nobody", "custom_cnn", "../x", "", None, 3])
+@pytest.mark.parametrize("model", ["nobody", "tiny_llama/nobody", "mlp", "../x", "", None, 3])
 def test_a_model_that_is_not_there_has_a_sentence(server: Served, model: Any) -> None:
     status, found = ask(server, COMPLETIONS, {"model": model, "prompt": "x"})
     assert status in (400, 404)
@@ -126,3 +127,14 @@ def test_it_is_ready_as_any_model_is_and_has_no_tensors(server: Served) -> None:
     status, found = ask(server, "/v2/models/tiny_llama/versions/eager/infer", {"inputs": []})
     assert status == 400
     assert "v1/chat/completions" in found["error"]
+
+
+def test_a_replica_leaves_torch_to_its_engine_s_process(server: Served) -> None:
+    """Loading it takes two seconds and half a gigabyte, and one object of its own that is unpickled does that."""
+
+    def with_torch(name: str) -> list[bool]:
+        found = [one["pid"] for one in started_with(MARK, server.mark) if name in " ".join(one["cmdline"])]
+        return [any("libtorch" in part.path for part in psutil.Process(pid).memory_maps()) for pid in found]
+
+    assert with_torch("ServeReplica:tiny_llama") == [False, False]
+    assert with_torch("engine.language.process") == [True, True]

@@ -204,6 +204,12 @@ def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs
     assert path == tmp_path / "logs" / "torch.log"
     program = (
         "import sys, torch\n"
+        "from tailrate.serve import models, variants\n"
+        "from tailrate.serve.options import ServeOptions\n"
+        "from tailrate.serve.runner.open_runner import open_runner\n"
+        "mlp, how = models.load('mlp'), ServeOptions(('mlp',), device='cpu', max_batch=1, cache_dir=sys.argv[1])\n"
+        "with open_runner(mlp, variants.load('eager'), how, print):\n"
+        "    assert 'torch._dynamo' not in sys.modules\n"
         "from tailrate.serve.runner.compile_watch import Compiler\n"
         "watch = Compiler()\n"
         "watch.ready(fail_on_recompile=True)\n"
@@ -214,5 +220,5 @@ def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs
         "call(torch.ones(2)), call(torch.ones(3))\n"
     )
     root = Path(__file__).parents[3]
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=root, env=os.environ | environ)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=root, env=os.environ | environ)
     assert "expected 2, actual 3" in path.read_text()

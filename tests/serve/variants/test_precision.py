@@ -76,6 +76,12 @@ def as_a_gpu(precision: str, nearest: bool) -> Callable[[BuildContext], Callable
     return build
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds calibrated weights, which take longer to make than to compare."""
+    return tmp_path_factory.mktemp("cache")
+
+
 def compared(spec: ModelSpec, variant: Variant, cache: Path) -> dict[str, Any]:
     how = options(cache, buckets=(1,), keep_on_parity_failure=True)
     return in_a_thread(lambda: Opening(spec, variant, how, print).runner.parameters())
@@ -86,26 +92,26 @@ MODELS = {"custom_cnn": {}, "mlp": {}, "bert": {"layers": "4", "hidden": "256", 
 
 @pytest.mark.parametrize("nearest", [True, False])
 @pytest.mark.parametrize("model", MODELS)
-def test_models_multiplied_in_tf32_are_within_its_tolerance(tmp_path: Path, model: str, nearest: bool) -> None:
+def test_models_multiplied_in_tf32_are_within_its_tolerance(cache: Path, model: str, nearest: bool) -> None:
     variant = Variant("gpu", as_a_gpu("tf32", nearest), "", "tf32")
-    assert compared(models.load(model, MODELS[model]), variant, tmp_path)["parity_ok"]
+    assert compared(models.load(model, MODELS[model]), variant, cache)["parity_ok"]
 
 
 @pytest.mark.parametrize("precision", [pytest.param("tf32", marks=pytest.mark.long), "tf32conv"])
-def test_the_tolerance_of_tf32_is_of_what_fifty_convolutions_make_of_lost_bits(tmp_path: Path, precision: str) -> None:
+def test_the_tolerance_of_tf32_is_of_what_fifty_convolutions_make_of_lost_bits(cache: Path, precision: str) -> None:
     """And that of fp32 is not: convolutions in tf32 are another precision, whatever torch's default is."""
     spec, (most, cosine) = models.load("resnet50"), TOLERANCE[precision]
-    as_fp32 = compared(spec, Variant("gpu", as_a_gpu(precision, nearest=True), ""), tmp_path)
+    as_fp32 = compared(spec, Variant("gpu", as_a_gpu(precision, nearest=True), ""), cache)
     assert not as_fp32["parity_ok"]
-    found = compared(spec, Variant("gpu", as_a_gpu(precision, nearest=False), "", precision), tmp_path)
+    found = compared(spec, Variant("gpu", as_a_gpu(precision, nearest=False), "", precision), cache)
     assert found["parity_ok"]
     assert most / 4 < found["parity_relative_error"] < most / 1.5
     assert (1 - cosine) / 4 < 1 - found["parity_cosine"] < (1 - cosine) / 1.5
 
 
 @pytest.mark.long
-def test_the_tolerance_of_fp16_is_of_what_it_makes_of_fifty_convolutions(tmp_path: Path) -> None:
-    found = compared(models.load("resnet50"), variants.load("eager-fp16"), tmp_path)
+def test_the_tolerance_of_fp16_is_of_what_it_makes_of_fifty_convolutions(cache: Path) -> None:
+    found = compared(models.load("resnet50"), variants.load("eager-fp16"), cache)
     most, cosine = TOLERANCE["fp16"]
     assert found["parity_ok"]
     assert most / 5 < found["parity_relative_error"] < most / 1.5
