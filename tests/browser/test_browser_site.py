@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 SITE = "http://127.0.0.1/"
-PAGES = ("", "how-to/notebook", "how-to/add-a-model", "reference/commands", "reference/http", "results/servers-cpu")
+PAGES = ("", "how-to/notebook", "how-to/add-a-model", "reference/commands", "results/servers-cpu")
 """One of each kind: pictures, tables of pandas, code, what is generated, wide tables."""
 
 
