@@ -291,6 +291,7 @@ def driven(server: Served, folder: Path, plan: str, seconds: float) -> tuple[Any
 
 
 @pytest.mark.served
+@pytest.mark.long
 def test_users_of_a_server_that_loses_a_replica_and_cores_are_told_of(server: Served, tmp_path: Path) -> None:
     _, rows, effects = driven(server, tmp_path, "5,replica_killed,null/eager,\n14,cpu_taken,1,4\n", 24)
     replica, cpu = effects

@@ -222,3 +222,31 @@ def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs
     root = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=root, env=os.environ | environ)
     assert "expected 2, actual 3" in path.read_text()
+
+
+OWN = """
+import sys
+from dataclasses import replace
+import torch
+from tailrate.serve import models, variants
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.runner.open_runner import open_runner
+
+class Own(torch.nn.Module):
+    def forward(self, x):
+        return torch.compile(torch.neg, dynamic=False, backend="eager")(x)
+
+spec = replace(models.load("mlp"), build=Own)
+how = ServeOptions(("mlp",), device="cpu", buckets=tuple(range(1, 13)), cache_dir=sys.argv[1])
+with open_runner(spec, variants.load("eager"), how, print) as runner:
+    print({name: runner.parameters()[name] for name in ("compilations", "graph_breaks", "fallbacks")})
+"""
+
+
+def test_a_module_that_compiles_itself_has_room_for_every_bucket(tmp_path: Path) -> None:
+    """torch's own limit is eight; the compiler is loaded by the first call, and not by us before."""
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", OWN, str(tmp_path)], check=True, cwd=root, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "{'compilations': 12, 'graph_breaks': 0, 'fallbacks': 0}"

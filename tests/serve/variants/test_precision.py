@@ -97,7 +97,8 @@ def test_models_multiplied_in_tf32_are_within_its_tolerance(cache: Path, model: 
     assert compared(models.load(model, MODELS[model]), variant, cache)["parity_ok"]
 
 
-@pytest.mark.parametrize("precision", [pytest.param("tf32", marks=pytest.mark.long), "tf32conv"])
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["tf32", "tf32conv"])
 def test_the_tolerance_of_tf32_is_of_what_fifty_convolutions_make_of_lost_bits(cache: Path, precision: str) -> None:
     """And that of fp32 is not: convolutions in tf32 are another precision, whatever torch's default is."""
     spec, (most, cosine) = models.load("resnet50"), TOLERANCE[precision]
