@@ -199,11 +199,16 @@ class Opening:
         whole: Any = module
         return partial(whole.with_core, built) if core else built
 
+    def _warming(self, what: str, unit: str = "") -> Iterator[Any]:
+        """Each of the runner's shapes, and says so; the compiler is loaded by what was built, or by its first call."""
+        for number, bucket in enumerate(self.runner.buckets, start=1):
+            allow_compilations(2 * len(self.runner.buckets))
+            self._say(f"warming {what} {number} of {len(self.runner.buckets)} ({bucket}{unit})")
+            yield bucket
+
     def _warm(self) -> None:
         calls = CUDA_CALLS if self._device.type == "cuda" else 1
-        for number, bucket in enumerate(self.runner.buckets, start=1):
-            allow_compilations(2 * len(self.runner.buckets))  # a module may compile itself when it is first called
-            self._say(f"warming bucket {number} of {len(self.runner.buckets)} ({bucket} rows)")
+        for bucket in self._warming("bucket", " rows"):
             example = [self.runner.example(bucket, self._seed)]
             fewer = [other.rows for other in self.runner.buckets if other.rows < bucket.rows]
             try:

@@ -12,7 +12,6 @@ from tailrate.serve.engine.language.runner import LanguageRunner
 from tailrate.serve.engine.language.shapes import Shapes
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner import parity
-from tailrate.serve.runner.compile_watch import allow_compilations
 from tailrate.serve.runner.open_runner import CUDA_CALLS, Opening, Say, Watcher
 from tailrate.serve.runner.runner import nvml_name
 from tailrate.serve.spec import BuildContext, ModelSpec, Variant
@@ -88,9 +87,7 @@ class LanguageOpening(Opening):
 
     def _warm(self) -> None:
         runner: LanguageRunner = self.runner
-        for number, shape in enumerate(runner.buckets, start=1):
-            allow_compilations(2 * len(runner.buckets))
-            self._say(f"warming step {number} of {len(runner.buckets)} ({shape})")
+        for shape in self._warming("step"):
             for _ in range(CUDA_CALLS if self._device.type == "cuda" else 1):
                 runner.execute(shape)
 

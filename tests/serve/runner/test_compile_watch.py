@@ -1,7 +1,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,28 @@ def test_other_problems_are_not_taken_for_a_recompile() -> None:
     assert compile_watch.refused(ValueError("stance is 'fail_on_recompile'")) is None
 
 
+OPENING = """
+import sys
+import torch
+from tailrate.serve import models, variants
+from tailrate.serve.options import ServeOptions
+from tailrate.serve.runner.open_runner import open_runner
+
+mlp = models.load("mlp")
+
+def opened(spec, **how):
+    options = ServeOptions(("mlp",), device="cpu", cache_dir=sys.argv[1], **how)
+    return open_runner(spec, variants.load("eager"), options, print)
+"""
+
+
+def in_a_process(program: str, cache: Path, environ: Mapping[str, str] | None = None) -> str:
+    """What it prints, in a process that has loaded no compiler yet."""
+    command, root = [sys.executable, "-c", OPENING + program, str(cache)], Path(__file__).parents[3]
+    env = os.environ | (environ or {})
+    return subprocess.run(command, check=True, cwd=root, env=env, stdout=subprocess.PIPE, text=True).stdout
+
+
 def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs_go_to_a_file(tmp_path: Path) -> None:
     assert compile_watch.send_logs_to(tmp_path, {}) is None
     given = {"TORCH_LOGS": "recompiles", "TORCH_LOGS_OUT": "/elsewhere.log"}
@@ -203,12 +225,7 @@ def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs
     path = compile_watch.send_logs_to(tmp_path / "logs", environ)
     assert path == tmp_path / "logs" / "torch.log"
     program = (
-        "import sys, torch\n"
-        "from tailrate.serve import models, variants\n"
-        "from tailrate.serve.options import ServeOptions\n"
-        "from tailrate.serve.runner.open_runner import open_runner\n"
-        "mlp, how = models.load('mlp'), ServeOptions(('mlp',), device='cpu', max_batch=1, cache_dir=sys.argv[1])\n"
-        "with open_runner(mlp, variants.load('eager'), how, print):\n"
+        "with opened(mlp, max_batch=1):\n"
         "    assert 'torch._dynamo' not in sys.modules\n"
         "from tailrate.serve.runner.compile_watch import Compiler\n"
         "watch = Compiler()\n"
@@ -219,34 +236,23 @@ def test_a_process_that_does_not_compile_never_loads_the_compiler_and_torch_logs
         "call = torch.compile(lambda x: x + 1, dynamic=False, backend='eager')\n"
         "call(torch.ones(2)), call(torch.ones(3))\n"
     )
-    root = Path(__file__).parents[3]
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=root, env=os.environ | environ)
+    in_a_process(program, tmp_path, environ)
     assert "expected 2, actual 3" in path.read_text()
 
 
 OWN = """
-import sys
 from dataclasses import replace
-import torch
-from tailrate.serve import models, variants
-from tailrate.serve.options import ServeOptions
-from tailrate.serve.runner.open_runner import open_runner
 
 class Own(torch.nn.Module):
     def forward(self, x):
         return torch.compile(torch.neg, dynamic=False, backend="eager")(x)
 
-spec = replace(models.load("mlp"), build=Own)
-how = ServeOptions(("mlp",), device="cpu", buckets=tuple(range(1, 13)), cache_dir=sys.argv[1])
-with open_runner(spec, variants.load("eager"), how, print) as runner:
+with opened(replace(mlp, build=Own), buckets=tuple(range(1, 13))) as runner:
     print({name: runner.parameters()[name] for name in ("compilations", "graph_breaks", "fallbacks")})
 """
 
 
 def test_a_module_that_compiles_itself_has_room_for_every_bucket(tmp_path: Path) -> None:
     """torch's own limit is eight; the compiler is loaded by the first call, and not by us before."""
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", OWN, str(tmp_path)], check=True, cwd=root, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines()[-1] == "{'compilations': 12, 'graph_breaks': 0, 'fallbacks': 0}"
+    said = in_a_process(OWN, tmp_path)
+    assert said.splitlines()[-1] == "{'compilations': 12, 'graph_breaks': 0, 'fallbacks': 0}"
