@@ -732,7 +732,8 @@ LOADTEST = (
         ("loadtest/workers/input/test_deal.py::test_unique_rows_are_as_many_requests_as_fit",),
     ),
     Mutant(
-        "a ring from before wakes an arrival early where no timerfd does", "wake", "loadtest/engine/workers/timer.py",
+        "a ring from before wakes an arrival early where no timerfd does", "wake",
+        "loadtest/engine/workers/on_time/timer.py",
         "            self._rung.clear()\n", "",
         ("loadtest/test_systems.py::test_without_a_timerfd_an_alarm_is_never_early",),
     ),
@@ -1031,8 +1032,23 @@ LOADTEST = (
         ("loadtest/endpoint/test_http.py",),
     ),
     Mutant(
+        "who was not begun is taken for one that is under way", "await", "loadtest/engine/workers/on_time/under_way.py",
+        "        if each in self._busy:\n            each.throw", "        each.throw",
+        ("loadtest/workers/on_time/test_under_way.py",),
+    ),
+    Mutant(
+        "a deadline comes for all when it comes for one", "bound", "loadtest/engine/endpoint/deadlines.py",
+        "self._open[0][0] <= time.monotonic_ns()", "True",
+        ("loadtest/endpoint/test_deadlines.py",),
+    ),
+    Mutant(
+        "Locust is told of the same requests again", "row", "loadtest/engine/workers/locust_statistics.py",
+        "        self._told.clear()\n", "",
+        ("loadtest/workers/test_locust_statistics.py",),
+    ),
+    Mutant(
         "a connection that was closed is used again", "sign", "loadtest/engine/endpoint/http1/pool.py",
-        "    except OSError:\n        pass\n    return False", "    except OSError:\n        pass\n    return True",
+        "return not news.poll(0)", "return True",
         ("loadtest/endpoint/test_http.py::test_a_connection_that_was_closed_meanwhile_costs_nothing",),
     ),
     Mutant(

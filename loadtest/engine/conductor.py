@@ -38,7 +38,7 @@ from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
 from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector, of_servers
 from tailrate.loadtest.engine.record.run_folder import RunFolder
-from tailrate.loadtest.engine.record.segments import Batcher
+from tailrate.loadtest.engine.record.segments import BREATH_S, Batcher
 from tailrate.loadtest.engine.record.server_metrics.collector import MetricCollector
 from tailrate.loadtest.engine.record.server_metrics.sources import MetricSource
 from tailrate.loadtest.engine.record.server_metrics.sources import parse as metric_sources
@@ -49,11 +49,12 @@ from tailrate.loadtest.engine.scenario.knee_search import Knee, KneeObjective, P
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan, known
 from tailrate.loadtest.engine.soak.chapters import SoakConduct
-from tailrate.loadtest.engine.workers import cpu_priority, selfcheck
+from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.dispatch import LEAD_S, Dispatch
 from tailrate.loadtest.engine.workers.input import foretold
 from tailrate.loadtest.engine.workers.input.deal import Handout
 from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs
+from tailrate.loadtest.engine.workers.on_time import cpu_priority
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
@@ -404,12 +405,14 @@ class Conductor:
         if self.finished:
             return
         self._files.requests(batch)
+        gevent.sleep(BREATH_S)  # each half takes a millisecond or two, in which nothing else is sent
         if self._soak:
             self._soak.see(batch)
         steps = np.asarray(batch.column("step"))
-        for index in np.unique(steps):
+        found = np.unique(steps)
+        for index in found:
             if live := self._live.get(int(index)):
-                live.see(batch.filter(steps == index))
+                live.see(batch if len(found) == 1 else batch.filter(steps == index))
         self.board.tick(self._now())
 
     def _on_samples(self, batch: Any) -> None:

@@ -51,8 +51,9 @@ from tailrate.loadtest.engine.record.segments import pack, unpack
 from tailrate.loadtest.engine.scenario.scenario import DataPlan, Scenario, ScenarioError
 from tailrate.loadtest.engine.soak.process_usage import PERIOD_S, ProcessUsage
 from tailrate.loadtest.engine.workers import selfcheck
-from tailrate.loadtest.engine.workers.cpu_priority import precedence
 from tailrate.loadtest.engine.workers.driver import Driver
+from tailrate.loadtest.engine.workers.locust_statistics import LocustStatistics
+from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 say = logging.getLogger("tailrate")
@@ -262,7 +263,7 @@ def work(user: ScenarioUser) -> None:
         inputs,
         scenario.max_in_flight,
         session.report,
-        user.environment.events.request.fire,
+        LocustStatistics(user.environment),
         user.checker,
     )
     session.driver = driver

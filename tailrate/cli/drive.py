@@ -38,7 +38,7 @@ def drive(
     from tailrate.loadtest.engine.modes.soak import Soak
     from tailrate.loadtest.engine.record.devices.collector import sources
     from tailrate.loadtest.engine.scenario import answerable
-    from tailrate.loadtest.engine.workers import cpu_priority
+    from tailrate.loadtest.engine.workers.on_time import cpu_priority
 
     terminate_is_ctrl_c()
     stop_with_parent()

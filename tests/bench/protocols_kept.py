@@ -70,7 +70,7 @@ def kept(way: str, rates: list[float], seconds: float) -> None:
     from tailrate.loadtest.engine.scenario.arrivals import Pattern
     from tailrate.loadtest.engine.scenario.steps import LoadStep
     from tailrate.loadtest.engine.workers import selfcheck
-    from tailrate.loadtest.engine.workers.cpu_priority import precedence
+    from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
     from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
     rng = np.random.default_rng(1)

@@ -61,7 +61,7 @@ def client(url: str, way: str, streams: int, seconds: float, wrong_url: str, wro
     from tailrate.loadtest.engine.endpoint.client import StreamClient
     from tailrate.loadtest.engine.endpoint.protocols._token_stream import token_stream
     from tailrate.loadtest.engine.endpoint.stamping import sockets as stamping
-    from tailrate.loadtest.engine.workers.cpu_priority import precedence
+    from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
 
     if way == "gevent":
         stamping.can_watch = lambda secure: False

@@ -74,6 +74,7 @@ TABLE = {
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.modes._trace": (("loadtest.engine",), ("numpy", "pyarrow")),
     # rows of a user's file
+    "loadtest.engine.workers.on_time": (("loadtest.engine.workers.on_time",), ("gevent", "greenlet", "numpy")),
     "loadtest.engine.workers.input": (
         ("loadtest.engine", "serve.wire", "analysis.text.words"),
         ("gevent", "numpy", "pyarrow"),
@@ -129,6 +130,7 @@ FLOORS = (
         "loadtest.engine.child_python",
         "loadtest.engine.faults",
         "loadtest.engine.endpoint.stamping",
+        "loadtest.engine.workers.on_time",
     ),
     (
         "loadtest.engine.scenario",

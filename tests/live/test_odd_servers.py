@@ -72,7 +72,7 @@ def driven(odd, count, *, rate=400.0, beside=100.0, timeout_s=1.0, check=None):
     with server(odd) as url:
         endpoints = raw_endpoint(url, ODDLY, "m/odd"), raw_endpoint(url, WELL, "m/good")
         servers = Servers(timeout_s, Keys())
-        driver = Driver(servers, raw_inputs(b""), 10_000, report, lambda **_: None, check)
+        driver = Driver(servers, raw_inputs(b""), 10_000, report, check=check)
         start_ns = base.wall_ns(time.monotonic_ns() + 100_000_000)
         driver.execute(WorkOrder(0, start_ns, base, 0, 1, Pattern(), steps, endpoints))
         servers.close()

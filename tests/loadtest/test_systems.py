@@ -18,7 +18,8 @@ from tailrate import analysis
 from tailrate.loadtest.engine.endpoint.client import Client
 from tailrate.loadtest.engine.scenario import in_flight
 from tailrate.loadtest.engine.soak import process_usage
-from tailrate.loadtest.engine.workers import cpu_priority, selfcheck, timer
+from tailrate.loadtest.engine.workers import selfcheck
+from tailrate.loadtest.engine.workers.on_time import cpu_priority, timer
 from tailrate.serve.telemetry import machine
 
 ROOT = Path(__file__).parents[2]

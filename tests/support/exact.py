@@ -38,7 +38,7 @@ class Timer:
         import ctypes
         import os
 
-        from tailrate.loadtest.engine.workers.timer import _Spec
+        from tailrate.loadtest.engine.workers.on_time.timer import _Spec
 
         self._os, self._ctypes, self._spec = os, ctypes, _Spec
         self._libc = ctypes.CDLL(None)

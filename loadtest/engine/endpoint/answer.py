@@ -43,8 +43,12 @@ class EndpointAnswer:
 
     def headers(self) -> dict[str, str]:
         """By their names in lower case."""
-        pairs = (line.partition(":") for line in self.fields.decode("latin-1").split("\r\n"))
-        return {name.lower(): value.strip() for name, colon, value in pairs if colon}
+        found = {}
+        for line in self.fields.decode("latin-1").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon:
+                found[name.lower()] = value.strip()
+        return found
 
 
 def parse_json(body: bytes) -> Any:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import gevent
-
 from tailrate.analysis.records.rows import CUT, is_success
 from tailrate.loadtest.engine.endpoint.answer import OK, SHUT, EndpointAnswer, error_sentence, parse_json
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, TOKEN, Access, address
+from tailrate.loadtest.engine.endpoint.deadlines import Deadlines
 from tailrate.loadtest.engine.endpoint.http1.pool import MOST_BODY, Incoming, Pool
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
@@ -33,7 +32,7 @@ class Client:
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.prefix = parts.path.rstrip("/")
         self.access = access
-        self._timeout_s = timeout_s
+        self._deadlines = Deadlines(timeout_s)
         tls = access.tls() if parts.scheme == "https" else None
         self._pool = self._pool_of()(parts, timeout_s, tls, access.line, most_body)
 
@@ -48,7 +47,7 @@ class Client:
 
     def send(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> EndpointAnswer:
         answer = EndpointAnswer("", time.monotonic_ns(), 0)
-        deadline = gevent.Timeout.start_new(self._timeout_s, TimeoutError("no whole answer in time"))
+        deadline = self._deadlines.begin()
         try:
             self._exchange(method, path, body, headers or {}, answer)
         except TimeoutError as problem:
@@ -58,7 +57,7 @@ class Client:
         except OSError as problem:
             answer.status, answer.error = "connect", str(problem) or type(problem).__name__
         finally:
-            deadline.close()
+            self._deadlines.end(deadline)
         answer.done_ns = answer.done_ns or time.monotonic_ns()
         return answer
 

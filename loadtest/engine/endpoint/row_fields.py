@@ -8,29 +8,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tailrate.analysis.records.manifest import formerly
 from tailrate.serve import wire
 
-STAGE_COLUMNS = {name: f"{name}_ms" for name in wire.STAGES}
-TIMED = (*wire.STAGES, "total")
+TIMED = {**{name: f"{name}_ms" for name in wire.STAGES}, "total": "server_ms"}
+"""Columns of what is timed."""
 _AS_WE_WRITE_IT = re.compile(", ".join(rf"{name};dur=(\d{{1,9}}\.\d+)" for name in TIMED), re.ASCII)
 FORMER_HEADERS = {name: formerly(name) for name in (wire.CLOCK_HEADER, wire.BATCH, wire.REPLICA, wire.DEVICE)}
 """As servers of before the project's own name send them."""
+_parse_count, _parse_label = lru_cache(1024)(wire.parse_count), lru_cache(1024)(wire.parse_label)
+"""Thousands come in a second, and few differ."""
 Value = TypeVar("Value")
 
 
 def row_fields(fields: Mapping[str, str], bad: Counter[str]) -> dict[str, Any]:
     """Columns of the row; `bad` counts fields that cannot be meant, by their names."""
-    stages = _stages(fields.get(wire.TIMING, ""), bad)
-    return {
-        **{column: stages.get(name) for name, column in STAGE_COLUMNS.items()},
-        "server_ms": stages.get("total"),
-        "batch_rows": _value(fields, wire.BATCH, wire.parse_count, bad),
-        "replica": _value(fields, wire.REPLICA, wire.parse_label, bad),
-        "device": _value(fields, wire.DEVICE, wire.parse_label, bad),
-    }
+    found: dict[str, Any] = _timed(fields.get(wire.TIMING, ""), bad)
+    found["batch_rows"] = _value(fields, wire.BATCH, _parse_count, bad)
+    found["replica"] = _value(fields, wire.REPLICA, _parse_label, bad)
+    found["device"] = _value(fields, wire.DEVICE, _parse_label, bad)
+    return found
 
 
 def server_clock(fields: Mapping[str, str], bad: Counter[str]) -> tuple[int, int] | None:
@@ -38,14 +38,14 @@ def server_clock(fields: Mapping[str, str], bad: Counter[str]) -> tuple[int, int
     return _value(fields, wire.CLOCK_HEADER, wire.parse_clock, bad)
 
 
-def _stages(text: str, bad: Counter[str]) -> dict[str, float]:
+def _timed(text: str, bad: Counter[str]) -> dict[str, Any]:
     if plain := _AS_WE_WRITE_IT.fullmatch(text):  # thousands come in a second
-        return dict(zip(TIMED, map(float, plain.groups()), strict=True))
-    stages = wire.parse_timing(text)
+        return dict(zip(TIMED.values(), map(float, plain.groups()), strict=True))
+    found = wire.parse_timing(text)
     for name in TIMED if text else ():
-        if name not in stages and f"{name};dur=" in text:
+        if name not in found and f"{name};dur=" in text:
             bad[name] += 1
-    return stages
+    return {column: found.get(name) for name, column in TIMED.items()}
 
 
 def _value(

@@ -23,6 +23,8 @@ from tailrate.analysis.records.folder import append_event, segment_path
 from tailrate.analysis.records.rows import arrow_type
 
 FLUSH_S = 0.5
+BREATH_S = 1e-3
+"""Between the parts of a flush, for arrivals that are due: in a pause of nothing, gevent looks at no alarm."""
 
 
 def schema_of(columns: Mapping[str, str]) -> Any:

@@ -13,11 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
-from gevent.pool import Pool
 
 from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, CUT, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
@@ -26,15 +25,19 @@ from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
 from tailrate.loadtest.engine.endpoint.servers import Servers
-from tailrate.loadtest.engine.record.segments import FLUSH_S, Batcher
+from tailrate.loadtest.engine.record.segments import BREATH_S, FLUSH_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
+from tailrate.loadtest.engine.workers.on_time.timer import Alarm
+from tailrate.loadtest.engine.workers.on_time.under_way import UnderWay
 from tailrate.loadtest.engine.workers.ready import Ready, opened
 from tailrate.loadtest.engine.workers.sessions import Sessions
-from tailrate.loadtest.engine.workers.stall_watch import StallWatch
-from tailrate.loadtest.engine.workers.timer import Alarm
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
 from tailrate.serve import wire
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.workers.locust_statistics import LocustStatistics  # Locust, no part of a self-check
 
 GONE_S = 0.05
 HALT_S = 2.0
@@ -52,7 +55,7 @@ class Driver:
         inputs: Inputs,
         max_in_flight: int,
         report: Callable[[str, dict[str, Any]], None],
-        fire: Callable[..., None],
+        statistics: LocustStatistics | None = None,
         check: Callable[[EndpointAnswer], str | None] | None = None,
     ) -> None:
         self._servers = servers
@@ -61,11 +64,11 @@ class Driver:
         """By the endpoint's name."""
         self._max_in_flight = max_in_flight
         self._report = report
-        self._fire = fire
+        self._statistics = statistics
         self._check = check
         self._clock = Offset()
-        self._batcher = Batcher(REQUEST_COLUMNS, lambda batch: report("rows", {"batch": batch}))
-        self._in_flight = Pool()
+        self._batcher = Batcher(REQUEST_COLUMNS, self._hand_over)
+        self._in_flight = UnderWay()
         self._due = 0
         self._reached = 0
         """The highest number of a request of the file that a closed loop came to, and 1."""
@@ -105,7 +108,8 @@ class Driver:
         self._due = 0
         lead_ms = (order.base.monotonic_ns(order.start_ns) - time.monotonic_ns()) / 1e6
         self._idle.clear()
-        flusher = gevent.spawn(self._flush_forever)
+        ended = Event()
+        flusher = gevent.spawn(self._flush_until, ended)
         try:
             with self._watch.looking():
                 self._loop(order)
@@ -115,7 +119,8 @@ class Driver:
             # whoever is still waiting is recorded as lost by its own greenlet, which has to have begun for that
             gevent.sleep(0)
             self._in_flight.kill()
-            flusher.kill()
+            ended.set()
+            flusher.join()
             self._flush()
             begun = [order.base.monotonic_ns(order.start_ns) + int(step.start_s * 1e9) for step in order.steps]
             watched = {
@@ -161,7 +166,7 @@ class Driver:
                 if self._sessions:
                     self._sessions.dropped()
             else:
-                self._in_flight.spawn(self._send, order.index, arrival, ready[arrival.step], due, base)
+                self._in_flight.start(self._send, order.index, arrival, ready[arrival.step], due, base)
 
     def _loop(self, order: WorkOrder) -> None:
         """Starts the greenlets of closed loops, each worker its share of them."""
@@ -173,7 +178,7 @@ class Driver:
             most = min(step.requests or 1 << 62, 1 << 62 if left is None else left)
             numbers = iter(range(order.index, most, order.count))
             for _ in range(len(range(order.index, step.concurrency, order.count))):
-                self._in_flight.spawn(self._turns, order, step, ready, began, numbers)
+                self._in_flight.start(self._turns, order, step, ready, began, numbers)
 
     def _turns(self, order: WorkOrder, step: LoadStep, to: Ready, began: int, numbers: Iterator[int]) -> None:
         gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
@@ -232,16 +237,9 @@ class Driver:
                 **columns,
             )
         )
-        # Locust's own statistics: latency from the scheduled instant, as everywhere in tailrate
-        self._fire(
-            request_type=protocol.method,
-            name=opened.name,
-            response_time=(last_ns - due) / 1e6,
-            response_length=len(answer.body),
-            exception=None if is_success(answer.status) else RuntimeError(f"{answer.status}: {answer.error}"),
-            context={},
-            response=None,
-        )
+        if self._statistics:  # latency from the scheduled instant, as everywhere in tailrate
+            wrong = None if is_success(answer.status) else f"{answer.status}: {answer.error}"
+            self._statistics.tell(protocol.method, opened.name, (last_ns - due) / 1e6, len(answer.body), wrong)
         if self._sessions and ready.data is not None:
             self._sessions.answered(arrival, ready.data, answer, protocol)
         return answer.status
@@ -278,22 +276,20 @@ class Driver:
             rows=request.rows, data_row=request.data_row, label=request.label, **ready.place(arrival),
         )  # fmt: skip
         self._batcher.append(record)
-        self._fire(
-            request_type=ready.to.protocol.method,
-            name=ready.to.name,
-            response_time=None,
-            response_length=0,
-            exception=RuntimeError(f"dropped: {reason}"),
-            context={},
-            response=None,
-        )
+        if self._statistics:
+            self._statistics.tell(ready.to.protocol.method, ready.to.name, None, 0, f"dropped: {reason}")
 
     def _flush(self) -> None:
         self._batcher.flush()
+        if self._statistics:
+            self._statistics.flush()
         if windows := self._clock.best():
             self._report("clock", {"windows": windows[-2:]})
 
-    def _flush_forever(self) -> None:
-        while True:
-            gevent.sleep(FLUSH_S)
+    def _flush_until(self, ended: Event) -> None:
+        while not ended.wait(FLUSH_S):
             self._flush()
+
+    def _hand_over(self, batch: Any) -> None:
+        gevent.sleep(BREATH_S)  # putting it together took a millisecond, and what is done with it takes some
+        self._report("rows", {"batch": batch})

@@ -83,7 +83,7 @@ def measure(order: WorkOrder, inputs: Inputs, timeout_s: float, max_in_flight: i
             warm = replace(order.steps[0], seconds=0.3, requests=20 * max(1, order.steps[0].concurrency))
             first = replace(order, steps=(warm,), start_ns=order.base.wall_ns(time.monotonic_ns()))
             plain = Inputs(inputs.tensors, inputs.rows, inputs.outputs)  # a few requests of a file are like all of them
-            driver = Driver(servers, plain, max_in_flight, report, lambda **_: None)
+            driver = Driver(servers, plain, max_in_flight, report)
             driver.execute(first)
             batches.clear()
             driver.execute(replace(order, start_ns=order.base.wall_ns(time.monotonic_ns() + 50_000_000)))

@@ -18,7 +18,7 @@ from tailrate.loadtest.engine.scenario.arrivals import Arrival
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.input.dialogue import Turn, prompt_number
 from tailrate.loadtest.engine.workers.input.requests import DataRequests
-from tailrate.loadtest.engine.workers.timer import Alarm
+from tailrate.loadtest.engine.workers.on_time.timer import Alarm
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 NEVER_NS = 1 << 61

@@ -11,7 +11,7 @@ from waiting import clock_step_ns
 
 from tailrate.loadtest.engine.endpoint.client import StreamClient
 from tailrate.loadtest.engine.endpoint.stamping import sockets as stamping
-from tailrate.loadtest.engine.workers.cpu_priority import precedence
+from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"

@@ -131,7 +131,7 @@ def test_each_of_two_processes_has_half_of_what_may_be_under_way():
 
     client, base, rows = Slow(5, Keys()), Base.here(), []
     report = {"rows": lambda content: rows.extend(content["batch"].column("status").to_pylist())}
-    driver = Driver(client, INPUTS, 4, lambda kind, content: report.get(kind, id)(content), lambda **_: None)
+    driver = Driver(client, INPUTS, 4, lambda kind, content: report.get(kind, id)(content))
     step, start_ns = LoadStep(0, "null", 100.0, 0.2, 0.0, 0, 1), base.wall_ns(time.monotonic_ns())
     driver.execute(WorkOrder(0, start_ns, base, 0, 2, Pattern(), (step,), (raw_endpoint("http://nowhere"),)))
     assert client.most == 2

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import ssl
+from select import POLLIN
 from socket import IPPROTO_TCP, MSG_DONTWAIT, MSG_PEEK, TCP_NODELAY
 from typing import Any, Protocol
 from urllib.parse import SplitResult
 
 import gevent
-from gevent import socket
+from gevent import monkey, socket
 from gevent.select import select
 
 BLOCK = 1 << 18
@@ -29,6 +30,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
 _SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
+_poll = monkey.get_original("select", "poll")
 
 
 class BadAnswerError(OSError):
@@ -132,13 +134,9 @@ def is_alive(connection: socket.socket) -> bool:
     The socket below TLS is looked at. One that is closed in the moment in which it is used is not seen, and its request
     fails: none is ever sent again, since nobody could tell whether the endpoint had done the first.
     """
-    try:
-        connection._sock.recv(1, MSG_PEEK | MSG_DONTWAIT)  # type: ignore[attr-defined]  # gevent's own would wait
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+    news = _poll()
+    news.register(connection._sock, POLLIN)  # type: ignore[attr-defined]  # gevent's own would wait
+    return not news.poll(0)
 
 
 def _send(connection: socket.socket, head: bytes, body: bytes, secure: bool) -> OSError | None:
@@ -147,18 +145,21 @@ def _send(connection: socket.socket, head: bytes, body: bytes, secure: bool) -> 
     It may hang up then, too. What it said can still be read, so what went wrong is handed back.
     """
     below = connection._sock  # type: ignore[attr-defined]  # gevent's own would wait until all is sent
-    left = memoryview(body)
     try:
-        connection.sendall(head)
-        while left and not secure:
-            try:
-                left = left[below.send(left, MSG_DONTWAIT) :]
-            except BlockingIOError:
-                if select([connection], [connection], [])[0]:
-                    if below.recv(10, MSG_PEEK | MSG_DONTWAIT)[9:] != b"1":  # else it only says that it goes on
-                        return BadAnswerError("the other side stopped reading before all was sent")
-                    break
-        connection.sendall(left)
+        for part in (head, body):
+            left = memoryview(part)
+            while left and not secure:
+                try:
+                    left = left[below.send(left, MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    if select([connection], [connection], [])[0]:
+                        if below.recv(10, MSG_PEEK | MSG_DONTWAIT)[9:] != b"1":  # else it only says that it goes on
+                            return BadAnswerError("the other side stopped reading before all was sent")
+                        break
+            if left:
+                connection.sendall(left)
+        if not secure:
+            socket.wait(connection._read_event)  # type: ignore[attr-defined]  # else a read finds nothing yet
     except OSError as problem:
         return problem
     return None

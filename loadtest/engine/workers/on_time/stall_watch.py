@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 import numpy as np
 
-from tailrate.loadtest.engine.workers.timer import Alarm
+from tailrate.loadtest.engine.workers.on_time.timer import Alarm
 
 LOOK_NS = 25_000_000
 

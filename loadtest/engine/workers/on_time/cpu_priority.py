@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailrate.loadtest.engine.workers import timer
+from tailrate.loadtest.engine.workers.on_time import timer
 
 SLICE_NS = 100_000
 NICE = -10

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from tailrate.loadtest.engine.workers.cpu_priority import NICE
+from tailrate.loadtest.engine.workers.on_time.cpu_priority import NICE
 
 # in a process of its own, as the tests keep their priority; {become} runs after the imports
 ASK = """
 import os, subprocess
-from tailrate.loadtest.engine.workers.cpu_priority import precedence
+from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whatever the tests run under
 {become}
 now = lambda: f"{{os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK}} {{os.nice(0)}}"

@@ -4,7 +4,7 @@ import time
 
 import gevent
 
-from tailrate.loadtest.engine.workers.stall_watch import StallWatch
+from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
 
 
 def busy(seconds):

@@ -1,0 +1,116 @@
+"""Greenlets that are kept, against what gevent's own pool would do."""
+
+import gc
+import weakref
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from tailrate.loadtest.engine.workers.on_time.under_way import UnderWay
+
+
+def test_each_is_begun_once_with_its_own_arguments_and_a_greenlet_that_is_done_takes_the_next():
+    under_way, found = UnderWay(), []
+
+    def work(number, pause_s):
+        gevent.sleep(pause_s)
+        found.append((number, gevent.getcurrent()))
+
+    for number in range(3):
+        under_way.start(work, number, 0.01 * number)
+    assert len(under_way) == 3
+    gevent.sleep(0.015)
+    assert len(under_way) == 1
+    under_way.start(work, 3, 0)
+    under_way.start(work, 4, 0.02)
+    assert len(under_way) == 3
+    under_way.join()
+    assert len(under_way) == 0
+    assert sorted(number for number, _ in found) == [0, 1, 2, 3, 4]
+    assert len({own for _, own in found}) == 3
+
+
+def test_nothing_under_way_is_waited_for_not_at_all():
+    with gevent.Timeout(5):
+        UnderWay().join()
+        UnderWay().kill()
+
+
+def test_what_fails_ends_no_other_and_its_greenlet_goes_on(capsys):
+    under_way, done = UnderWay(), []
+    under_way.start(lambda: 1 / 0)
+    gevent.sleep(0)
+    under_way.start(done.append, 1)
+    under_way.join()
+    assert done == [1]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_those_that_are_killed_may_still_say_so_and_others_go_on_after_it():
+    under_way, ended = UnderWay(), []
+
+    def work(number):
+        try:
+            Event().wait()
+        except gevent.GreenletExit:
+            gevent.sleep(0)  # it may take a turn to write down
+            ended.append(number)
+
+    for number in range(3):
+        under_way.start(work, number)
+    gevent.sleep(0)
+    under_way.kill()
+    assert sorted(ended) == [0, 1, 2]
+    under_way.start(ended.append, 3)
+    under_way.join()
+    assert ended[3:] == [3]
+
+
+def test_one_that_ends_by_itself_while_all_are_killed_still_does_what_it_is_given_next():
+    under_way, found, go = UnderWay(), [], Event()
+
+    def first():
+        go.wait()
+        found.append("first")
+
+    def killed():
+        try:
+            Event().wait()
+        except gevent.GreenletExit:
+            gevent.sleep(0.01)
+            found.append("killed")
+
+    under_way.start(first)
+    under_way.start(killed)
+    gevent.sleep(0)
+    go.set()  # it ends in the turn in which it would be killed
+    gevent.spawn_later(0.005, under_way.start, found.append, "next")
+    with gevent.Timeout(5):
+        under_way.kill()
+    assert found == ["first", "next", "killed"]
+
+
+def test_what_is_begun_in_the_turn_in_which_nothing_was_under_way_is_waited_for():
+    under_way, found = UnderWay(), []
+
+    def more():
+        gevent.sleep(0.01)
+        found.append("more")
+
+    under_way.start(found.append, "first")
+    gevent.spawn(under_way.start, more)
+    under_way.join()
+    assert found == ["first", "more"]
+
+
+@pytest.mark.parametrize("end", ["join", "kill"])
+def test_no_greenlet_is_left_when_all_is_done(end):
+    under_way, seen = UnderWay(), []
+    for _ in range(5):
+        under_way.start(lambda: seen.append(weakref.ref(gevent.getcurrent())))
+    gevent.sleep(0)
+    getattr(under_way, end)()
+    gevent.sleep(0)
+    gc.collect()
+    assert [each() for each in seen] == [None] * 5
