@@ -1032,7 +1032,7 @@ LOADTEST = (
         ("loadtest/endpoint/test_http.py",),
     ),
     Mutant(
-        "who was not begun is taken for one that is under way", "await", "loadtest/engine/workers/on_time/under_way.py",
+        "what has ended is killed in its next work", "await", "loadtest/engine/workers/on_time/under_way.py",
         "        if each in self._busy:\n            each.throw", "        each.throw",
         ("loadtest/workers/on_time/test_under_way.py",),
     ),

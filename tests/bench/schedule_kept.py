@@ -3,7 +3,7 @@
 Physics: an arrival is late by the wake-up of the pacer, by the greenlets in front of it, and by what else the core
 does (answers to parse, rows to flush, the endpoint itself where it has no core of its own). The bare loop is the floor:
 the same instants, waking and reading the clock, with gevent's own timer and with our alarm, in the same session. The
-endpoint is HAProxy with one fixed answer, which takes a tenth of the core that a bare uvicorn application takes
+endpoint is HAProxy with one fixed answer, which takes half of the core that a bare uvicorn application takes
 (`--endpoint uvicorn`) and so leaves more of a machine of two threads to who is measured. The highest rate that is kept
 (every arrival sent and answered, P99 late at most 1 ms or 5 % of the service time) stands beside what stock
 FastHttpUser reaches flat out with 64 users.

@@ -73,8 +73,8 @@ TABLE = {
     # the run folder's segments are Arrow
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.modes._trace": (("loadtest.engine",), ("numpy", "pyarrow")),
-    # rows of a user's file
     "loadtest.engine.workers.on_time": (("loadtest.engine.workers.on_time",), ("gevent", "greenlet", "numpy")),
+    # rows of a user's file
     "loadtest.engine.workers.input": (
         ("loadtest.engine", "serve.wire", "analysis.text.words"),
         ("gevent", "numpy", "pyarrow"),

@@ -1,4 +1,4 @@
-"""Greenlets that are kept, against what gevent's own pool would do."""
+"""Greenlets that are kept; where it is not about that, gevent's own pool has to do the same."""
 
 import gc
 import weakref
@@ -6,8 +6,18 @@ import weakref
 import gevent
 import pytest
 from gevent.event import Event
+from gevent.pool import Pool
 
 from tailrate.loadtest.engine.workers.on_time.under_way import UnderWay
+
+
+class Theirs:
+    def __init__(self):
+        pool = Pool()
+        self.start, self.join, self.kill = pool.spawn, pool.join, pool.kill
+
+
+both = pytest.mark.parametrize("kind", [UnderWay, Theirs])
 
 
 def test_each_is_begun_once_with_its_own_arguments_and_a_greenlet_that_is_done_takes_the_next():
@@ -31,14 +41,16 @@ def test_each_is_begun_once_with_its_own_arguments_and_a_greenlet_that_is_done_t
     assert len({own for _, own in found}) == 3
 
 
-def test_nothing_under_way_is_waited_for_not_at_all():
+@both
+def test_nothing_under_way_is_waited_for_not_at_all(kind):
     with gevent.Timeout(5):
-        UnderWay().join()
-        UnderWay().kill()
+        kind().join()
+        kind().kill()
 
 
-def test_what_fails_ends_no_other_and_its_greenlet_goes_on(capsys):
-    under_way, done = UnderWay(), []
+@both
+def test_what_fails_ends_no_other_and_its_greenlet_goes_on(capsys, kind):
+    under_way, done = kind(), []
     under_way.start(lambda: 1 / 0)
     gevent.sleep(0)
     under_way.start(done.append, 1)
@@ -47,8 +59,9 @@ def test_what_fails_ends_no_other_and_its_greenlet_goes_on(capsys):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_those_that_are_killed_may_still_say_so_and_others_go_on_after_it():
-    under_way, ended = UnderWay(), []
+@both
+def test_those_that_are_killed_may_still_say_so_and_others_go_on_after_it(kind):
+    under_way, ended = kind(), []
 
     def work(number):
         try:
@@ -91,8 +104,9 @@ def test_one_that_ends_by_itself_while_all_are_killed_still_does_what_it_is_give
     assert found == ["first", "next", "killed"]
 
 
-def test_what_is_begun_in_the_turn_in_which_nothing_was_under_way_is_waited_for():
-    under_way, found = UnderWay(), []
+@both
+def test_what_is_begun_in_the_turn_in_which_nothing_was_under_way_is_waited_for(kind):
+    under_way, found = kind(), []
 
     def more():
         gevent.sleep(0.01)
