@@ -121,7 +121,8 @@ def flaws(run: Run) -> list[str]:
         planned = manifest.scenario.get("planned_steps", len(known))
         ended = run.ended_ns or 0
         whole = sum(1 for step in manifest.scenario["steps"] if step["end_ns"] <= ended)
-        found.append(f"the run was aborted after {whole} of {planned} steps")
+        why = f": {stopped}" if (stopped := manifest.extra.get("stopped")) else ""
+        found.append(f"the run was aborted after {whole} of {planned} steps{why}")
     if not rows.rows:
         found.append("the run holds no arrivals")
     if lost := run.missing["requests"]:

@@ -219,8 +219,8 @@ class Conductor:
         """Sends no more, waits for what is under way, and closes the folder as aborted, with the reason."""
         if self._ending or self._aborting:
             return
-        self._ending = self._manifest.extra["stopped"] = sentence
-        self._interrupt(sentence=sentence)
+        self._ending = sentence
+        self._interrupt(sentence)
         say.warning("the run ends early: %s", sentence)
         if self._dispatch.under_way:
             self._dispatch.cut()
@@ -233,8 +233,8 @@ class Conductor:
             gevent.sleep(self.scenario.idle_seconds)
             self._event("idle", start_ns=began, end_ns=self._now())
 
-    def abort(self) -> None:
-        """Halts the crew and closes the folder with what there is."""
+    def abort(self, sentence: str = "") -> None:
+        """Halts the crew and closes the folder with what there is, and with the reason where that is not the user."""
         if self.finished or self._aborting:
             return
         self._aborting = True
@@ -242,15 +242,17 @@ class Conductor:
             self.board.close("aborted", self._now())
             return
         self.board.status = "stopping"
-        self._interrupt()
+        self._interrupt(sentence)
         if self._dispatch.under_way:
             self._dispatch.halt()
         self._close("aborted")
 
-    def _interrupt(self, **what: Any) -> None:
+    def _interrupt(self, sentence: str) -> None:
+        if sentence:
+            self._manifest.extra["stopped"] = sentence
         if self._soak:  # from here on, if it goes on one day, there is a gap
             self._manifest.extra.setdefault("interrupted_ns", self._now())
-        self._event("aborted", **what)
+        self._event("aborted", **({"sentence": sentence} if sentence else {}))
 
     def _run_block(self, steps: list[LoadStep], of: int | None) -> list[ProbeOutcome]:
         """Until every arrival is answered; what a search wants to know of it."""
@@ -562,7 +564,7 @@ def spawn(conductor: Conductor, on_end: Callable[[str | None], None]) -> gevent.
         except (ScenarioError, OSError) as known:
             problem = str(known)
         finally:  # whatever happened, what there is is kept and the test comes to its end
-            conductor.abort()
+            conductor.abort(problem or "")
             on_end(problem)
 
     return gevent.spawn(work)

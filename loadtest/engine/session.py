@@ -7,6 +7,7 @@ single process they call each other; in a distributed run they send Locust messa
     master → worker   tailrate_order   steps and a share of them    (driver.Order)
     worker → master   tailrate_prepared: ready for it; master → worker tailrate_start: when, or that it is off
     worker → master   tailrate_rows    record batches; tailrate_clock, tailrate_done, tailrate_process (its memory)
+    worker → master   tailrate_failed  it can go on no longer, and why
     master → worker   tailrate_halt    stop sending, write down what is under way; tailrate_cut: wait for it
     both ways         tailrate_ping    whose clock stands where
 """
@@ -93,6 +94,7 @@ class Session:
         self.offsets: dict[str, Offset] = {}
         """Of each worker's monotonic clock, from pings."""
         self.over = False
+        self.problem = ""
 
     @property
     def distributed(self) -> bool:
@@ -174,6 +176,8 @@ class Session:
             self.ready[member] = len(self.ready)
             self.priorities[member] = content["priority"]
             self.files[member] = content.get("file", "")
+        elif kind == "failed":
+            self.problem = self.problem or content["sentence"]
         elif self.conductor is None:
             return
         elif kind == "rows":
@@ -249,15 +253,24 @@ def fail(sentence: str) -> None:
 
 
 def work(user: ScenarioUser) -> None:
-    """The user's one task: make payloads, then follow orders until killed."""
-    session, scenario = _here(), _scenario(user.environment)
-    servers = Servers(scenario.timeout_s, session.keys)
+    """The user's one task, until killed; Locust would begin a failed one again, with none of what it had been told."""
+    session = _here()
     try:
-        inputs = user.draw(scenario.seed, scenario.rows, scenario.data)
-    except ScenarioError as problem:  # of a worker whose file is not the master's, who refuses it
-        session.report("ready", {"priority": "", "file": str(problem)})
+        _follow(session, user)
+    except ScenarioError as problem:
+        session.report("failed", {"sentence": str(problem)})
+    except Exception as problem:
+        say.exception("this load process failed")
+        session.report("failed", {"sentence": f"a load process failed: {type(problem).__name__}: {problem}"})
+    while True:
         gevent.sleep(READY_S)
-        return
+
+
+def _follow(session: Session, user: ScenarioUser) -> None:
+    """Makes payloads, then follows orders."""
+    scenario = _scenario(user.environment)
+    inputs = user.draw(scenario.seed, scenario.rows, scenario.data)
+    servers = Servers(scenario.timeout_s, session.keys)
     driver = Driver(
         servers,
         inputs,
@@ -365,7 +378,7 @@ def _initialise(environment: Any, runner: Any, web_ui: Any) -> None:
         runners.HEARTBEAT_LIVENESS = SILENT_S
         if not same_origin.on_loopback(runner.master_bind_host):
             say.warning("whoever reaches port %s can be a worker: Locust asks for no password", runner.master_bind_port)
-        for kind in ("ready", "prepared", "clock", "check", "done", "process"):
+        for kind in ("ready", "prepared", "clock", "check", "done", "process", "failed"):
             runner.register_message(
                 f"tailrate_{kind}", lambda msg, kind=kind, **_: _here().take(msg.node_id, kind, msg.data)
             )
@@ -435,6 +448,7 @@ def _on_test_start(environment: Any, **_: Any) -> None:
     session.ready.clear()
     session.priorities.clear()
     session.files.clear()
+    session.problem = ""
     session.orders, session.starts = Queue(), Queue()
     if isinstance(environment.runner, WorkerRunner):
         return
@@ -508,9 +522,13 @@ def _conduct(session: Session) -> None:
     asked = session.environment.parsed_options.expect_workers if session.distributed else 1
     conductor.wanted = max(1, asked, runner.worker_count)
     deadline = time.monotonic() + READY_S
-    while len(session.members()) < conductor.wanted and time.monotonic() < deadline:
+    while len(session.members()) < conductor.wanted and not session.problem and time.monotonic() < deadline:
         gevent.sleep(0.05)
     if session.conductor is not conductor:  # stopped meanwhile
+        return
+    if session.problem:
+        session.environment.process_exit_code = 2
+        _fail(session, session.problem)
         return
     if not session.members():
         session.environment.process_exit_code = UNTRUSTED

@@ -31,8 +31,8 @@ def rows_of(path):
     return len(path.read_text().splitlines()) - 1
 
 
-def drive(tmp_path, url, *words):
-    command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest/null.py"), "--headless", "--only-summary"]
+def drive(tmp_path, url, *words, scenario=ROOT / "loadtest/null.py"):
+    command = [sys.executable, "-m", "locust", "-f", str(scenario), "--headless", "--only-summary"]
     command += ["--host", url, "--run-dir", str(tmp_path), "--run-id", "it", "--idle-seconds=0", "--settle-seconds=0"]
     return subprocess.run([*command, *words], check=False, capture_output=True, text=True, timeout=PATIENCE_S)
 
@@ -164,6 +164,39 @@ def test_a_search_that_uses_up_the_rows_ends_and_says_so(tmp_path):
     assert any(event["event"] == "knee" for event in read_events(tmp_path / "it"))
 
 
+def test_a_load_process_that_fails_ends_the_run_and_the_report_says_why(tmp_path):
+    """Locust begins a failed task again, which would wait for orders that nobody gives."""
+    scenario, path, port = tmp_path / "null.py", write(tmp_path, 60), str(free_port())
+    scenario.write_text("""
+import numpy as np
+from locust.runners import WorkerRunner
+from tailrate.loadtest.engine.user import EndpointUser
+
+class Null(EndpointUser):
+    model, variants = "null", "eager"
+
+    def payload(self, rng, rows): ...
+
+    def from_row(self, row):
+        if row["x1"] == 40 and isinstance(self.environment.runner, WorkerRunner):
+            raise RuntimeError("not on this machine")
+        return {"x": np.array([[row["x1"]]], np.uint8)}
+""")
+    how = ["--rates=10,40", "--step-seconds=1", f"--data={path}", "--arrivals=constant"]
+    how += ["--processes=2", "--master-bind-port", port, "--master-port", port]
+    with endpoint(delay_ms=2) as url:
+        done = drive(tmp_path, url, *how, scenario=scenario)
+    why = f"--data {path}: row 40 cannot be made into inputs: RuntimeError: not on this machine"
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+    manifest = Manifest.read(tmp_path / "it")
+    assert (manifest.status, manifest.extra["stopped"]) == ("aborted", why)
+    assert manifest.totals["ok"] == 10  # of the step before
+    (event,) = (event for event in read_events(tmp_path / "it") if event["event"] == "aborted")
+    assert event["sentence"] == why
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("there", [True, False])
 def test_a_worker_with_another_file_is_refused(tmp_path, there):
@@ -186,7 +219,9 @@ def test_a_worker_with_another_file_is_refused(tmp_path, there):
             worker.kill()
             worker.wait()
     assert done.returncode == 2
-    said = "21 rows, " if there else "--data rows.csv: there is no such file or folder"
-    assert "load processes read different files as --data: " in done.stderr
-    assert said in done.stderr
+    if there:
+        assert "load processes read different files as --data: " in done.stderr
+        assert "21 rows, " in done.stderr
+    else:
+        assert "tailrate: --data rows.csv: there is no such file or folder" in done.stderr
     assert not (tmp_path / "it").exists()

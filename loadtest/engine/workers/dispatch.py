@@ -128,6 +128,8 @@ class Dispatch:
 
     def _wait(self, gone: Callable[[str], None], look: Callable[[], None] = lambda: None) -> None:
         while not self._all_done.wait(timeout=LOOK_S):
+            if self._crew.problem:
+                raise ScenarioError(self._crew.problem)
             for member in self._waiting - set(self._crew.members()):
                 gone(member)
                 self.done(member)

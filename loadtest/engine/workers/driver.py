@@ -115,6 +115,8 @@ class Driver:
                 self._loop(order)
                 self._pace(order)
                 self._in_flight.join()
+        except Exception as problem:
+            self._in_flight.failed = problem
         finally:
             # whoever is still waiting is recorded as lost by its own greenlet, which has to have begun for that
             gevent.sleep(0)
@@ -130,8 +132,11 @@ class Driver:
             bad, self._batcher.bad = self._batcher.bad, Counter()
             what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad), "lead_ms": lead_ms}
             what |= {"reached": self._reached} if self._reached else {}
-            self._report("done", {"order": order.number, **what})
+            if not self._in_flight.failed:  # else it is for whoever called us to say so, as the run may end with this
+                self._report("done", {"order": order.number, **what})
             self._idle.set()
+        if self._in_flight.failed:
+            raise self._in_flight.failed
 
     def cut(self) -> None:
         """Sends no more of this order; answers under way are waited for."""
@@ -158,7 +163,7 @@ class Driver:
             due = start + arrival.offset_ns
             if not self._stopping:
                 self._alarm.sleep_until(due)
-            if self._stopping:
+            if self._stopping or self._in_flight.failed:
                 return
             self._due += 1
             if len(self._in_flight) >= most:

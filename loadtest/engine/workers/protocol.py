@@ -12,6 +12,9 @@ from tailrate.loadtest.engine.workers.work_order import WorkOrder
 class Crew(Protocol):
     """The load processes."""
 
+    problem: str
+    """Why one of them can go on no longer; empty where all can."""
+
     @property
     def distributed(self) -> bool:
         """They are other processes than this one."""

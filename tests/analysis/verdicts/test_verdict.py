@@ -8,6 +8,7 @@ from folders import Latency, Load, Waveform, constant, lognormal, make_run, queu
 from tailrate import analysis
 from tailrate.analysis.judging.trust import late_limit_ms, lateness
 from tailrate.analysis.records.folder import append_event
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.trend import percentile
 from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge, warnings
@@ -153,6 +154,15 @@ def test_mixed_endpoints_are_a_ramp_only_at_several_rates(tmp_path: Path) -> Non
 def test_an_aborted_run_cannot_say(tmp_path: Path) -> None:
     verdict = _judge(tmp_path / "run", _ramp("m/a", FAST, FAST, FAST), slo=SLO, status="aborted", stopped_s=13)
     assert verdict == Verdict(INCONCLUSIVE, ("the run was aborted after 1 of 3 steps",))
+
+
+def test_an_aborted_run_says_why_where_that_is_known(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", _ramp("m/a", FAST, FAST), slo=SLO, status="aborted", stopped_s=13)
+    manifest = Manifest.read(written.folder)
+    manifest.extra["stopped"] = "the disk is full"
+    manifest.write(written.folder)
+    why = "the run was aborted after 1 of 2 steps: the disk is full"
+    assert judge(analysis.load(written.folder)) == Verdict(INCONCLUSIVE, (why,))
 
 
 def test_a_run_without_arrivals_cannot_say(tmp_path: Path) -> None:

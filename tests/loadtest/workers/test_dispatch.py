@@ -23,6 +23,7 @@ class Crew:
         self.way_ns, self.ready_ns = way_ns, ready_ns
         self.shares, self.heard_ns, self.lost, self.cuts = {}, {}, [], 0
         self.told = []
+        self.problem = ""
         self.dispatch = dispatch.Dispatch(self, Base(0), lambda: self.now_ns, lambda *what: self.lost.append(what[1:]))
 
     def members(self):
@@ -99,6 +100,42 @@ def test_one_that_goes_down_while_it_gets_ready_leaves_its_share_to_the_others()
     crew.dispatch.wait()
     assert not crew.lost
     assert crew.dispatch.went_down() == 0
+
+
+def test_one_that_fails_is_not_waited_for_while_it_gets_ready():
+    crew = Crew(2)
+
+    def prepared(member):
+        if member == "w1":
+            crew.problem = "w1 cannot"
+        else:
+            crew.dispatch.done(member)
+
+    crew._prepared = prepared
+    with gevent.Timeout(5), pytest.raises(ScenarioError, match=r"^w1 cannot$"):
+        crew.dispatch.prepare(steps(), [raw_endpoint("http://nowhere")], Pattern())
+    crew.dispatch.halt()
+    assert crew.told == [("w0", None), ("w1", None)]
+    assert not crew.lost
+
+
+def test_one_that_fails_on_the_way_owes_what_was_due_and_the_others_may_end(monkeypatch):
+    monkeypatch.setattr(dispatch, "HALT_S", -0.9)
+    crew = Crew(2)
+
+    def begun(member, start_ns):
+        crew.now_ns = start_ns + 2 * SECOND
+        crew.problem = "w1 cannot"
+
+    crew.begun = begun
+    crew.halt = lambda: crew.dispatch.done("w0")
+    crew.dispatch.prepare(steps(), [raw_endpoint("http://nowhere")], Pattern())
+    crew.dispatch.start()
+    with gevent.Timeout(5), pytest.raises(ScenarioError, match=r"^w1 cannot$"):
+        crew.dispatch.wait()
+    crew.dispatch.halt()
+    assert crew.lost == [(1, "w1")]
+    assert crew.dispatch.went_down() == 10
 
 
 def test_without_anybody_there_is_no_order():

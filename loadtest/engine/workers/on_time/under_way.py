@@ -22,6 +22,8 @@ class UnderWay:
         self._waiting: list[greenlet] = []
         """For work; the one that was busy last gets the next."""
         self._nothing = Event()
+        self.failed: Exception | None = None
+        """The first that any of them ended with."""
 
     def __len__(self) -> int:
         return len(self._busy)
@@ -55,8 +57,10 @@ class UnderWay:
         while True:
             try:
                 work(*arguments)
-            except BaseException:
+            except BaseException as problem:
                 self._hub.handle_error(own, *sys.exc_info())
+                if isinstance(problem, Exception):
+                    self.failed = self.failed or problem
             self._busy.remove(own)
             self._waiting.append(own)
             if not self._busy:

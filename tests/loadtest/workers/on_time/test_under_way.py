@@ -59,6 +59,18 @@ def test_what_fails_ends_no_other_and_its_greenlet_goes_on(capsys, kind):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_the_first_failure_is_kept_and_an_end_by_force_is_none():
+    under_way = UnderWay()
+    under_way.start(Event().wait)
+    gevent.sleep(0)
+    under_way.kill()
+    assert under_way.failed is None
+    under_way.start(lambda: 1 / 0)
+    under_way.start([].pop)
+    under_way.join()
+    assert isinstance(under_way.failed, ZeroDivisionError)
+
+
 @both
 def test_those_that_are_killed_may_still_say_so_and_others_go_on_after_it(kind):
     under_way, ended = kind(), []
