@@ -6,7 +6,8 @@ the same instants, waking and reading the clock, with gevent's own timer and wit
 endpoint is HAProxy with one fixed answer, which takes half of the core that a bare uvicorn application takes
 (`--endpoint uvicorn`) and so leaves more of a machine of two threads to who is measured. The highest rate that is kept
 (every arrival sent and answered, P99 late at most 1 ms or 5 % of the service time) stands beside what stock
-FastHttpUser reaches flat out with 64 users.
+FastHttpUser reaches flat out with 64 users. So do a closed loop of ours, wrk and hey (where they are installed; one
+thread each) with as many connections.
 
 Sent times are put to the question whether they are what was asked for: gaps of Poisson arrivals against the exponential
 distribution (Kolmogorov-Smirnov's largest distance D), constant arrivals for a drift against their schedule (in parts
@@ -14,7 +15,7 @@ per million). One thread sends no two requests at once, so gaps under some 60 us
 them at 1000/s, which a test of ten thousand gaps sees.
 
 Prints a table (rate, achieved ÷ offered, lateness P50/P99/max: medians over rounds, the lowest and the highest), then
-the highest rate kept, then one JSON line.
+what clients reach flat out, then the highest rate kept, then one JSON line.
 
     python tests/bench/schedule_kept.py
     python tests/bench/schedule_kept.py --shares '' --rates 500         without the search for the highest rate
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,10 +48,11 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
-from bench._rounds import in_turns, last_line, shown, spread, spreads  # noqa: E402
+from bench._rounds import in_turns, last_line, over, shown, spread, spreads  # noqa: E402
 
 PATH = "/v2/models/null/versions/exact/infer"
 FLAT_OUT_S = 9
+CONNECTIONS = 64
 BARE = """
 import sys, time, json
 import gevent
@@ -154,13 +158,15 @@ def bare(rate: float, seconds: float, timer: str, arrivals: str) -> np.ndarray:
     return np.array(json.loads(subprocess.run(words, check=True, capture_output=True, text=True, cwd=ROOT).stdout))
 
 
-def driven(rate: float, seconds: float, arrivals: str, url: str, folder: Path) -> Any:
+def driven(url: str, folder: Path, seconds: float, *load: str) -> Any:
     from tailrate import analysis
 
     words = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary", "--host", url]
-    words += ["--rates", str(rate), "--step-seconds", str(seconds), "--settle-seconds", "0", "--idle-seconds", "0"]
-    words += ["--arrivals", arrivals, "--variants", "exact", "--run-dir", str(folder.parent), "--run-id", folder.name]
-    subprocess.run(words, check=False, cwd=ROOT, capture_output=True)
+    words += [*load, "--step-seconds", str(seconds), "--settle-seconds", "0", "--idle-seconds", "0"]
+    words += ["--variants", "exact", "--run-dir", str(folder.parent), "--run-id", folder.name]
+    done = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
+    if not folder.is_dir():
+        raise SystemExit(done.stderr)
     return analysis.load(folder)
 
 
@@ -180,19 +186,34 @@ def regular(rows: Any, rate: float, arrivals: str) -> str:
     return f"drift {1e6 * slope:+.2f} ppm over {(intended[-1] - intended[0]) / 1e9:.0f} s"
 
 
-def flat_out(url: str, scratch: Path) -> float:
+def flat_out(url: str, scratch: Path) -> dict[str, float]:
+    """Requests per second of clients that send as soon as they are answered."""
     scratch.mkdir()
     (scratch / "fast.py").write_text(FAST % PATH)
-    words = [sys.executable, "-m", "locust", "-f", str(scratch / "fast.py"), "--headless", "--host", url, "-u", "64"]
-    words += ["-r", "64", "-t", f"{FLAT_OUT_S}s", "--csv", str(scratch / "out"), "--only-summary"]
+    users, lasts = str(CONNECTIONS), f"{FLAT_OUT_S}s"
+    words = [sys.executable, "-m", "locust", "-f", str(scratch / "fast.py"), "--headless", "--host", url, "-u", users]
+    words += ["-r", users, "-t", lasts, "--csv", str(scratch / "out"), "--only-summary"]
     subprocess.run(words, check=True, capture_output=True)
     lines = [line.split(",") for line in (scratch / "out_stats.csv").read_text().splitlines()]
-    return float(lines[-1][lines[0].index("Requests/s")])
+    found = {"FastHttpUser": float(lines[-1][lines[0].index("Requests/s")])}
+    rows = driven(url, scratch / "closed", FLAT_OUT_S, "--mode", "closed", "--concurrency", users).requests()
+    found["tailrate"] = float(rows["ok"].sum()) / FLAT_OUT_S
+    (scratch / "body").write_bytes(b"x" * 1200)
+    (scratch / "wrk.lua").write_text("wrk.method = 'POST'; wrk.body = string.rep('x', 1200)")
+    others = {
+        "wrk": ["-t", "1", "-c", users, "-d", lasts, "-s", str(scratch / "wrk.lua")],
+        "hey": ["-cpus", "1", "-c", users, "-z", lasts, "-m", "POST", "-D", str(scratch / "body")],
+    }
+    for name, how in others.items():
+        if shutil.which(name):
+            said = subprocess.run([name, *how, url + PATH], check=True, capture_output=True, text=True).stdout
+            found[name] = float(re.findall(r"Requests/sec:\s*([\d.]+)", said)[0])
+    return found
 
 
 def once(rate: float, arrivals: str, seconds: float, url: str, runs: Iterator[Path]) -> dict[str, Any]:
     """Figures of one round: of us, and of the bare loops; and what our gaps look like."""
-    rows = driven(rate, seconds, arrivals, url, next(runs)).requests()
+    rows = driven(url, next(runs), seconds, "--rates", str(rate), "--arrivals", arrivals).requests()
     found = {"tailrate": figures(rows["late_ms"].to_numpy(), float(rows["ok"].mean()))}
     for timer in ("alarm", "gevent"):
         found[f"bare {timer}"] = figures(bare(rate, seconds, timer, arrivals), 1.0)
@@ -205,11 +226,11 @@ def figures(late_ms: np.ndarray, kept: float) -> dict[str, float]:
 
 
 def highest(url: str, shares: list[float], seconds: float, runs: Iterator[Path]) -> dict[str, Any]:
-    """What stock FastHttpUser reaches flat out, and which shares of that are kept, with every row recorded."""
-    fast = flat_out(url, next(runs))
-    found = {}
+    """What clients reach flat out, and which shares of what FastHttpUser does are kept, with every row recorded."""
+    reached = flat_out(url, next(runs))
+    fast, found = reached["FastHttpUser"], {}
     for share in shares:
-        run = driven(share * fast, seconds, "poisson", url, next(runs))
+        run = driven(url, next(runs), seconds, "--rates", str(share * fast))
         (step,) = run.measured
         row = step.summary
         whole = len(run.requests()) == run.manifest.totals["scheduled"]
@@ -218,7 +239,7 @@ def highest(url: str, shares: list[float], seconds: float, runs: Iterator[Path])
             "rate": share * fast, "kept": row.trusted and row.errors == 0 and whole, "late_p99_ms": row.late_p99_ms,
             "cpu_pct": cpu,
         }  # fmt: skip
-    return {"flat_out_rps": fast, "shares": found}
+    return {"flat_out_rps": reached, "shares": found}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -228,7 +249,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--arrivals", default="poisson")
     found.add_argument("--seconds", type=float, default=8)
     found.add_argument("--rounds", type=int, default=3)
-    found.add_argument("--shares", default="0.5,0.6,0.7,0.8,0.9,1.0,1.1", help="of flat out; empty: not looked for")
+    found.add_argument("--shares", default="0.8,1,1.4,1.8,2.2,2.6,3", help="of flat out; empty: not looked for")
     found.add_argument("--share-seconds", type=float, default=5)
     return found
 
@@ -255,6 +276,14 @@ def main() -> None:
         if shares:
             high = [highest(url, shares, options.share_seconds, runs) for _ in range(options.rounds)]
     more: dict[str, Any] = {}
+    if shares:
+        reached = spreads([one["flat_out_rps"] for one in high])
+        more["flat_out_rps"], more["closed_over"] = reached, {}
+        for name, rps in reached.items():
+            ratio = over(*([one["flat_out_rps"][which] for one in high] for which in ("tailrate", name)))
+            more["closed_over"][name] = ratio
+            of = f"ours is {shown(ratio, '.2f')} of it"
+            print(f"flat out, {CONNECTIONS} connections: {name:<12} {shown(rps, '.0f')}/s, {of}")
     for share in shares:
         found = [one["shares"][share] for one in high]
         row = spreads([{key: each[key] for key in ("rate", "late_p99_ms", "cpu_pct")} for each in found])
@@ -266,8 +295,8 @@ def main() -> None:
         )
     if shares:
         most = [max((share for share, each in one["shares"].items() if each["kept"]), default=0.0) for one in high]
-        more |= {"flat_out_rps": spread(one["flat_out_rps"] for one in high), "ratio": spread(most)}
-        print(f"highest rate kept ÷ flat out ({shown(more['flat_out_rps'], '.0f')}/s): {shown(more['ratio'], '.2f')}")
+        more["ratio"] = spread(most)
+        print(f"highest rate kept ÷ what FastHttpUser reaches flat out: {shown(more['ratio'], '.2f')}")
     last_line("schedule_kept", rows=rows, **more)
 
 
