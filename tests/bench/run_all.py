@@ -101,8 +101,13 @@ BENCHES = {
     "resilience": Bench("--seconds 10", 240, "--scenes killed --seconds 4", 23),
     "rolling_restart": Bench("--restarts 3", 90, None, why="Ray takes a quarter of a minute for each"),
     "sampling": Bench("--rounds 3 --cpu-seconds 4", 200, "--no-servers --rounds 2 --cpu-seconds 1", 14),
-    "schedule_kept": Bench("--seconds 4 --share-seconds 4", 360, "--rates 500 --seconds 1 --rounds 2 --shares ''", 14),
+    "schedule_kept": Bench(
+        "--seconds 4 --share-seconds 4 --shares 1,1.8,2.6", 310, "--rates 500 --seconds 1 --rounds 2 --shares ''", 14
+    ),
     "second_start": Bench("", 220, None, why="compiling takes half a minute, each time"),
+    "sent_request": Bench(
+        "--rates 5000,20000 --rounds 3", 45, None, why="a cost takes rounds of some seconds at each rate"
+    ),
     "served_over_bare": Bench(
         "--seconds 4 --rounds 3", 370, "--models custom_cnn --variants eager --seconds 1 --rounds 2", 52
     ),
