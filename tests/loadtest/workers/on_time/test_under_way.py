@@ -21,20 +21,26 @@ both = pytest.mark.parametrize("kind", [UnderWay, Theirs])
 
 
 def test_each_is_begun_once_with_its_own_arguments_and_a_greenlet_that_is_done_takes_the_next():
-    under_way, found = UnderWay(), []
+    under_way, found, gates = UnderWay(), [], [Event() for _ in range(5)]
 
-    def work(number, pause_s):
-        gevent.sleep(pause_s)
+    def work(number, gate):
+        gate.wait()
         found.append((number, gevent.getcurrent()))
 
     for number in range(3):
-        under_way.start(work, number, 0.01 * number)
+        under_way.start(work, number, gates[number])
     assert len(under_way) == 3
-    gevent.sleep(0.015)
+    gates[0].set()
+    gates[1].set()
+    with gevent.Timeout(5):
+        while len(found) < 2:
+            gevent.sleep(0)
     assert len(under_way) == 1
-    under_way.start(work, 3, 0)
-    under_way.start(work, 4, 0.02)
+    under_way.start(work, 3, gates[3])
+    under_way.start(work, 4, gates[4])
     assert len(under_way) == 3
+    for gate in gates:
+        gate.set()
     under_way.join()
     assert len(under_way) == 0
     assert sorted(number for number, _ in found) == [0, 1, 2, 3, 4]
@@ -93,24 +99,29 @@ def test_those_that_are_killed_may_still_say_so_and_others_go_on_after_it(kind):
 
 
 def test_one_that_ends_by_itself_while_all_are_killed_still_does_what_it_is_given_next():
-    under_way, found, go = UnderWay(), [], Event()
+    under_way, found, go, over = UnderWay(), [], Event(), Event()
 
     def first():
         go.wait()
         found.append("first")
 
+    def following():
+        found.append("next")
+        over.set()
+
     def killed():
         try:
             Event().wait()
         except gevent.GreenletExit:
-            gevent.sleep(0.01)
+            gevent.sleep(0)  # the turn of the first, were it ended by force
+            under_way.start(following)
+            over.wait()
             found.append("killed")
 
     under_way.start(first)
     under_way.start(killed)
     gevent.sleep(0)
     go.set()  # it ends in the turn in which it would be killed
-    gevent.spawn_later(0.005, under_way.start, found.append, "next")
     with gevent.Timeout(5):
         under_way.kill()
     assert found == ["first", "next", "killed"]
