@@ -1,4 +1,3 @@
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,30 +16,39 @@ TRACE = """time_ns,host,device,index,util_pct,mem_util_pct,mem_bytes,power_w,thr
 """
 
 
-def test_samples_come_when_they_are_due_and_over_again(tmp_path: Path) -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    found = [1_000_000_000]
+    monkeypatch.setattr("tailrate.serve.telemetry.replay.time.time_ns", lambda: found[0])
+    return found
+
+
+def test_samples_come_when_they_are_due_and_over_again(tmp_path: Path, now: list[int]) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(TRACE)
     source = ReplaySource(path)
-    began = time.time_ns()
+    began = now[0]
     seen = []
-    while time.time_ns() < began + 230_000_000:
-        seen += source.read()
-        time.sleep(0.005)
+    while now[0] < began + 230_000_000:
+        found = source.read()
+        assert all(now[0] - 5_000_000 < row["time_ns"] <= now[0] for row in found)
+        seen += found
+        now[0] += 5_000_000
     assert [row["device"] for row in seen[:6]] == ["GPU-a", "GPU-a", "GPU-b", "GPU-a", "GPU-a", "GPU-b"]
     spacing = [row["time_ns"] - seen[0]["time_ns"] for row in seen[:6]]
     assert spacing == [0, 50_000_000, 50_000_000, 100_000_000, 150_000_000, 150_000_000]
-    assert abs(seen[0]["time_ns"] - began) < 50_000_000
+    assert seen[0]["time_ns"] == began
     assert seen[0]["mem_bytes"] == 1 << 30
     assert seen[0]["throttle_bits"] == 4
     assert "mem_util_pct" not in seen[0]
     assert "throttle_bits" not in seen[2]
 
 
-def test_a_sampler_keeps_the_trace_s_instants(tmp_path: Path) -> None:
+def test_a_sampler_keeps_the_trace_s_instants(tmp_path: Path, now: list[int]) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(TRACE)
     sampler = Sampler([ReplaySource(path)], host="here")
-    time.sleep(0.06)
+    now[0] += 60_000_000
     sampler.sample()
     rows = [dict(zip(SAMPLE_FIELDS, row, strict=True)) for row in sampler.read()["rows"]]
     assert [row["power_w"] for row in rows] == [200.5, 210.5, 90.0]
@@ -48,10 +56,8 @@ def test_a_sampler_keeps_the_trace_s_instants(tmp_path: Path) -> None:
     assert rows[1]["time_ns"] - rows[0]["time_ns"] == 50_000_000
 
 
-def test_what_a_real_gpu_s_nvml_said_is_played_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_real_gpu_s_nvml_said_is_played_field_by_field(now: list[int]) -> None:
     """645 rows of an H200, a minute in the blink of an eye; what it called no number is absent."""
-    now = [1_000_000_000]
-    monkeypatch.setattr("tailrate.serve.telemetry.replay.time.time_ns", lambda: now[0])
     source = ReplaySource(NVML)
     seen = []
     for _ in range(700):
