@@ -1,11 +1,12 @@
 """Rows on their way to the run folder: collected, turned into Arrow batches, appended to segments.
 
 A `Batcher` lives where rows arise (each load process) and hands over record batches at most
-`FLUSH_S` apart. A `Segment` lives where the folder is (the only or the master process): it appends
-batches to an Arrow IPC stream and writes the row count to `events.jsonl`, so that a kill −9 loses at
-most the rows of the last interval and a reader can tell that it lost none before. A batch that the disk took only a
-part of is taken back, so that the next one can be read. Parquet is not written here: that stalls a load process for
-tens of milliseconds; `tailrate report` seals, and `tailrate.analysis.run.compact` what a long run has closed.
+`FLUSH_S` apart, and sooner where there are many, so that what is due waits for a few of them only. A `Segment` lives
+where the folder is (the only or the master process): it appends batches to an Arrow IPC stream and writes the row count
+to `events.jsonl`, so that a kill −9 loses at most the rows of the last interval and a reader can tell that it lost none
+before. A batch that the disk took only a part of is taken back, so that the next one can be read. Parquet is not
+written here: that stalls a load process for tens of milliseconds; `tailrate report` seals, and
+`tailrate.analysis.run.compact` what a long run has closed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ def schema_of(columns: Mapping[str, str]) -> Any:
 # pays, as the others are forked from it (64 that each did kept two cores from their master for eleven seconds)
 pa.array([])
 
-CHUNK_ROWS = 128
-"""Turned into Arrow at a time, in a fifth of a millisecond; half a second at once would hold arrivals up for ten."""
+LOOK_S = 0.1
+"""How often it is looked whether rows are due."""
+CHUNK_ROWS, MOST_CHUNKS = 128, 8
+"""Turned into Arrow at a time, in a fifth of a millisecond; half a second at once would hold arrivals up for ten.
+A thousand rows are handed over before their time."""
 
 
 class Batcher:
@@ -49,6 +53,7 @@ class Batcher:
         self._sink = sink
         self._rows: list[tuple[Any, ...]] = []
         self._chunks: list[Any] = []
+        self._flushed_s = time.monotonic()
         self.append((None,) * len(columns))
         self._convert()
         pack(self._chunks.pop())  # the first time takes 3 ms instead of 0.3, which must not fall into a step
@@ -58,7 +63,11 @@ class Batcher:
         if len(self._rows) >= CHUNK_ROWS:
             self._convert()
 
+    def is_due(self) -> bool:
+        return len(self._chunks) >= MOST_CHUNKS or time.monotonic() >= self._flushed_s + FLUSH_S
+
     def flush(self) -> None:
+        self._flushed_s = time.monotonic()
         self._convert()
         if self._chunks:
             whole = pa.concat_batches(self._chunks)

@@ -25,7 +25,7 @@ from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
 from tailrate.loadtest.engine.endpoint.servers import Servers
-from tailrate.loadtest.engine.record.segments import BREATH_S, FLUSH_S, Batcher
+from tailrate.loadtest.engine.record.segments import BREATH_S, LOOK_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
@@ -124,13 +124,12 @@ class Driver:
             ended.set()
             flusher.join()
             self._flush()
-            begun = [order.base.monotonic_ns(order.start_ns) + int(step.start_s * 1e9) for step in order.steps]
-            watched = {
-                step.index: self._watch.figures(start, start + int(step.seconds * 1e9))
-                for step, start in zip(order.steps, begun, strict=True)
-            }
+            watched = [
+                (step.index, self._watch.figures(begun := order.begun_ns(step), begun + int(step.seconds * 1e9)))
+                for step in order.steps
+            ]
             bad, self._batcher.bad = self._batcher.bad, Counter()
-            what = {"due": self._due, "watched": list(watched.items()), "bad": dict(bad), "lead_ms": lead_ms}
+            what = {"due": self._due, "watched": watched, "bad": dict(bad), "lead_ms": lead_ms}
             what |= {"reached": self._reached} if self._reached else {}
             if not self._in_flight.failed:  # else it is for whoever called us to say so, as the run may end with this
                 self._report("done", {"order": order.number, **what})
@@ -175,9 +174,8 @@ class Driver:
 
     def _loop(self, order: WorkOrder) -> None:
         """Starts the greenlets of closed loops, each worker its share of them."""
-        start = order.base.monotonic_ns(order.start_ns)
         for step, endpoint in zip(order.steps, order.endpoints, strict=True):
-            began = start + int(step.start_s * 1e9)
+            began = order.begun_ns(step)
             ready = self._ready[endpoint.name]
             left = None if ready.data is None else ready.data.left(step.index)
             most = min(step.requests or 1 << 62, 1 << 62 if left is None else left)
@@ -292,8 +290,9 @@ class Driver:
             self._report("clock", {"windows": windows[-2:]})
 
     def _flush_until(self, ended: Event) -> None:
-        while not ended.wait(FLUSH_S):
-            self._flush()
+        while not ended.wait(LOOK_S):
+            if self._batcher.is_due():
+                self._flush()
 
     def _hand_over(self, batch: Any) -> None:
         gevent.sleep(BREATH_S)  # putting it together took a millisecond, and what is done with it takes some

@@ -33,6 +33,10 @@ class WorkOrder:
     pace: Pace = ()
     """In pieces: where each ends, and its ms after the request."""
 
+    def begun_ns(self, step: LoadStep) -> int:
+        """When it begins, by the clock of the process that has the order."""
+        return self.base.monotonic_ns(self.start_ns) + int(step.start_s * 1e9)
+
     def as_message(self) -> dict[str, Any]:
         return asdict(self) | {"endpoints": [endpoint.as_message() for endpoint in self.endpoints]}
 

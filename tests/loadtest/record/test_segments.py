@@ -107,3 +107,24 @@ def test_a_batcher_has_done_all_of_it_once_and_keeps_no_row_of_that(monkeypatch)
     assert packed == [1]
     assert not kept
     assert not batcher.bad
+
+
+def test_rows_are_due_after_half_a_second_or_when_there_are_many(monkeypatch):
+    now, kept = [100.0], []
+    monkeypatch.setattr("tailrate.loadtest.engine.record.segments.time.monotonic", lambda: now[0])
+    batcher = Batcher({"x": "int64"}, kept.append)
+    for number in range(8 * 128 - 1):
+        batcher.append((number,))
+    now[0] += 0.4
+    assert not batcher.is_due()
+    batcher.append((1023,))
+    assert batcher.is_due()
+    batcher.flush()
+    assert not batcher.is_due()
+    batcher.append((1024,))
+    now[0] += 0.4
+    assert not batcher.is_due()
+    now[0] += 0.1
+    assert batcher.is_due()
+    batcher.flush()
+    assert [value for batch in kept for value in batch.column("x").to_pylist()] == [*range(1025)]

@@ -25,8 +25,33 @@ print(now())
 """
 
 
+BUSY = """
+import os, time, gevent
+from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+def until_it_is(wanted, work):
+    end = time.monotonic() + 60
+    while os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK != wanted and time.monotonic() < end:
+        work()
+
+with precedence() as granted:
+    print(granted)
+    for _ in range(2 if granted == "real-time" else 0):
+        until_it_is(os.SCHED_OTHER, lambda: gevent.sleep(0))
+        print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+        until_it_is(os.SCHED_RR, lambda: gevent.sleep(0.02))
+        print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+gevent.sleep(0.3)
+print(os.sched_getscheduler(0), os.nice(0))
+"""
+
+
 def asked(become):
-    code = ASK.format(become=become)
+    return said(ASK.format(become=become))
+
+
+def said(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
@@ -48,3 +73,11 @@ def test_what_is_said_is_what_is_granted_and_it_ends_with_the_block(become):
         assert granted == "as started"
         assert during == before
     assert child_is_ordinary == "1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="schedulers are Linux's here")
+def test_a_busy_thread_is_real_time_no_longer_and_is_again_when_it_is_calm():
+    """Of the core of a thread that is both, the kernel takes its 5 % at one go."""
+    granted, *found, after = said(BUSY)
+    assert found == [str(os.SCHED_OTHER), str(os.SCHED_RR)] * (2 if granted == "real-time" else 0)
+    assert after == f"{os.SCHED_OTHER} {os.nice(0)}"
