@@ -784,7 +784,7 @@ LOADTEST = (
     ),
     Mutant(
         "the rows since the last flush are dropped", "row", "loadtest/engine/workers/driver.py",
-        "            self._flush()\n            begun =", "            begun =",
+        "            self._flush()\n            watched =", "            watched =",
         ("live/test_run.py::test_one_process_keeps_the_schedule_and_records_it_all",),
     ),
     Mutant(
@@ -800,8 +800,39 @@ LOADTEST = (
     ),
     Mutant(
         "rows beyond the last whole chunk stay behind", "row", "loadtest/engine/record/segments.py",
-        "    def flush(self) -> None:\n        self._convert()\n", "    def flush(self) -> None:\n",
+        "        self._flushed_s = time.monotonic()\n        self._convert()\n",
+        "        self._flushed_s = time.monotonic()\n",
         ("loadtest/record/test_segments.py",),
+    ),
+    Mutant(
+        "many rows wait for the half second", "bound", "loadtest/engine/record/segments.py",
+        "len(self._chunks) >= MOST_CHUNKS or", "False or",
+        ("loadtest/record/test_segments.py::test_rows_are_due_after_half_a_second_or_when_there_are_many",),
+    ),
+    Mutant(
+        "a failed load process is waited for", "wake", "loadtest/engine/workers/dispatch.py",
+        "            if self._crew.problem:", "            if False:",
+        ("loadtest/workers/test_dispatch.py",),
+    ),
+    Mutant(
+        "what failed is said to be done", "pair", "loadtest/engine/workers/driver.py",
+        "            if not self._in_flight.failed:  #", "            if True:  #",
+        ("loadtest/workers/test_driver.py",),
+    ),
+    Mutant(
+        "a schedule goes on though a request of it failed", "bound", "loadtest/engine/workers/driver.py",
+        "if self._stopping or self._in_flight.failed:", "if self._stopping:",
+        ("loadtest/workers/test_driver.py",),
+    ),
+    Mutant(
+        "a busy load process stays real-time", "bound", "loadtest/engine/workers/on_time/cpu_priority.py",
+        "if real_time and share >= BUSY:", "if False:",
+        ("loadtest/workers/on_time/test_cpu_priority.py",),
+    ),
+    Mutant(
+        "a calm load process is not real-time again", "bound", "loadtest/engine/workers/on_time/cpu_priority.py",
+        "elif not real_time and share < CALM:", "elif False:",
+        ("loadtest/workers/on_time/test_cpu_priority.py",),
     ),
     Mutant(
         "half a batch stays at the end of a segment", "row", "loadtest/engine/record/segments.py",
