@@ -463,7 +463,9 @@ def _on_test_start(environment: Any, **_: Any) -> None:
     gevent.spawn(_conduct, session)
 
 
-def _fail(session: Session, sentence: str) -> None:
+def _fail(session: Session, sentence: str, exit_code: int | None = None) -> None:
+    if exit_code is not None:
+        session.environment.process_exit_code = exit_code
     say.error("%s", sentence)
     session.board.fail(sentence)
     session.over = True
@@ -527,16 +529,13 @@ def _conduct(session: Session) -> None:
     if session.conductor is not conductor:  # stopped meanwhile
         return
     if session.problem:
-        session.environment.process_exit_code = 2
-        _fail(session, session.problem)
+        _fail(session, session.problem, 2)
         return
     if not session.members():
-        session.environment.process_exit_code = UNTRUSTED
-        _fail(session, f"no load process became ready within {READY_S:g} s")
+        _fail(session, f"no load process became ready within {READY_S:g} s", UNTRUSTED)
         return
     if len(found := {conductor.file, *session.files.values()}) > 1:
-        session.environment.process_exit_code = 2
-        _fail(session, f"load processes read different files as --data: {' and '.join(sorted(found))}")
+        _fail(session, f"load processes read different files as --data: {' and '.join(sorted(found))}", 2)
         return
 
     def on_end(problem: str | None) -> None:
