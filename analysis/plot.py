@@ -65,7 +65,9 @@ class Figure:
         heights = [float(found) for found in re.findall(r'height="([\d.]+)" class="plot"', self.body)]
         px = _AROUND_PX + sum(height + _PANEL_PX for height in heights)
         style = f"border:0;width:100%;height:{px:.0f}px"
-        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
+        # in ASCII: whatever encoding the page around it has, the script is the one that the frame's policy lets run
+        page = escape(self.html).encode("ascii", "xmlcharrefreplace").decode()
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
 def hockey_stick(

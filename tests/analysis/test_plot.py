@@ -112,7 +112,8 @@ def test_a_kept_figure_is_a_page_and_hostile_text_stays_text(tmp_path: Path) -> 
 def test_in_a_notebook_a_figure_has_a_frame_of_its_own_and_answers(run: Run, tmp_path: Path) -> None:
     figures = [plot.hockey_stick(run), plot.time_line(run.requests(), run.devices), plot.percentiles(run.requests())]
     notebook = tmp_path / "notebook.html"
-    notebook.write_text("<!doctype html><html><body>" + "".join(f._repr_html_() for f in figures), encoding="utf-8")
+    shown = "".join(figure._repr_html_() for figure in figures)
+    notebook.write_text(f'<!doctype html><meta charset="windows-1252"><body>{shown}', encoding="utf-8")
     with tabbed() as tab:
         page = tab.open(notebook.as_uri(), "about:srcdoc", width=1000, height=3000)
         frames: list[Any] = page.frames[1:]
