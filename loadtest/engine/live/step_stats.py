@@ -120,8 +120,8 @@ class Live:
         self._statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
         for found in batch.column("worker").value_counts().to_pylist():
             self._workers[found["values"]] += found["counts"]
-        ok = np.isin(codes, [code for code, name in enumerate(names) if is_success(name)])
-        dropped = codes == (names.index(DROPPED) if DROPPED in names else -1)
+        ok = np.array([is_success(name) for name in names], np.bool_)[codes]
+        dropped = np.array([name == DROPPED for name in names], np.bool_)[codes]
         intended, sent = (_float(batch, f"{name}_ns") for name in ("intended", "sent"))
         done = whole_ns(batch)
         late_ms, latency_ms = (sent - intended) / 1e6, (done - intended) / 1e6
@@ -138,9 +138,11 @@ class Live:
             place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
-        due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
-        self._see_streams(batch, seconds, ok)
-        figures_ms = limited_ms(batch, ok)
+        if not _is_empty(batch, "first_ns"):
+            self._see_streams(batch, seconds, ok)
+        if not (self._slos or self._keep):
+            return
+        figures_ms, due_s = limited_ms(batch, ok), (intended - self.start_ns) / 1e9 - self.step.settle_s
         self._counted.add(due_s[due_s >= 0], {name: values[due_s >= 0] for name, values in figures_ms.items()})
         if self._keep:
             self._late_ms.append(late_ms[~np.isnan(late_ms)])
@@ -151,8 +153,6 @@ class Live:
 
     def _see_streams(self, batch: Any, seconds: npt.NDArray[np.int64], ok: npt.NDArray[np.bool_]) -> None:
         intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
-        if np.isnan(first).all():
-            return
         self.streams = True
         if self._keep:
             self._streamed_s.append((last - first)[ok & ~np.isnan(first)] / 1e9)
@@ -367,14 +367,21 @@ def limited_ms(batch: Any, ok: npt.NDArray[np.bool_]) -> dict[str, Floats]:
 
 def whole_ns(batch: Any) -> Floats:
     """When all of each answer was there, of a stream when its last token came; NaN where there was none."""
+    done = _float(batch, "done_ns")
+    if _is_empty(batch, "last_ns"):
+        return done
     last = _float(batch, "last_ns")
-    return np.where(np.isnan(last), _float(batch, "done_ns"), last)
+    return np.where(np.isnan(last), done, last)
 
 
 def _tokens(batch: Any) -> Floats:
     """Of each answer: as its server counted, else the run's own tokenizer, else as there were events."""
     said, own, events = (_float(batch, name) for name in ("tokens_out", "text_tokens", "events"))
     return np.where(np.isnan(said), np.where(np.isnan(own), events, own), said)
+
+
+def _is_empty(batch: Any, name: str) -> bool:
+    return bool(batch.column(name).null_count == len(batch))
 
 
 def _float(batch: Any, name: str) -> Floats:

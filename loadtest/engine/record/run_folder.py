@@ -100,13 +100,13 @@ class RunFolder:
             kinds[kind_of(found["values"])] += found["counts"]
         self._tally += kinds
         self._rows += batch.num_rows
-        self._put(lambda: self._write(REQUESTS, batch), LINE_BYTES + batch.nbytes, kinds)
+        self._put(lambda: self._write(REQUESTS, batch), LINE_BYTES + batch.get_total_buffer_size(), kinds)
 
     def samples(self, batch: Any) -> None:
-        self._put(lambda: self._write(DEVICES, batch), LINE_BYTES + batch.nbytes)
+        self._put(lambda: self._write(DEVICES, batch), LINE_BYTES + batch.get_total_buffer_size())
 
     def metrics(self, batch: Any) -> None:
-        self._put(lambda: self._write(METRICS, batch), LINE_BYTES + batch.nbytes)
+        self._put(lambda: self._write(METRICS, batch), LINE_BYTES + batch.get_total_buffer_size())
 
     def event(self, kind: str, **what: Any) -> None:
         what = {"time_ns": self._now()} | what

@@ -53,6 +53,8 @@ class Batcher:
         self._sink = sink
         self._rows: list[tuple[Any, ...]] = []
         self._chunks: list[Any] = []
+        self._same: dict[str, tuple[Sequence[Any], Any]] = {}
+        """Each column's last chunk and what became of it: most of them are empty, or the same in every row."""
         self._flushed_s = time.monotonic()
         self.append((None,) * len(columns))
         self._convert()
@@ -83,12 +85,18 @@ class Batcher:
         self._chunks.append(pa.record_batch(arrays, schema=self.schema))
 
     def _array(self, values: Sequence[Any], kind: Any) -> Any:
+        before, array = self._same.get(kind.name, ((), None))
         try:
-            return pa.array(values, type=kind.type)
+            if values == before:
+                return array
+            array = pa.array(values, type=kind.type)
         except UNFIT:
             fitting = [value if _fits(value, kind.type) else None for value in values]
-        self.bad[kind.name] += sum(one is not other for one, other in zip(values, fitting, strict=True))
-        return pa.array(fitting, type=kind.type)
+            self.bad[kind.name] += sum(one is not other for one, other in zip(values, fitting, strict=True))
+            return pa.array(fitting, type=kind.type)
+        if not pa.types.is_nested(kind.type):  # those of arrays cannot be compared
+            self._same[kind.name] = values, array
+        return array
 
 
 UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)

@@ -1,4 +1,5 @@
 import json
+import random
 import subprocess
 import sys
 
@@ -82,6 +83,30 @@ def test_a_value_that_fits_no_column_is_empty_and_counted_and_its_row_stays():
     assert [one["batch_rows"] for one in found] == [4, None, None, None]
     assert {one["replica"] for one in found} == {one["device"] for one in found} == {None}
     assert batcher.bad == {"batch_rows": 1, "replica": 1, "device": 1}
+
+
+def test_chunks_that_are_alike_and_chunks_that_are_not_come_out_as_they_went_in(monkeypatch):
+    monkeypatch.setattr(segment_files, "CHUNK_ROWS", 3)
+    kept, drawn, two, one = [], random.Random(5), np.array([1, 2], np.uint32), np.array([3], np.uint32)
+    pools = {"int64": [None, 1, 2, "no number", two], "string": [None, "a", "b", 7], "list<uint32>": [None, two, one]}
+    batcher = Batcher({kind: kind for kind in pools}, kept.append)
+    rows = []
+    for _ in range(400):
+        columns = [drawn.choices(pool, k=3) if drawn.random() < 0.5 else [pool[0]] * 3 for pool in pools.values()]
+        rows += [*zip(*columns, strict=True)] * drawn.choice([1, 2])
+    for each in rows:
+        batcher.append(each)
+    batcher.flush()
+    as_it_is = {
+        "int64": lambda x: isinstance(x, int),
+        "string": lambda x: isinstance(x, str),
+        "list<uint32>": lambda x: True,
+    }
+    for (kind, fits), column in zip(as_it_is.items(), zip(*rows, strict=True), strict=True):
+        wanted = [x if x is None or fits(x) else None for x in column]
+        assert kept[0].column(kind).to_pylist() == [x.tolist() if isinstance(x, np.ndarray) else x for x in wanted]
+        assert batcher.bad[kind] == sum(x is not y for x, y in zip(column, wanted, strict=True))
+        assert (batcher.bad[kind] > 100) == (kind != "list<uint32>")
 
 
 def test_segments_have_no_last_number(tmp_path):
