@@ -800,14 +800,28 @@ LOADTEST = (
     ),
     Mutant(
         "rows beyond the last whole chunk stay behind", "row", "loadtest/engine/record/segments.py",
-        "        self._flushed_s = time.monotonic()\n        self._convert()\n",
-        "        self._flushed_s = time.monotonic()\n",
+        "range(0, len(rows), CHUNK_ROWS)", "range(0, len(rows) // CHUNK_ROWS * CHUNK_ROWS, CHUNK_ROWS)",
         ("loadtest/record/test_segments.py",),
     ),
     Mutant(
         "many rows wait for the half second", "bound", "loadtest/engine/record/segments.py",
-        "len(self._chunks) >= MOST_CHUNKS or", "False or",
+        "len(self._rows) >= MANY_ROWS or", "False or",
         ("loadtest/record/test_segments.py::test_rows_are_due_after_half_a_second_or_when_there_are_many",),
+    ),
+    Mutant(
+        "a column that begins like the one before is taken for it", "row", "loadtest/engine/record/segments.py",
+        "if values == before:", "if values[:1] == before[:1]:",
+        ("loadtest/record/test_segments.py",),
+    ),
+    Mutant(
+        "rows that come during a pause are dropped", "row", "loadtest/engine/record/segments.py",
+        "            self._sink(pa.", "            self._rows.clear()\n            self._sink(pa.",
+        ("loadtest/record/test_segments.py",),
+    ),
+    Mutant(
+        "rows are put together before what is due", "wake", "loadtest/engine/record/segments.py",
+        "gevent.with_timeout(BREATH_S, gevent.idle, timeout_value=None)", "gevent.get_hub()",
+        ("loadtest/record/test_segments.py",),
     ),
     Mutant(
         "a failed load process is waited for", "wake", "loadtest/engine/workers/dispatch.py",

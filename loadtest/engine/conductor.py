@@ -38,7 +38,7 @@ from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
 from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector, of_servers
 from tailrate.loadtest.engine.record.run_folder import RunFolder
-from tailrate.loadtest.engine.record.segments import BREATH_S, Batcher
+from tailrate.loadtest.engine.record.segments import Batcher, breath
 from tailrate.loadtest.engine.record.server_metrics.collector import MetricCollector
 from tailrate.loadtest.engine.record.server_metrics.sources import MetricSource
 from tailrate.loadtest.engine.record.server_metrics.sources import parse as metric_sources
@@ -407,7 +407,7 @@ class Conductor:
         if self.finished:
             return
         self._files.requests(batch)
-        gevent.sleep(BREATH_S)  # each half takes a millisecond or two, in which nothing else is sent
+        breath()
         if self._soak:
             self._soak.see(batch)
         steps = np.asarray(batch.column("step"))

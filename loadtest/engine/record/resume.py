@@ -55,6 +55,8 @@ def close(
             for seq, at_ns in unseen(step, pattern, until_ns, seen.get(step["index"], ())):
                 where = (step["index"], step["endpoint"], at_ns)
                 batcher.append(RequestRecord(0, seq, *where, status=LOST, error=WHY, rows=None))
+                if batcher.is_due():
+                    batcher.flush()
         batcher.flush()
         segment.close()
         totals = dict.fromkeys(KINDS, 0) | {"lost": segment.rows}

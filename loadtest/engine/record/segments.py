@@ -18,14 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pyarrow as pa
 
 from tailrate.analysis.records.folder import append_event, segment_path
 from tailrate.analysis.records.rows import arrow_type
 
 FLUSH_S = 0.5
-BREATH_S = 1e-3
-"""Between the parts of a flush, for arrivals that are due: in a pause of nothing, gevent looks at no alarm."""
+BREATH_S = 2e-3
+"""The longest wait between two parts of a flush; at 100 % of a core nothing is ever all there is to do."""
 
 
 def schema_of(columns: Mapping[str, str]) -> Any:
@@ -38,51 +39,53 @@ pa.array([])
 
 LOOK_S = 0.1
 """How often it is looked whether rows are due."""
-CHUNK_ROWS, MOST_CHUNKS = 128, 8
-"""Turned into Arrow at a time, in a fifth of a millisecond; half a second at once would hold arrivals up for ten.
-A thousand rows are handed over before their time."""
+CHUNK_ROWS, MANY_ROWS = 128, 1024
+"""So many are turned into Arrow at a time, in a fifth of a millisecond: half a second's would hold arrivals up for ten.
+And so many are handed over before their time."""
+
+
+def breath() -> None:
+    """Lets everything go first that is due by now."""
+    gevent.with_timeout(BREATH_S, gevent.idle, timeout_value=None)
 
 
 class Batcher:
-    """Rows as tuples in column order, turned into Arrow as they come; `flush` hands them over as one record batch."""
+    """Rows as tuples in column order; `flush` hands them over as one record batch, with a `pause` before each part."""
 
-    def __init__(self, columns: Mapping[str, str], sink: Callable[[Any], None]) -> None:
+    def __init__(
+        self, columns: Mapping[str, str], sink: Callable[[Any], None], pause: Callable[[], None] = lambda: None
+    ) -> None:
         self.schema = schema_of(columns)
         self.bad: Counter[str] = Counter()
         """Values that fit no column, by its name: they are empty in the row."""
-        self._sink = sink
+        self._sink, self._pause = sink, pause
         self._rows: list[tuple[Any, ...]] = []
-        self._chunks: list[Any] = []
         self._same: dict[str, tuple[Sequence[Any], Any]] = {}
         """Each column's last chunk and what became of it: most of them are empty, or the same in every row."""
         self._flushed_s = time.monotonic()
-        self.append((None,) * len(columns))
-        self._convert()
-        pack(self._chunks.pop())  # the first time takes 3 ms instead of 0.3, which must not fall into a step
+        # the first time takes 3 ms instead of 0.3, which must not fall into a step
+        pack(self._converted([(None,) * len(columns)]))
 
     def append(self, row: tuple[Any, ...]) -> None:
         self._rows.append(row)
-        if len(self._rows) >= CHUNK_ROWS:
-            self._convert()
 
     def is_due(self) -> bool:
-        return len(self._chunks) >= MOST_CHUNKS or time.monotonic() >= self._flushed_s + FLUSH_S
+        return len(self._rows) >= MANY_ROWS or time.monotonic() >= self._flushed_s + FLUSH_S
 
     def flush(self) -> None:
         self._flushed_s = time.monotonic()
-        self._convert()
-        if self._chunks:
-            whole = pa.concat_batches(self._chunks)
-            self._chunks.clear()
-            self._sink(whole)
+        rows, self._rows, chunks = self._rows, [], []
+        for start in range(0, len(rows), CHUNK_ROWS):
+            self._pause()
+            chunks.append(self._converted(rows[start : start + CHUNK_ROWS]))
+        if chunks:
+            self._pause()
+            self._sink(pa.concat_batches(chunks))
 
-    def _convert(self) -> None:
-        if not self._rows:
-            return
-        columns = list(zip(*self._rows, strict=True))
-        self._rows.clear()
+    def _converted(self, rows: Sequence[tuple[Any, ...]]) -> Any:
+        columns = zip(*rows, strict=True)
         arrays = [self._array(values, kind) for values, kind in zip(columns, self.schema, strict=True)]
-        self._chunks.append(pa.record_batch(arrays, schema=self.schema))
+        return pa.record_batch(arrays, schema=self.schema)
 
     def _array(self, values: Sequence[Any], kind: Any) -> Any:
         before, array = self._same.get(kind.name, ((), None))

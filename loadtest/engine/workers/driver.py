@@ -25,7 +25,7 @@ from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
 from tailrate.loadtest.engine.endpoint.servers import Servers
-from tailrate.loadtest.engine.record.segments import BREATH_S, LOOK_S, Batcher
+from tailrate.loadtest.engine.record.segments import LOOK_S, Batcher, breath
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
@@ -67,7 +67,7 @@ class Driver:
         self._statistics = statistics
         self._check = check
         self._clock = Offset()
-        self._batcher = Batcher(REQUEST_COLUMNS, self._hand_over)
+        self._batcher = Batcher(REQUEST_COLUMNS, self._hand_over, breath)
         self._in_flight = UnderWay()
         self._due = 0
         self._reached = 0
@@ -295,5 +295,5 @@ class Driver:
                 self._flush()
 
     def _hand_over(self, batch: Any) -> None:
-        gevent.sleep(BREATH_S)  # putting it together took a millisecond, and what is done with it takes some
+        breath()
         self._report("rows", {"batch": batch})
