@@ -32,7 +32,7 @@ def tailrate(*words, **more):
         [sys.executable, "-m", "tailrate", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
         **more,
     )

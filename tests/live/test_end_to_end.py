@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -118,13 +117,15 @@ def test_a_front_door_that_is_killed_takes_its_server_with_it(tmp_path):
             stdout=said,
             stderr=said,
         )
-    deadline = time.monotonic() + PATIENCE_S
-    while not (Path(tmp_path) / "it/events.jsonl").exists():
-        assert process.poll() is None, (tmp_path / "said").read_text()
-        assert time.monotonic() < deadline, (tmp_path / "said").read_text()
-        time.sleep(0.2)
-    running = ours(cache)
-    assert all(any(name in words for words in running) for name in ("ray::", "raylet", "locust", "haproxy"))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (Path(tmp_path) / "it/events.jsonl").exists():
+            assert process.poll() is None, (tmp_path / "said").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "said").read_text()
+            time.sleep(0.2)
+        running = ours(cache)
+        assert all(any(name in words for words in running) for name in ("ray::", "raylet", "locust", "haproxy"))
+    finally:
+        process.kill()
+        process.wait()
     assert_nothing_is_left(cache)

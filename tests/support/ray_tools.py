@@ -44,7 +44,7 @@ class Cluster:
 
     def run(self, *words: str) -> str:
         process = self.started(*words)
-        said, _ = process.communicate(timeout=180)
+        said, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
         return said
 
@@ -54,7 +54,7 @@ class Cluster:
         path.write_text(config)
         for left in (2, 1, 0):
             process = self.started(SERVE, "deploy", str(path), "--address", f"http://127.0.0.1:{self.dashboard}")
-            said, _ = process.communicate(timeout=180)
+            said, _ = process.communicate(timeout=PATIENCE_S)
             if not process.returncode:
                 return
             assert left, said

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
-PATIENCE_S = 180
-"""How long something is waited for that comes at once: of a machine that is very busy, too."""
+PATIENCE_S = 600
+"""How long something is waited for that comes at once: of a machine that is very busy, too, where four starts of Ray at
+a time have taken three minutes each."""
 
 
 def until(look: Callable[[], Found], seconds: float = PATIENCE_S, every_s: float = 0.1) -> Found:
