@@ -819,9 +819,9 @@ LOADTEST = (
         ("loadtest/record/test_segments.py",),
     ),
     Mutant(
-        "rows are put together before what is due", "wake", "loadtest/engine/record/segments.py",
-        "gevent.with_timeout(BREATH_S, gevent.idle, timeout_value=None)", "gevent.get_hub()",
-        ("loadtest/record/test_segments.py",),
+        "rows are put together before what is due", "wake", "loadtest/engine/workers/on_time/breath.py",
+        "gevent.with_timeout(MOST_S, gevent.idle, timeout_value=None)", "gevent.get_hub()",
+        ("loadtest/workers/on_time/test_breath.py",),
     ),
     Mutant(
         "a failed load process is waited for", "wake", "loadtest/engine/workers/dispatch.py",

@@ -38,7 +38,7 @@ from tailrate.loadtest.engine.record import manifest
 from tailrate.loadtest.engine.record.device_collector import Collector
 from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector, of_servers
 from tailrate.loadtest.engine.record.run_folder import RunFolder
-from tailrate.loadtest.engine.record.segments import Batcher, breath
+from tailrate.loadtest.engine.record.segments import Batcher
 from tailrate.loadtest.engine.record.server_metrics.collector import MetricCollector
 from tailrate.loadtest.engine.record.server_metrics.sources import MetricSource
 from tailrate.loadtest.engine.record.server_metrics.sources import parse as metric_sources
@@ -55,6 +55,7 @@ from tailrate.loadtest.engine.workers.input import foretold
 from tailrate.loadtest.engine.workers.input.deal import Handout
 from tailrate.loadtest.engine.workers.input.requests import DataRequests, FileInputs
 from tailrate.loadtest.engine.workers.on_time import cpu_priority
+from tailrate.loadtest.engine.workers.on_time.breath import breath
 from tailrate.loadtest.engine.workers.protocol import Companion, Crew
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
 

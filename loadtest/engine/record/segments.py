@@ -18,15 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pyarrow as pa
 
 from tailrate.analysis.records.folder import append_event, segment_path
 from tailrate.analysis.records.rows import arrow_type
 
 FLUSH_S = 0.5
-BREATH_S = 2e-3
-"""The longest wait between two parts of a flush; at 100 % of a core nothing is ever all there is to do."""
 
 
 def schema_of(columns: Mapping[str, str]) -> Any:
@@ -42,11 +39,6 @@ LOOK_S = 0.1
 CHUNK_ROWS, MANY_ROWS = 128, 1024
 """So many are turned into Arrow at a time, in a fifth of a millisecond: half a second's would hold arrivals up for ten.
 And so many are handed over before their time."""
-
-
-def breath() -> None:
-    """Lets everything go first that is due by now."""
-    gevent.with_timeout(BREATH_S, gevent.idle, timeout_value=None)
 
 
 class Batcher:

@@ -25,9 +25,10 @@ from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
 from tailrate.loadtest.engine.endpoint.servers import Servers
-from tailrate.loadtest.engine.record.segments import LOOK_S, Batcher, breath
+from tailrate.loadtest.engine.record.segments import LOOK_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.on_time.breath import breath
 from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.on_time.timer import Alarm
 from tailrate.loadtest.engine.workers.on_time.under_way import UnderWay

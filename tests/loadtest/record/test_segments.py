@@ -1,20 +1,17 @@
 import json
 import random
-import socket
 import subprocess
 import sys
 
-import gevent
 import numpy as np
 import pyarrow as pa
-from gevent.socket import wait_read
 from waiting import PATIENCE_S
 
 from tailrate.analysis.records.device_rows import DEVICE_COLUMNS, DeviceSample
 from tailrate.analysis.records.folder import parts, read_events, segment_number, segment_path, segments
 from tailrate.analysis.records.rows import REQUEST_COLUMNS, RequestRecord
 from tailrate.loadtest.engine.record import segments as segment_files
-from tailrate.loadtest.engine.record.segments import Batcher, Segment, breath, pack, schema_of, unpack
+from tailrate.loadtest.engine.record.segments import Batcher, Segment, pack, schema_of, unpack
 from tailrate.serve import wire
 
 
@@ -167,20 +164,3 @@ def test_rows_that_come_while_others_are_handed_over_come_next():
     assert len(pauses) == 4  # three chunks, and the whole
     batcher.flush()
     assert [batch.column("x").to_pylist() for batch in kept] == [[*range(300)], [1001, 1002, 1003, 1004]]
-
-
-def test_a_breath_lets_go_what_is_due_and_ends_where_something_always_is():
-    done, (ours, theirs) = [], socket.socketpair()
-    gevent.spawn(lambda: (gevent.sleep(0), done.append("begun")))
-    gevent.spawn(lambda: (wait_read(ours.fileno()), done.append("read")))
-    gevent.sleep(0)
-    theirs.send(b"x")
-    breath()
-    assert sorted(done) == ["begun", "read"]
-    busy = gevent.spawn(lambda: [gevent.sleep(0) for _ in iter(lambda: bool(done), False)])
-    breath()
-    assert not busy.ready()
-    done.clear()
-    busy.get()
-    for each in (ours, theirs):
-        each.close()
