@@ -47,7 +47,7 @@ def close(
     until_ns = manifest.extra.setdefault("interrupted_ns", heard_ns + int(FLUSH_S * 1e9))
     if steps:
         first = chapters[-1]["segments"][1] + 1 if chapters else 0
-        segment = Segment(folder, REQUESTS, REQUEST_COLUMNS, number)
+        segment = Segment(folder, REQUESTS, REQUEST_COLUMNS, number, every_s=FLUSH_S)
         batcher = Batcher(REQUEST_COLUMNS, segment.write)
         scenario = manifest.scenario
         pattern = Pattern(scenario["arrivals"], scenario["burstiness"], scenario["shape"])

@@ -100,13 +100,13 @@ class RunFolder:
             kinds[kind_of(found["values"])] += found["counts"]
         self._tally += kinds
         self._rows += batch.num_rows
-        self._put(lambda: self._write(REQUESTS, batch), LINE_BYTES + batch.get_total_buffer_size(), kinds)
+        self._put_rows(REQUESTS, batch, kinds)
 
     def samples(self, batch: Any) -> None:
-        self._put(lambda: self._write(DEVICES, batch), LINE_BYTES + batch.get_total_buffer_size())
+        self._put_rows(DEVICES, batch)
 
     def metrics(self, batch: Any) -> None:
-        self._put(lambda: self._write(METRICS, batch), LINE_BYTES + batch.get_total_buffer_size())
+        self._put_rows(METRICS, batch)
 
     def event(self, kind: str, **what: Any) -> None:
         what = {"time_ns": self._now()} | what
@@ -214,6 +214,9 @@ class RunFolder:
             self._compactor.wait()
 
     # ---- the queue
+
+    def _put_rows(self, table: str, batch: Any, kinds: Counter[str] | None = None) -> None:
+        self._put(lambda: self._write(table, batch), LINE_BYTES + batch.get_total_buffer_size(), kinds)
 
     def _put(self, work: Callable[[], None], size: int, kinds: Counter[str] | None = None) -> None:
         if self.lost and self._held_bytes + size > MOST_BYTES:
