@@ -525,9 +525,11 @@ def test_a_message_has_come_when_it_is_whole():
     with odd([OPENED, USUAL[0], first, 0.1, second, 0.2, third, USUAL[2]], client=GrpcStreamClient) as (to, _):
         answer = call(to)
     row = OipGrpcStream().read(answer, answer.headers(), Counter())
-    assert row["events"] == 2
-    assert row["first_ns"] - answer.sent_ns > 0.1e9 - clock_step_ns()
-    assert row["last_ns"] - answer.sent_ns > 0.3e9 - clock_step_ns()
+    (_, begun), (ends_first, most), (ends_second, whole) = answer.arrivals  # at one instant, if we were held up
+    assert (begun, most, whole) == (7, 2 * len(framed(HALF)) - 1, 2 * len(framed(HALF)))
+    assert (row["events"], row["first_ns"], row["last_ns"]) == (2, ends_first, ends_second)
+    assert ends_first - answer.sent_ns > 0.1e9 - clock_step_ns()
+    assert ends_second - answer.sent_ns > 0.3e9 - clock_step_ns()
 
 
 def test_inputs_are_tried_until_the_server_takes_them():
