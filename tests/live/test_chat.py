@@ -115,15 +115,27 @@ def test_a_load_process_that_stood_still_is_seen_from_the_intended_instant_and_n
             time.sleep(max(0.0, begun[0]["time_ns"] / 1e9 + 4 - time.time()))
             sender = int(json.loads((tmp_path / "it" / "run.json").read_text())["pid"])
             os.kill(sender, signal.SIGSTOP)
+            stopped_ns = time.time_ns()
             time.sleep(STALL_S)
+            went_on_ns = time.time_ns()
             os.kill(sender, signal.SIGCONT)
             said, _ = started.communicate(timeout=PATIENCE_S)
     assert started.returncode in (0, 3), said
-    (step,) = load(tmp_path / "it").steps.to_dict("records")
+    run = load(tmp_path / "it")
+    (step,) = run.steps.to_dict("records")
     assert step["errors"] == 0
+    rows = run.requests()
     # 25 of 500 were due in it, evenly: one in a hundred waited for four fifths of it or longer
+    held = rows[rows["intended_ns"].between(stopped_ns + 20e6, went_on_ns)]
+    assert len(held) > 20
+    assert (held["sent_ns"] > went_on_ns - clock_step_ns()).all()
     assert step["ttft_p99_ms"] > 0.7 * 1e3 * STALL_S
-    assert step["ttft_sent_p99_ms"] < 0.3 * 1e3 * STALL_S
+    for figure, since in ("ttft_p99_ms", "intended_ns"), ("ttft_sent_p99_ms", "sent_ns"):
+        true_ms = np.quantile(rows["first_ns"] - rows[since], 0.99, method="inverted_cdf") / 1e6
+        assert step[figure] == pytest.approx(true_ms, rel=1e-3)
+    written, to_wall = server.written(), time.time_ns() - time.monotonic_ns()
+    for row in rows.itertuples():
+        assert row.sent_ns - to_wall < written[f"{row.step}-{row.seq}"][0] + 1_000_000 + clock_step_ns()
     assert not step["trusted"]
     assert any("the load generator was late" in reason for reason in step["reasons"])
 
