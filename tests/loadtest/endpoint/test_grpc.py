@@ -231,7 +231,7 @@ def infer(request, context):
     found = dict(context.invocation_metadata())
     context.set_trailing_metadata((("server-timing", "total;dur=1.5"), ("x-tailrate-batch", "3")))
     if asked.model == "slow":
-        time.sleep(0.5)
+        time.sleep(1.5)
     if asked.model == "wants":
         import grpc
 
@@ -331,10 +331,10 @@ def test_many_streams_and_large_bodies_both_ways_at_once():
 
 
 def test_a_deadline_and_a_server_that_is_gone():
-    with toy() as url, client(url, 0.15) as to:
+    with toy() as url, client(url, 0.5) as to:
         answer = to.send("POST", PATH, body(np.zeros((1, 1), np.float32), "slow"))
-        assert answer.status == "timeout"
-        assert 100 < (answer.done_ns - answer.sent_ns) / 1e6 < 400
+        assert answer.status == "timeout"  # before the answer, which comes
+        assert answer.done_ns - answer.sent_ns > 0.4e9
         assert to.send("POST", PATH, body(np.zeros((1, 1), np.float32))).status == "200"
     with client(url, 5.0) as to:
         answer = to.send("POST", PATH, b"")
