@@ -48,7 +48,7 @@ def server(*connections, tls=None):
         return next((int(field.split(b":")[1]) for field in fields if field.startswith(b"content-length")), 0)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threads.append(threading.Thread(target=serve, args=(listener,)))
+        threads.append(threading.Thread(target=serve, args=(listener,), daemon=True))
         threads[0].start()
         scheme = "https" if tls else "http"
         yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", seen
