@@ -85,11 +85,12 @@ def test_what_it_streams_is_told_word_by_word(peer: Peer, protocol: str, tmp_pat
     assert run.manifest.totals["scheduled"] == run.manifest.totals["ok"] == len(rows) > 50
     prompts = Prompts(1, Lengths.parse("uniform:2:20", "x"), Lengths.parse("128", "x"))
     step_ns = clock_step_ns()
+    least_ns = 1e9 * GAP_S - step_ns  # a sleep of the server ends early by what its clock lags
     for row in rows.itertuples():
         words = str(prompts.inputs([row.data_row])["prompt"][0]).split()
         assert row.events == len(words)
-        assert row.first_ns - row.sent_ns > 1e9 * GAP_S - step_ns
-        assert row.last_ns - row.sent_ns > 1e9 * GAP_S * len(words) - step_ns
+        assert row.first_ns - row.sent_ns > least_ns
+        assert row.last_ns - row.sent_ns > least_ns * len(words)
     # a busy machine holds a word up, so that the next is near; most have the server's own pace
     assert np.median([gap for gaps in rows["gaps_us"] for gap in gaps]) > 0.8e6 * GAP_S - step_ns / 1e3
 
