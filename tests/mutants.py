@@ -938,6 +938,11 @@ LOADTEST = (
         ("serve/telemetry/test_sampler.py::test_samples_keep_their_times_and_what_was_missed_comes_in_no_burst",),
     ),
     Mutant(
+        "a reading that stood still for seconds is a sample of its middle", "unit", "serve/telemetry/sampler.py",
+        "self.period_ms / 1e3, 2", "self.period_ms, 2",
+        ("serve/telemetry/test_sampler.py::test_what_a_stall_held_up_in_the_middle_of_a_reading_is_no_sample",),
+    ),
+    Mutant(
         "a worker's own clock is set the wrong way", "sign", "loadtest/engine/clock.py",
         "Base(self.anchor_ns - offset_ns)", "Base(self.anchor_ns + offset_ns)",
         ("loadtest/test_clock.py",),

@@ -9,6 +9,7 @@ have is None, never zero.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -77,6 +78,8 @@ class Sampler:
         self._events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
         self._sources = sources
         self._silent_until_s = dict.fromkeys((source.name for source in sources), 0.0)
+        self._took_s = dict.fromkeys((source.name for source in sources), math.inf)
+        """The latest reading of each."""
         self._epoch = f"{time.time_ns():x}"
         self._rows: deque[list[Any]] = deque(maxlen=kept)
         self._count = 0
@@ -102,18 +105,24 @@ class Sampler:
             self._stopped.wait(max(0.0, due_s - time.monotonic()))
 
     def sample(self) -> None:
-        """Asks every source once; one that fails is an event, and is asked again after a while."""
+        """Asks every source once; one that fails is an event, and is asked again after a while.
+
+        What a stall held up in the middle of a reading is left out: nobody knows when in that time it was so.
+        """
         for source in self._sources:
-            if time.monotonic() < self._silent_until_s[source.name]:
+            began_s, before_ns = time.monotonic(), time.time_ns()
+            if began_s < self._silent_until_s[source.name]:
                 continue
-            before_ns = time.time_ns()
             try:
                 samples = source.read()
             except Exception as problem:
                 self._silent_until_s[source.name] = time.monotonic() + RETRY_S
                 self._event(source.name, f"{type(problem).__name__}: {problem}")
                 continue
-            time_ns = (before_ns + time.time_ns()) // 2
+            time_ns, took_s = (before_ns + time.time_ns()) // 2, time.monotonic() - began_s
+            if took_s > max(self.period_ms / 1e3, 2 * self._took_s[source.name]):
+                samples = [sample for sample in samples if "time_ns" in sample]
+            self._took_s[source.name] = took_s
             for sentence in drain(getattr(source, "remarks", [])):
                 self._event(source.name, sentence)
             with self._lock:

@@ -24,7 +24,7 @@ class Far:
     """A sampler on another host, as an actor's handle is."""
 
     def __init__(self, host: str) -> None:
-        self.sampler = Sampler([Source(f"cpu:{host}")], host=host)
+        self.sampler = Sampler([Source(f"cpu:{host}")], 60_000, host=host)
         self.dead = False
 
     async def read(self, after: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Far:
 class Hosts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(all_hosts, "REFRESH_S", 0.0)
-        self.local = Sampler([Source("cpu")], host="head")
+        self.local = Sampler([Source("cpu")], 60_000, host="head")
         self.far = {"one": Far("one"), "two": Far("two")}
         self.fleet = AllHosts(self.local, self._others)
 

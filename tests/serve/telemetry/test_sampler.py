@@ -27,12 +27,16 @@ class FakeSource:
         return [{"device": "GPU-a", "index": 0, "power_w": 10.0 * self.asked}]
 
 
+MINUTE_MS = 60_000
+"""Period of samplers that tests ask by hand: no machine is held up for so long that a reading counts as stalled."""
+
+
 def powers(read: dict[str, Any]) -> list[float]:
     return [row[SAMPLE_FIELDS.index("power_w")] for row in read["rows"]]
 
 
 def test_each_sample_is_read_once_in_order() -> None:
-    sampler = Sampler([FakeSource()], host="h")
+    sampler = Sampler([FakeSource()], MINUTE_MS, host="h")
     sampler.sample()
     sampler.sample()
     first = sampler.read()
@@ -49,7 +53,7 @@ def test_each_sample_is_read_once_in_order() -> None:
 
 
 def test_what_was_overwritten_before_it_was_read_is_counted() -> None:
-    sampler = Sampler([FakeSource()], kept=3)
+    sampler = Sampler([FakeSource()], MINUTE_MS, kept=3)
     sampler.sample()
     cursor = sampler.read()["cursor"]
     for _ in range(5):
@@ -60,7 +64,7 @@ def test_what_was_overwritten_before_it_was_read_is_counted() -> None:
 
 
 def test_a_cursor_of_another_sampler_starts_from_the_oldest() -> None:
-    old = Sampler([FakeSource()])
+    old = Sampler([FakeSource()], MINUTE_MS)
     for _ in range(9):
         old.sample()
     new = Sampler([FakeSource()])
@@ -71,7 +75,7 @@ def test_a_cursor_of_another_sampler_starts_from_the_oldest() -> None:
 
 
 def test_a_cursor_from_the_future_starts_from_the_oldest() -> None:
-    sampler = Sampler([FakeSource()])
+    sampler = Sampler([FakeSource()], MINUTE_MS)
     sampler.sample()
     epoch = sampler.read()["cursor"].split(":")[0]
     assert powers(sampler.read(f"{epoch}:999")) == [10]
@@ -120,6 +124,31 @@ def test_samples_keep_their_times_and_what_was_missed_comes_in_no_burst() -> Non
     assert times([0.01] * 5, {1: 3.0}) == [0, 0.1, 3.2, 3.3, 3.4]
     assert times([0.01, 3.0, 0.01, 0.01, 0.01]) == [0, 0.1, 3.1, 3.2, 3.3]
     assert times([0.16] * 6) == [0, 0.16, 0.32, 0.48, 0.64, 0.8]
+
+
+def test_what_a_stall_held_up_in_the_middle_of_a_reading_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time: a stop of 3 s, a source that is slow from some time on, and one with instants of its own."""
+    now_s = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "time_ns", lambda: round(now_s[0] * 1e9))
+
+    def times(takes: Sequence[float], **own: int) -> list[float]:
+        class Held(FakeSource):
+            def read(self) -> list[dict[str, Any]]:
+                now_s[0] += takes[self.asked]
+                return [sample | own for sample in super().read()]
+
+        now_s[0] = 1000.0
+        sampler = Sampler([Held()])
+        for _ in takes:
+            sampler.sample()
+            now_s[0] += 1.0
+        return [round(row[0] / 1e9 - 1000, 3) for row in sampler.read()["rows"]]
+
+    assert times([0.02, 0.02, 3.0, 0.02]) == [0.01, 1.03, 6.05]  # none at 3.54, in the middle of the stop
+    assert times([0.02, 0.09, 0.02, 0.09]) == [0.01, 1.065, 2.12, 3.175]
+    assert times([0.5, 0.02, 0.3, 0.4, 0.3]) == [0.25, 1.51, 4.02, 5.37]
+    assert times([0.02, 3.0], time_ns=1001 * 10**9) == [1.0, 1.0]
 
 
 def test_the_thread_samples_until_stopped() -> None:
@@ -203,7 +232,7 @@ def test_a_reader_gets_all_that_a_source_said_or_nothing_of_it() -> None:
             reader.join(0.2)  # it waits until all of it is there
             yield from super().read()
 
-    sampler, found = Sampler([SlowSource()]), list[dict[str, Any]]()
+    sampler, found = Sampler([SlowSource()], MINUTE_MS), list[dict[str, Any]]()
     reader = threading.Thread(target=lambda: found.append(sampler.read()))
     sampler.sample()
     reader.join()
