@@ -809,8 +809,28 @@ LOADTEST = (
         ("loadtest/record/test_segments.py::test_rows_are_due_after_half_a_second_or_when_there_are_many",),
     ),
     Mutant(
+        "a chunk that is shorter than the one before is as long", "row", "loadtest/engine/record/segments.py",
+        "return array if len(values) == len(before) else array[: len(values)]", "return array",
+        ("loadtest/record/test_segments.py",),
+    ),
+    Mutant(
+        "nobody looks for garbage", "leak", "loadtest/engine/workers/driver.py",
+        "                self._flush()\n                tidy()", "                self._flush()",
+        ("loadtest/workers/test_driver.py::test_garbage_is_looked_for_when_rows_have_gone",),
+    ),
+    Mutant(
+        "what tidies looks at all there is", "bound", "loadtest/engine/workers/on_time/memory.py",
+        "1 if younger > most_younger else 0", "1",
+        ("loadtest/workers/on_time/test_memory.py",),
+    ),
+    Mutant(
+        "Arrow's own allocator stays", "bound", "loadtest/engine/workers/on_time/memory.py",
+        "pa.set_memory_pool(pa.system_memory_pool())", "pa.set_memory_pool(pool)",
+        ("loadtest/workers/on_time/test_memory.py",),
+    ),
+    Mutant(
         "a column that begins like the one before is taken for it", "row", "loadtest/engine/record/segments.py",
-        "if values == before:", "if values[:1] == before[:1]:",
+        "if values == before[: len(values)]:", "if values[:1] == before[:1]:",
         ("loadtest/record/test_segments.py",),
     ),
     Mutant(

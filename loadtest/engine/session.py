@@ -14,7 +14,6 @@ single process they call each other; in a distributed run they send Locust messa
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -55,6 +54,7 @@ from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.driver import Driver
 from tailrate.loadtest.engine.workers.locust_statistics import LocustStatistics
 from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
+from tailrate.loadtest.engine.workers.on_time.memory import tidied_by_hand
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
 
 say = logging.getLogger("tailrate")
@@ -281,11 +281,8 @@ def _follow(session: Session, user: ScenarioUser) -> None:
     )
     session.driver = driver
     teller: gevent.Greenlet[..., None] | None = None
-    # what is there by now stays: a full collection over it would stall the schedule by tens of milliseconds
-    gc.collect()
-    gc.freeze()
     try:
-        with precedence() as granted:
+        with tidied_by_hand(), precedence() as granted:
             session.report("ready", {"priority": granted, "file": inputs.file})
             if isinstance(scenario.mode, Soak):
                 teller = gevent.spawn(_tell_footprint, session)

@@ -73,7 +73,10 @@ TABLE = {
     # the run folder's segments are Arrow
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),
     "loadtest.engine.modes._trace": (("loadtest.engine",), ("numpy", "pyarrow")),
-    "loadtest.engine.workers.on_time": (("loadtest.engine.workers.on_time",), ("gevent", "greenlet", "numpy")),
+    "loadtest.engine.workers.on_time": (
+        ("loadtest.engine.workers.on_time",),
+        ("gevent", "greenlet", "numpy", "pyarrow"),
+    ),
     # rows of a user's file
     "loadtest.engine.workers.input": (
         ("loadtest.engine", "serve.wire", "analysis.text.words"),

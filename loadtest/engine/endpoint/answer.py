@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from tailrate.serve import wire
 
 OK = "200"
+MOST_ERROR = 500
+"""Characters of an error that are kept."""
 SHUT = ("401", "403")
 
 
@@ -64,7 +66,7 @@ def error_sentence(body: bytes) -> str:
     try:
         found = parse_json(body)
         if isinstance(found, dict) and isinstance(found.get("error"), str):
-            return str(found["error"])[:500]
+            return str(found["error"])[:MOST_ERROR]
     except ValueError:
         pass
     return body[:200].decode("utf-8", "replace").strip() or "no reason given"

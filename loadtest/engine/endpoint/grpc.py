@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import gevent
 
-from tailrate.loadtest.engine.endpoint.answer import OK, EndpointAnswer
+from tailrate.loadtest.engine.endpoint.answer import MOST_ERROR, OK, EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import Client, breaking_off
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access, address
 from tailrate.loadtest.engine.endpoint.http2.hpack import literal
@@ -31,7 +31,6 @@ NAMES = (
 STREAMS = 100
 """At once on a connection: what gRPC's own clients hold to, unless a server allows fewer."""
 BEGUN = b":status: 200"
-MOST_ERROR = 500
 REMEMBERED = 256
 
 

@@ -30,8 +30,10 @@ class Histogram:
     def add(self, values_ms: Floats, infinite: int = 0) -> None:
         self.infinite += infinite
         if len(values_ms):
-            at = np.log(np.clip(values_ms, LEAST_MS, MOST_MS) / LEAST_MS) / GROWTH
-            self._bins += np.bincount(np.minimum(at.astype(np.int64), BINS - 1), minlength=BINS)
+            at = (np.log(np.clip(values_ms, LEAST_MS, MOST_MS) / LEAST_MS) / GROWTH).astype(np.int64)
+            first = int(at.min())
+            counts = np.bincount(at - first)
+            self._bins[first : first + len(counts)] += counts
             self.finite += len(values_ms)
             self._least_ms = min(self._least_ms, float(values_ms.min()))
             self._most_ms = max(self._most_ms, float(values_ms.max()))

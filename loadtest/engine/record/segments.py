@@ -82,8 +82,8 @@ class Batcher:
     def _array(self, values: Sequence[Any], kind: Any) -> Any:
         before, array = self._same.get(kind.name, ((), None))
         try:
-            if values == before:
-                return array
+            if values == before[: len(values)]:
+                return array if len(values) == len(before) else array[: len(values)]
             array = pa.array(values, type=kind.type)
         except UNFIT:
             fitting = [value if _fits(value, kind.type) else None for value in values]

@@ -20,7 +20,7 @@ from gevent.event import Event
 
 from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, CUT, LOST, REQUEST_COLUMNS, RequestRecord, is_success
 from tailrate.loadtest.engine.clock import Base, Offset
-from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer, error_sentence
+from tailrate.loadtest.engine.endpoint.answer import MOST_ERROR, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.protocol import Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
@@ -29,6 +29,7 @@ from tailrate.loadtest.engine.record.segments import LOOK_S, Batcher
 from tailrate.loadtest.engine.scenario.arrivals import Arrival, share
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 from tailrate.loadtest.engine.workers.on_time.breath import breath
+from tailrate.loadtest.engine.workers.on_time.memory import tidy
 from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
 from tailrate.loadtest.engine.workers.on_time.timer import Alarm
 from tailrate.loadtest.engine.workers.on_time.under_way import UnderWay
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 GONE_S = 0.05
 HALT_S = 2.0
 """How long an aborted run waits for answers that are under way."""
-MOST_ERROR = 500
 STREAM_INSTANTS = ("first_ns", "last_ns", "plain_ns")
 
 
@@ -84,8 +84,7 @@ class Driver:
 
     def prepare(self, order: WorkOrder) -> None:
         """All that takes time before its start: bodies, the schedule, and the first arrival of our share at hand."""
-        self._stopping = False
-        self._reached = 0
+        self._stopping, self._reached = False, 0
         for endpoint in order.endpoints:
             if endpoint.name not in self._ready:
                 self._ready[endpoint.name] = opened(self._servers, endpoint, self._inputs)
@@ -294,6 +293,7 @@ class Driver:
         while not ended.wait(LOOK_S):
             if self._batcher.is_due():
                 self._flush()
+                tidy()
 
     def _hand_over(self, batch: Any) -> None:
         breath()

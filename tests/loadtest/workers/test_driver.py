@@ -1,10 +1,13 @@
 """What a load process says that cannot go on: that it failed, and not that it is done."""
 
+import gc
 import time
+import weakref
 
 import gevent
 import pytest
 from asked import raw_endpoint, raw_inputs
+from litter import Ring
 
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
@@ -36,9 +39,15 @@ class Failing(Servers):
         return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=b'{"outputs": []}')
 
 
+def order(step):
+    base = Base.here()
+    start_ns = base.wall_ns(time.monotonic_ns())
+    return WorkOrder(0, start_ns, base, 0, 1, Pattern("constant"), (step,), (raw_endpoint("http://nowhere"),))
+
+
 def driven(step):
     """What was reported, and what was sent, by a driver that fails."""
-    told, rows, servers, base = [], [], Failing(), Base.here()
+    told, rows, servers = [], [], Failing()
 
     def report(kind, content):
         told.append(kind)
@@ -46,18 +55,8 @@ def driven(step):
             rows.extend(content["batch"].to_pylist())
 
     driver = Driver(servers, raw_inputs(b"x"), 100, report)
-    order = WorkOrder(
-        0,
-        base.wall_ns(time.monotonic_ns()),
-        base,
-        0,
-        1,
-        Pattern("constant"),
-        (step,),
-        (raw_endpoint("http://nowhere"),),
-    )
     with pytest.raises(RuntimeError, match=r"^the third$"):
-        driver.execute(order)
+        driver.execute(order(step))
     with gevent.Timeout(1):
         driver.halt()  # has nothing to wait for
     return told, rows, servers
@@ -95,3 +94,23 @@ def test_an_error_of_the_schedule_itself_loses_no_row(monkeypatch):
     assert servers.sent == 2
     # no more than was due by then, some of it cut off by the end
     assert sorted(row["seq"] for row in rows) == [0, 1]
+
+
+def test_garbage_is_looked_for_when_rows_have_gone():
+    made = []
+
+    class Littering(Failing):
+        def send(self, *words):
+            made.append(weakref.ref(Ring()))
+            self.sent = 0
+            return super().send(*words)
+
+    gc.disable()
+    try:
+        Driver(Littering(), raw_inputs(b"x"), 100, lambda *_: None).execute(
+            order(LoadStep(0, "null", 50.0, 1.0, 0.0, 0, 1))
+        )
+        assert made[0]() is None
+        assert made[-1]() is not None  # it is none of Python's own doing
+    finally:
+        gc.enable()

@@ -1,0 +1,5 @@
+class Ring:
+    """What only a look for garbage finds."""
+
+    def __init__(self) -> None:
+        self.own = self
