@@ -809,6 +809,11 @@ LOADTEST = (
         ("loadtest/record/test_segments.py::test_rows_are_due_after_half_a_second_or_when_there_are_many",),
     ),
     Mutant(
+        "a number is looked up as a name is", "wake", "loadtest/engine/endpoint/http1/pool.py",
+        "for kind in (socket.AF_INET, socket.AF_INET6):", "for kind in ():",
+        ("loadtest/endpoint/test_http.py::test_only_a_name_is_looked_up",),
+    ),
+    Mutant(
         "a chunk that is shorter than the one before is as long", "row", "loadtest/engine/record/segments.py",
         "return array if len(values) == len(before) else array[: len(values)]", "return array",
         ("loadtest/record/test_segments.py",),
