@@ -87,7 +87,7 @@ def assert_nobody_waits(odd, good):
         if over:
             late.append(row["done_ns"] >= min(over))
     assert len(late) >= 0.3 * len(good)
-    assert sum(late) <= 0.6 * len(late)  # a third of a second is a third of them
+    assert sum(late) <= 0.3 * len(late)
 
 
 def test_there_are_two_hundred_odd_answers_and_each_is_another():
@@ -126,7 +126,8 @@ def test_a_field_that_is_empty_says_nothing():
 
 @counts(400, 100_000)
 def test_a_mixture_of_bytes_has_one_row_each(seeds):
-    odd, good, _ = driven(drawn, seeds, timeout_s=0.5)
+    rate = min(400.0, seeds / 2)  # two seconds at least: of one, a stall may be a third
+    odd, good, _ = driven(drawn, seeds, rate=rate, beside=rate / 4, timeout_s=0.5)
     assert sorted(row["seq"] for row in odd) == list(range(seeds))
     assert {row["status"] for row in odd if not row["status"].isdecimal()} <= STATUSES
     assert all(100 < int(row["status"]) < 1000 for row in odd if row["status"].isdecimal())

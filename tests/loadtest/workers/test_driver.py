@@ -1,4 +1,4 @@
-"""What a load process says that cannot go on: that it failed, and not that it is done."""
+"""What a load process says that cannot go on: that it failed, and not that it is done. And what becomes of garbage."""
 
 import gc
 import time
