@@ -27,15 +27,15 @@ from tailrate.loadtest.engine.soak import launch
 from tailrate.serve.deploy.haproxy import free_port
 
 ROOT = Path(__file__).parents[2]
-TOKEN = "tok-Zq7-in-the-environment"
-PASSWORD = "pw-Zq7-in-a-url"
-HOOK = "hook-Zq7-in-a-path"
+TOKEN = "tok-Zq7Kx4-in-the-environment"
+PASSWORD = "pw-Zq7Kx4-in-a-url"
+HOOK = "hook-Zq7Kx4-in-a-path"
 OTHERS = {
-    "HF_TOKEN": "hf-Zq7-of-the-hub",
-    "AWS_SECRET_ACCESS_KEY": "aws-Zq7-of-a-cloud",
-    "TAILRATE_WEB_PASSWORD": "page-Zq7-of-locust",
+    "HF_TOKEN": "hf-Zq7Kx4-of-the-hub",
+    "AWS_SECRET_ACCESS_KEY": "aws-Zq7Kx4-of-a-cloud",
+    "TAILRATE_WEB_PASSWORD": "page-Zq7Kx4-of-locust",
 }
-MARK = b"Zq7"
+MARK = b"Zq7Kx4"
 """In each of them."""
 QUICK = ["--rates", "40", "--settle-seconds", "0.5", "--idle-seconds", "0.1"]
 
@@ -205,7 +205,7 @@ def test_a_token_is_that_of_a_file_or_of_the_environment(tmp_path, monkeypatch):
         (None, "", "cannot be read: No such file or directory"),
         (b"", "", "is empty"),
         (b"\xff\xfe", "", "cannot be read: it is no text"),
-        (b"a\0Zq7", "", "has a character in it that no header can carry"),
+        (b"a\0Zq7Kx4", "", "has a character in it that no header can carry"),
         (b"a", "x y", "TAILRATE_TOKEN_HEADER 'x y' is not the name of a header"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_token_that_cannot_be_sent_is_one_sentence_without_it(tmp_path, monkey
         (tmp_path / "token").write_bytes(content)
     with pytest.raises(ScenarioError, match=sentence) as raised:
         credentials.read(given(token_file=str(tmp_path / "token")))
-    assert "Zq7" not in str(raised.value)
+    assert "Zq7Kx4" not in str(raised.value)
 
 
 @pytest.mark.live
@@ -241,17 +241,19 @@ def test_hosts_that_are_none(host):
         assert "a:" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["chat", "file:///etc/Zq7", "https://a:Zq7@h/", "https://h/a Zq7", "https://[Zq7"])
+@pytest.mark.parametrize(
+    "url", ["chat", "file:///etc/Zq7Kx4", "https://a:Zq7Kx4@h/", "https://h/a Zq7Kx4", "https://[Zq7Kx4"]
+)
 def test_a_webhook_that_is_none_is_not_repeated(url):
     with pytest.raises(ScenarioError, match="the webhook is not a URL") as raised:
         launch.check(url)
-    assert "Zq7" not in str(raised.value)
+    assert "Zq7Kx4" not in str(raised.value)
 
 
 def test_a_command_line_is_kept_without_what_is_secret_in_it():
-    secret = ["--webhook", "https://h/Zq7", "--webhook=https://h/Zq7", "--api-key", "Zq7", "--token=a\nZq7"]
-    words = ["--seed", "1", "--token-file", "f", "--host=http://me:Zq7@h/x", "--tokens=8"]
+    secret = ["--webhook", "https://h/Zq7Kx4", "--webhook=https://h/Zq7Kx4", "--api-key", "Zq7Kx4", "--token=a\nZq7Kx4"]
+    words = ["--seed", "1", "--token-file", "f", "--host=http://me:Zq7Kx4@h/x", "--tokens=8"]
     kept = command_line(["tailrate", *secret, *words])
-    assert "Zq7" not in kept
+    assert "Zq7Kx4" not in kept
     for word in ("--seed 1", "--token-file f", "//***@h/x", "--tokens=8"):
         assert word in kept
