@@ -105,7 +105,9 @@ async def main() -> None:
     while endpoint.engine.state == "LOADING":
         await asyncio.sleep(0.02)
     app = as_app(answer, options.max_body_bytes)
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", access_log=False, lifespan="off"))
+    # an idle connection closed in the moment in which it is used fails a request: behind a stall both are due at once
+    kept = {"timeout_keep_alive": 600}
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", access_log=False, lifespan="off", **kept))
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.02)
