@@ -126,14 +126,11 @@ class TensorSpec:
         found = datatype_of(tensor)
         if found != self.datatype:
             return f"input '{self.name}' is {found}, but the model takes {self.datatype}"
-        fits = len(tensor.shape) == len(self.shape) and all(
-            want in (-1, have) for want, have in zip(self.shape, tensor.shape, strict=True)
-        )
-        return (
-            None
-            if fits
-            else f"input '{self.name}' has shape {list(tensor.shape)}, but the model takes {list(self.shape)}"
-        )
+        shape = tensor.shape
+        others = [want for want, have in zip(self.shape, shape, strict=False) if want not in (-1, have)]
+        if len(shape) == len(self.shape) and not others:
+            return None
+        return f"input '{self.name}' has shape {list(shape)}, but the model takes {list(self.shape)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +185,8 @@ def infer_path(model: str, variant: str | None = None) -> str:
 
 def datatype_of(tensor: Array) -> str:
     """The protocol's name of an array's element type."""
+    if known := DATATYPES.get(tensor.dtype):
+        return known
     if tensor.dtype.kind in "OSU":
         return "BYTES"
     try:
@@ -204,8 +203,8 @@ def check(inputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> None:
             raise bad_input(f"unknown input '{name}'; the model takes {', '.join(known)}")
         if why := known[name].admits(tensor):
             raise bad_input(why)
-    if missing := [name for name in known if name not in inputs]:
-        raise bad_input(f"missing input {', '.join(missing)}")
+    if len(inputs) < len(known):
+        raise bad_input(f"missing input {', '.join(name for name in known if name not in inputs)}")
 
 
 # ---- the headers that say where the time went

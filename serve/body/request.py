@@ -36,7 +36,7 @@ MOST_MEMBERS = 1024
 INFLATED_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InferRequest:
     """One decoded request: named tensors, and which outputs are wanted in which form."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,16 +18,17 @@ MOST_JSON_VALUES = 1 << 20
 """Numbers of an answer that go as JSON: writing them holds the interpreter."""
 SHORT_JSON = 4096
 _RESULT_TYPES = ("json", "octet-stream")
+Said: TypeAlias = tuple[tuple[str, "np.dtype[Any]", tuple[int, ...]], ...]
+"""Name, type and shape of each tensor."""
 
 
 def encode_result(
     info: EndpointInfo, outputs: Mapping[str, Array], *, binary: Mapping[str, bool], request_id: str = ""
 ) -> tuple[bytes, dict[str, str]]:
     """A response's body and headers; `binary` says for each output whether it goes as bytes."""
-    if not request_id and all(binary.values()) and all(_plain(tensor) for tensor in outputs.values()):
-        said = tuple((name, tensor.dtype, tensor.shape) for name, tensor in outputs.items())
+    if not request_id and (said := _said(outputs, binary)) is not None:
         text, headers = _result_head(info.model, info.variant, said)
-        return b"".join([text, *(tensor.data for tensor in outputs.values())]), dict(headers)
+        return b"".join([text, *[tensor.data for tensor in outputs.values()]]), dict(headers)
     for name, tensor in outputs.items():
         if not binary[name] and tensor.size > MOST_JSON_VALUES:
             raise bad_input(f"output '{name}' has {tensor.size} elements, too many for JSON; ask for binary data")
@@ -37,15 +38,19 @@ def encode_result(
     return encode(head, "outputs", outputs, binary)
 
 
-def _plain(tensor: Array) -> bool:
-    """Whether its memory is what goes over the wire."""
-    return tensor.flags.c_contiguous and tensor.dtype in DATATYPES and tensor.dtype.kind != "O"
+def _said(outputs: Mapping[str, Array], binary: Mapping[str, bool]) -> Said | None:
+    """What is to be said of tensors whose memory is what goes over the wire; None where that of one isn't."""
+    found = []
+    for name, tensor in outputs.items():
+        dtype = tensor.dtype
+        if not (binary[name] and tensor.flags.c_contiguous and dtype in DATATYPES and dtype.kind != "O"):
+            return None
+        found.append((name, dtype, tensor.shape))
+    return tuple(found)
 
 
 @lru_cache(REMEMBERED)
-def _result_head(
-    model: str, variant: str, tensors: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
-) -> tuple[bytes, dict[str, str]]:
+def _result_head(model: str, variant: str, tensors: Said) -> tuple[bytes, dict[str, str]]:
     head = {"model_name": model, "model_version": variant, "outputs": []}
     empty = {name: np.empty(shape, dtype) for name, dtype, shape in tensors}
     body, headers = encode(head, "outputs", empty, dict.fromkeys(empty, True))

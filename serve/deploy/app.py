@@ -15,7 +15,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,8 @@ SETTLED_S = 10.0
 """After which a gateway has all that it keeps."""
 STUCK_S = 120.0
 """A batch that runs longer than this will not come back."""
+UNDER_WAY_OBJECTS = 10_000
+"""So many more than before, and garbage is looked for: Python's 700 are there whenever sixty requests are under way."""
 CPU_SHARE = 0.1
 """Of a logical core, so that Ray places any number of endpoints on a small machine: threads are ours to set."""
 FALLBACK = "TAILRATE_INGRESS_FALLBACK"
@@ -87,8 +89,8 @@ class EndpointReplica:
     def __serve_build_asgi_app__(self) -> App:
         prefix = wire.model_path(*self._name)
 
-        async def answer(request: Request) -> HttpAnswer:
-            return await self._answer(request, request.path.removeprefix(prefix).strip("/"))
+        def answer(request: Request) -> Awaitable[HttpAnswer]:
+            return self._answer(request, request.path.removeprefix(prefix).strip("/"))
 
         def refused(path: str, reason: str, ns: int) -> None:
             self._endpoint.refused(path.removeprefix(prefix).strip("/"), reason, ns)
@@ -109,12 +111,14 @@ class EndpointReplica:
                 async for piece in pieces:
                     yield piece
 
-    async def _answer(self, request: Request, tail: str) -> HttpAnswer:
-        if tail == "stats":  # those of replicas before this one, and of others, count too
-            only(request, "GET")
-            counted: HttpAnswer = await self._gateway.statistics.remote(await self._report())
-            return counted
-        return await self._endpoint.answer(request, tail)
+    def _answer(self, request: Request, tail: str) -> Awaitable[HttpAnswer]:
+        return self._statistics(request) if tail == "stats" else self._endpoint.answer(request, tail)
+
+    async def _statistics(self, request: Request) -> HttpAnswer:
+        """Those of replicas before this one, and of others, count too."""
+        only(request, "GET")
+        counted: HttpAnswer = await self._gateway.statistics.remote(await self._report())
+        return counted
 
     def check_health(self) -> None:
         """Ray replaces the replica when this raises; one that could not load stays, to say why."""
@@ -256,6 +260,7 @@ def _freeze() -> None:
     gc.collect()
     gc.freeze()
     gc.collect()  # of nothing: the next full one is due when there is a quarter more than the last one found
+    gc.set_threshold(UNDER_WAY_OBJECTS, *gc.get_threshold()[1:])
 
 
 def forget_lost_connections() -> None:

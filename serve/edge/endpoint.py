@@ -91,10 +91,12 @@ class Endpoint:
         watch = engine.onlooker = Observers(options, self._spec, self._name, engine.counters)
         return engine, watch
 
-    async def answer(self, request: Request, tail: str) -> HttpAnswer:
+    def answer(self, request: Request, tail: str) -> Awaitable[HttpAnswer]:
         """`tail` is what follows the endpoint's own path: empty, or infer, ready, stats, config or v1/embeddings."""
-        if tail in self.inferring:
-            return await self._result(request, tail)
+        return self._result(request, tail) if tail in self.inferring else self._described(request, tail)
+
+    async def _described(self, request: Request, tail: str) -> HttpAnswer:
+        """What it is, and how it does."""
         if tail == "profile":
             only(request, "POST")
             if not self._options.profile:
@@ -111,9 +113,11 @@ class Endpoint:
             return as_json({"model_stats": [as_statistics(self.model, self.variant, self.engine.counters.snapshot())]})
         return as_json(self._configuration() if tail == "config" else self.metadata())
 
-    async def _result(self, request: Request, tail: str) -> HttpAnswer:
-        found = await self._infer(request, tail)
-        return openai.refusal(found) if tail == openai.EMBEDDINGS else found
+    def _result(self, request: Request, tail: str) -> Awaitable[HttpAnswer]:
+        return self._embedded(request) if tail == openai.EMBEDDINGS else self._infer(request, tail)
+
+    async def _embedded(self, request: Request) -> HttpAnswer:
+        return openai.refusal(await self._infer(request, openai.EMBEDDINGS))
 
     def stop(self, within_s: float) -> None:
         """Takes nothing new from now on; who has no answer by then is told that there will be none."""
@@ -281,12 +285,13 @@ class Endpoint:
 
     def _check(self, asked: InferRequest) -> None:
         """What can be refused before any work is done for it."""
-        if unknown := [name for name in asked.outputs or () if name not in self._outputs]:
+        if asked.outputs and (unknown := [name for name in asked.outputs if name not in self._outputs]):
             raise WireError(400, f"unknown output '{unknown[0]}'; the model has {', '.join(sorted(self._outputs))}")
         runner = self.engine.runner
-        most = self._options.max_rows or (MOST_BATCHES * runner.max_batch if runner else asked.rows)
-        if asked.rows > most:
-            raise WireError(413, f"the request has {asked.rows} rows, but at most {most} are taken")
+        rows = asked.rows
+        most = self._options.max_rows or (MOST_BATCHES * runner.max_batch if runner else rows)
+        if rows > most:
+            raise WireError(413, f"the request has {rows} rows, but at most {most} are taken")
 
     async def _prepared(self, inputs: Tensors, deadline_ns: int | None) -> Tensors:
         """Decoded in a thread of its own; what is being decoded counts as waiting, even if nobody waits any more."""
@@ -352,8 +357,8 @@ def _header_length(request: Request) -> int | None:
 
 
 def deadline_ns(request: Request) -> int | None:
-    text = next((value for name in TIMEOUT_HEADERS if (value := request.headers.get(name))), None)
-    if text is None:
+    first, second = TIMEOUT_HEADERS
+    if not (text := request.headers.get(first) or request.headers.get(second)):
         return None
     try:
         timeout_s = float(text)

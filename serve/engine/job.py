@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from weakref import ref
 
@@ -56,7 +55,7 @@ class Job:
 
     def stages_ms(self, done_ns: int) -> list[float]:
         """In the order of `wire.STAGES`."""
-        return [(after - before) / 1e6 for before, after in pairwise(self._ends(done_ns))]
+        return [ns / 1e6 for ns in self._spans_ns(done_ns)]
 
     def pointless(self, now_ns: int) -> WireError | None:
         """Why it need not be run any more, or None."""
@@ -68,11 +67,11 @@ class Job:
 
     def stages_ns(self, done_ns: int) -> dict[str, int]:
         """By the names of `wire.STAGES`."""
-        spans = pairwise(self._ends(done_ns))
-        return {stage: end - start for stage, (start, end) in zip(STAGES, spans, strict=True)}
+        return dict(zip(STAGES, self._spans_ns(done_ns), strict=True))
 
-    def _ends(self, done_ns: int) -> tuple[int, ...]:
-        return self.received_ns, self.begun_ns, self.batched_ns, self.copied_in_ns, self.computed_ns, done_ns
+    def _spans_ns(self, done_ns: int) -> tuple[int, ...]:
+        begun, batched, copied_in, computed = self.begun_ns, self.batched_ns, self.copied_in_ns, self.computed_ns
+        return begun - self.received_ns, batched - begun, copied_in - batched, computed - copied_in, done_ns - computed
 
     @property
     def reached(self) -> bool:
