@@ -442,6 +442,11 @@ SERVE = (
         ("serve/engine/test_observers.py::test_what_is_served_is_called_in_inference_mode",),
     ),
     Mutant(
+        "requests under way are looked through for garbage again and again", "bound", "serve/deploy/app.py",
+        "    gc.set_threshold(UNDER_WAY_OBJECTS, *gc.get_threshold()[1:])\n", "",
+        ("serve/deploy/test_garbage.py",),
+    ),
+    Mutant(
         "what a replica counted since its last report goes with it", "await", "serve/deploy/app.py",
         "last = await self._report() | {\"ended\": True}", "last = await self._report()",
         ("serve/deploy/test_drain.py::test_a_replica_that_ends_says_what_it_counted_since_its_last_report",),
