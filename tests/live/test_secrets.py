@@ -36,7 +36,7 @@ OTHERS = {
     "TAILRATE_WEB_PASSWORD": "page-Zq7Kx4-of-locust",
 }
 MARK = b"Zq7Kx4"
-"""In each of them."""
+"""In each of them; so long since three bytes are met by chance in a megabyte of times."""
 QUICK = ["--rates", "40", "--settle-seconds", "0.5", "--idle-seconds", "0.1"]
 
 
@@ -51,7 +51,7 @@ def tailrate(command, *words, **more):
 def assert_nothing_leaked(folder, *said):
     """Neither as it is nor inside Parquet, which is compressed."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert all(MARK.decode() not in text for text in said)
+    assert all("Zq7" not in text for text in said)
     for path in files:
         assert MARK not in path.read_bytes(), path
         if path.suffix == ".parquet":
@@ -205,7 +205,7 @@ def test_a_token_is_that_of_a_file_or_of_the_environment(tmp_path, monkeypatch):
         (None, "", "cannot be read: No such file or directory"),
         (b"", "", "is empty"),
         (b"\xff\xfe", "", "cannot be read: it is no text"),
-        (b"a\0Zq7Kx4", "", "has a character in it that no header can carry"),
+        (b"a\0Zq7", "", "has a character in it that no header can carry"),
         (b"a", "x y", "TAILRATE_TOKEN_HEADER 'x y' is not the name of a header"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_token_that_cannot_be_sent_is_one_sentence_without_it(tmp_path, monkey
         (tmp_path / "token").write_bytes(content)
     with pytest.raises(ScenarioError, match=sentence) as raised:
         credentials.read(given(token_file=str(tmp_path / "token")))
-    assert "Zq7Kx4" not in str(raised.value)
+    assert "Zq7" not in str(raised.value)
 
 
 @pytest.mark.live
@@ -241,19 +241,17 @@ def test_hosts_that_are_none(host):
         assert "a:" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["chat", "file:///etc/Zq7Kx4", "https://a:Zq7Kx4@h/", "https://h/a Zq7Kx4", "https://[Zq7Kx4"]
-)
+@pytest.mark.parametrize("url", ["chat", "file:///etc/Zq7", "https://a:Zq7@h/", "https://h/a Zq7", "https://[Zq7"])
 def test_a_webhook_that_is_none_is_not_repeated(url):
     with pytest.raises(ScenarioError, match="the webhook is not a URL") as raised:
         launch.check(url)
-    assert "Zq7Kx4" not in str(raised.value)
+    assert "Zq7" not in str(raised.value)
 
 
 def test_a_command_line_is_kept_without_what_is_secret_in_it():
-    secret = ["--webhook", "https://h/Zq7Kx4", "--webhook=https://h/Zq7Kx4", "--api-key", "Zq7Kx4", "--token=a\nZq7Kx4"]
-    words = ["--seed", "1", "--token-file", "f", "--host=http://me:Zq7Kx4@h/x", "--tokens=8"]
+    secret = ["--webhook", "https://h/Zq7", "--webhook=https://h/Zq7", "--api-key", "Zq7", "--token=a\nZq7"]
+    words = ["--seed", "1", "--token-file", "f", "--host=http://me:Zq7@h/x", "--tokens=8"]
     kept = command_line(["tailrate", *secret, *words])
-    assert "Zq7Kx4" not in kept
+    assert "Zq7" not in kept
     for word in ("--seed 1", "--token-file f", "//***@h/x", "--tokens=8"):
         assert word in kept

@@ -50,15 +50,21 @@ def order(step):
 
 
 @pytest.mark.live
-def test_a_process_measures_itself():
+def test_a_process_measures_itself(monkeypatch):
+    took_ns, execute = [], Driver.execute
+
+    def timed(driver, what):
+        began_ns = time.monotonic_ns()
+        execute(driver, what)
+        took_ns.append(time.monotonic_ns() - began_ns)
+
+    monkeypatch.setattr(Driver, "execute", timed)
     asked = order(LoadStep(0, "null", 100.0, 1.0, 0.0, 0, 1))
     due_ns = asked.steps[0].offsets(asked.pattern)
-    began_ns = time.monotonic_ns()
     found = selfcheck.measure(asked, INPUTS, 5.0, 100)
-    took_ns = time.monotonic_ns() - began_ns
     assert found["kept"] == 1
-    # all of them, in no less time than they were due in, however long this machine stood still
-    assert 1e9 * len(due_ns) / took_ns <= found["rps"] <= 1e9 * len(due_ns) / (due_ns[-1] - due_ns[0]) + 0.1
+    # all of them, in no less time than they were due in and no more than it took, if this machine stood still
+    assert 1e9 * len(due_ns) / took_ns[-1] <= found["rps"] <= 1e9 * len(due_ns) / (due_ns[-1] - due_ns[0]) + 0.1
     assert 0 <= found["p50_ms"] <= found["p99_ms"]
     assert found["late_p99_ms"] >= 0
     assert 0 < found["cpu_pct"] <= 110
