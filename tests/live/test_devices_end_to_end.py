@@ -189,6 +189,10 @@ def test_a_recorded_trace_is_played_back_to_a_run(tmp_path):
 
 def test_a_server_away_for_a_while_is_read_on_from_where_it_was(tmp_path):
     """Stopped in the middle, as a lost connection is: events say so, and no sample is missing afterwards."""
+
+    def is_told(kind):
+        return any(event["event"] == kind for event in read_events(tmp_path / "it"))
+
     with bare(sample_ms=50) as (url, said):
         words = ["--step-seconds", "9", "--timeout", "1", "--rates", "5"]
         command = [sys.executable, "-m", "locust", "-f", "loadtest/null.py", "--headless", "--only-summary"]
@@ -196,10 +200,11 @@ def test_a_server_away_for_a_while_is_read_on_from_where_it_was(tmp_path):
         command += ["--settle-seconds", "0"]
         driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: (tmp_path / "it" / "events.jsonl").exists())
-        until(lambda: any(event["event"] == "step_start" for event in read_events(tmp_path / "it")))
+        until(lambda: is_told("step_start"))
         time.sleep(2)
         os.kill(said["pid"], signal.SIGSTOP)
-        time.sleep(3)
+        until(lambda: is_told("telemetry_lost"))  # a second after the last answer, or when the driver runs again
+        time.sleep(2)
         os.kill(said["pid"], signal.SIGCONT)
         driver.wait(PATIENCE_S)
     run = analysis.load(tmp_path / "it")
