@@ -252,8 +252,8 @@ def test_full_queue_deadline_and_a_client_that_has_gone() -> None:
                 await asyncio.sleep(0.001)
 
         running = send()
-        await asyncio.sleep(0.05)  # the device is busy with it for 400 ms
-        late = send(**{"x-request-timeout-seconds": "0.05"})
+        await asyncio.sleep(0.05)  # the device is busy with it for a second and a half
+        late = send(**{"x-request-timeout-seconds": "0.2"})
         gone = send()
         await waiting(2)
         status, found, answer = await send()
@@ -271,7 +271,7 @@ def test_full_queue_deadline_and_a_client_that_has_gone() -> None:
         assert stats["inference_stats"]["success"]["count"] == 2
         assert stats["inference_stats"]["fail"]["count"] == 3
 
-    run(work, max_queue=2, settings={"delay_ms": "400"})
+    run(work, max_queue=2, settings={"delay_ms": "1500"})
 
 
 def test_a_timeout_of_zero_means_none() -> None:

@@ -87,13 +87,13 @@ def test_without_traffic_it_says_so_and_the_next_one_is_whole(tmp_path: Path) ->
     device = Device(profiler)
 
     async def starved() -> None:
-        waiting = asyncio.create_task(answered(profiler, asked(batches=5, timeout_s=0.3)))
+        waiting = asyncio.create_task(answered(profiler, asked(batches=5, timeout_s=1.5)))
         while profiler._order is None:
             await asyncio.sleep(0)
         await asyncio.to_thread(device.run, 1)
         await waiting
 
-    with pytest.raises(WireError, match=r"^1 of 5 batches came within 0.3 s; a profile needs traffic") as problem:
+    with pytest.raises(WireError, match=r"^1 of 5 batches came within 1.5 s; a profile needs traffic") as problem:
         asyncio.run(starved())
     assert problem.value.status == 504
     found = asyncio.run(profiled(profiler, device, 2))
