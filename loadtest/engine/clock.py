@@ -6,8 +6,9 @@ sent, t2 received there, t3 sent there, t4 back): offset ((t2−t1)+(t3−t4))/2
 trip that is not the other's own time. The shortest such round trip of each second is kept. A line through the short
 ones (Theil-Sen) gives offset and drift; the error that is stated is the furthest that the truth may be from that line
 at any of them: its own half round trip and its distance from the line, and as much more as two straight lines that are
-no further apart there may be at the run's ends. Where clocks move in steps (4 ms where a kernel
-has no finer one) a round trip can come out below nothing, by up to two steps: half of that is an error as well.
+no further apart there may be at the run's ends. Clocks move in steps (of 4 ms where a kernel has no finer one): each of
+the four instants may be as much as a step later than it says, a round trip come out as nothing or less, and a step is
+added to what it may be wrong by.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from statistics import median
 from typing import Any
@@ -25,6 +27,18 @@ MOST_KEPT = 200
 """Windows; beyond them they become twice as long."""
 SHORT = 2.0
 """Round trips up to so many times the median are used: a loaded second says little."""
+
+
+@cache
+def clock_step_ns() -> int:
+    """How far this machine's clock moves at once: some tens of nanoseconds, or milliseconds."""
+    steps = []
+    for _ in range(3):  # one may be as long as this process did not run
+        began_ns = now_ns = time.monotonic_ns()
+        while now_ns == began_ns:
+            now_ns = time.monotonic_ns()
+        steps.append(now_ns - began_ns)
+    return min(steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,8 @@ class Base:
 class Offset:
     """Keeps the best exchange of each window; cheap enough to see every request, and for any length of time."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_ns: int | None = None) -> None:
+        self._step_ns = clock_step_ns() if step_ns is None else step_ns
         self._best: dict[int, tuple[int, int, int]] = {}  # window → (round trip, offset, at)
         self._window_ns = WINDOW_NS
 
@@ -79,7 +94,11 @@ class Offset:
         if not self._best:
             return None
         round_trip, offset, at = min(self._best.values())
-        return offset, abs(round_trip) // 2, at
+        return offset, math.ceil(round_trip / 2 + self._longer_step_ns()), at
+
+    def _longer_step_ns(self) -> int:
+        """Of both clocks: the other's step is as long as ours, or as round trips below nothing show."""
+        return max(self._step_ns, -min(self._best.values())[0] - self._step_ns)
 
     def _beyond(self, used: Sequence[tuple[int, int, int]]) -> int:
         """How far the run may reach beyond the first and the last of them, in ns."""
@@ -91,14 +110,16 @@ class Offset:
         found = self.best()
         if not found:
             return None
-        usual = median(abs(round_trip) for round_trip, *_ in found)
-        used = [window for window in found if abs(window[0]) <= SHORT * usual]
+        step_ns = self._longer_step_ns()
+        usual = median(round_trip / 2 for round_trip, *_ in found) + step_ns
+        used = [window for window in found if window[0] / 2 + step_ns <= SHORT * usual]
         slopes = [(b[1] - a[1]) / (b[2] - a[2]) for a, b in combinations(used, 2) if b[2] > a[2]]
         # two windows cannot tell drift from jitter
         drift = median(slopes) if len(used) >= 3 else 0.0
         at_ns = min(used)[2]
         offset = median(known - drift * (at - at_ns) for _, known, at in used)
-        error = max(abs(known - offset - drift * (at - at_ns)) + abs(trip) / 2 for trip, known, at in used)
+        error = max(abs(known - offset - drift * (at - at_ns)) + trip / 2 for trip, known, at in used)
+        error += step_ns
         if (span := used[-1][2] - used[0][2]) > 0:
             error *= 1 + 2 * self._beyond(used) / span
         return {

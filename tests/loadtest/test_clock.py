@@ -1,5 +1,7 @@
 import random
 
+import pytest
+
 from tailrate.loadtest.engine.clock import WINDOW_NS, Base, Offset
 
 AHEAD = 1_700_000_000
@@ -14,7 +16,7 @@ def exchange(offset, at, there, back, ahead=AHEAD):
 def test_the_truth_lies_inside_the_error_bound_whatever_the_asymmetry():
     rng = random.Random(1)
     for _ in range(200):
-        offset = Offset()
+        offset = Offset(0)
         for n in range(20):
             exchange(offset, n * 10_000_000, rng.randrange(10_000, 5_000_000), rng.randrange(10_000, 5_000_000))
         found = offset.as_json("gpu-host")
@@ -22,24 +24,31 @@ def test_the_truth_lies_inside_the_error_bound_whatever_the_asymmetry():
         assert abs(found["offset_ns"] - AHEAD) <= found["error_ns"] + 1
 
 
-def test_clocks_that_move_in_steps_are_within_the_error_bound_too():
-    """Round trips come out as nothing or less; where both step at once, the half of one that no clock saw is left."""
-    step, there, back, rng = 4_000_000, 90_000, 100_000, random.Random(2)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "exchanges"),
+    [*((4_000_000, theirs, count) for theirs in (1, 4_000_000) for count in (1, 20, 3000)), (1, 4_000_000, 3000)],
+)
+def test_clocks_that_move_in_steps_are_within_the_error_bound_too(ours, theirs, exchanges):
+    """Round trips come out as nothing or less; how coarse the other's clock is shows but for the shortest way."""
+    unseen = 1 if ours >= theirs else 1_000_000
+    rng = random.Random(2)
     for _ in range(50):
-        offset, ahead = Offset(), AHEAD + rng.randrange(step)
-        for n in range(3000):
-            at = n * 3_300_000 + rng.randrange(step)
-            times = [at, at + there + ahead, at + there + 110_000 + ahead, at + there + 110_000 + back]
-            offset.see(*(t - t % step for t in times))
+        offset, ahead = Offset(ours), AHEAD + rng.randrange(4_000_000)
+        for n in range(exchanges):
+            at, there, back = n * 3_300_000 + rng.randrange(4_000_000), rng.randrange(10**6), rng.randrange(10**6)
+            here = at, at + there + 110_000 + back
+            other = at + there + ahead, at + there + 110_000 + ahead
+            (t1, t4), (t2, t3) = ([t - t % step for t in times] for times, step in ((here, ours), (other, theirs)))
+            offset.see(t1, t2, t3, t4)
         found, least = offset.as_json("gpu-host"), offset.least()
         assert found is not None
         assert least is not None
-        assert abs(found["offset_ns"] - ahead) <= found["error_ns"] + (there + back) / 2
-        assert abs(least[0] - ahead) <= least[1] + (there + back) / 2
+        assert abs(found["offset_ns"] - ahead) <= found["error_ns"] + unseen
+        assert abs(least[0] - ahead) <= least[1] + unseen
 
 
 def test_the_least_round_trip_wins():
-    offset = Offset()
+    offset = Offset(0)
     exchange(offset, 0, 5_000_000, 100_000)
     exchange(offset, 1_000_000, 20_000, 20_000)
     exchange(offset, 2_000_000, 100_000, 9_000_000)
@@ -48,7 +57,7 @@ def test_the_least_round_trip_wins():
 
 
 def test_drift_is_found_over_windows():
-    offset = Offset()
+    offset = Offset(0)
     for n in range(12):
         at = n * WINDOW_NS
         exchange(offset, at, 50_000, 50_000, AHEAD + int(at * 50e-6))
@@ -60,7 +69,7 @@ def test_drift_is_found_over_windows():
 def test_the_error_holds_to_both_ends_of_the_run():
     """The one way slow at first, the other at last: the line is as wrong as it can be, and more so beyond its ends."""
     windows, middle = 10, WINDOW_NS // 2
-    offset = Offset()
+    offset = Offset(0)
     for n in range(windows):
         share = n / (windows - 1)
         exchange(offset, n * WINDOW_NS + middle, round(2e6 * (1 - share)), round(2e6 * share))
@@ -73,7 +82,7 @@ def test_the_error_holds_to_both_ends_of_the_run():
 
 
 def test_two_processes_see_together_what_one_would():
-    one, other, both = Offset(), Offset(), Offset()
+    one, other, both = Offset(0), Offset(0), Offset(0)
     for n, offset in ((0, one), (1, other), (2, one)):
         exchange(offset, n * 1_000_000, 100_000 - n * 10_000, 90_000)
         exchange(both, n * 1_000_000, 100_000 - n * 10_000, 90_000)
@@ -82,7 +91,7 @@ def test_two_processes_see_together_what_one_would():
 
 
 def test_nothing_seen_is_nothing_said():
-    assert Offset().as_json("gpu-host") is None
+    assert Offset(0).as_json("gpu-host") is None
 
 
 def test_base_maps_both_ways():

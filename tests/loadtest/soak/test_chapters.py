@@ -251,7 +251,7 @@ def test_the_footprint_is_that_of_the_process():
 
 
 def test_clock_windows_do_not_grow_with_the_length():
-    offset = Offset()
+    offset = Offset(0)
     for second in range(3 * MOST_KEPT):
         sent = second * S
         offset.see(sent, sent + 2_000_000 + second, sent + 2_000_000 + second, sent + 1_000_000)
