@@ -627,15 +627,13 @@ class AsyncRunner(GatedRunner):
         self.planes: list[Plane] = []
         self.finished: list[list[float]] = []
         self.refuses: set[float] = set()
-        self.launches_s = 0.0
-        """Of the thread's own time."""
+        self.launches_ms, self.spent_ns = 0.0, 0
+        """Of the thread's own time, where a test plays its clock."""
 
     def begin(self, parts: Sequence[Tensors], rows: int, wanted: Collection[str]) -> Plane:  # type: ignore[override]
         values = np.concatenate([part["x"] for part in parts]).tolist()
         self.batches.append(values)
-        until_s = time.thread_time() + self.launches_s
-        while time.thread_time() < until_s:
-            pass
+        self.spent_ns += int(1e6 * self.launches_ms)
         if self.refuses & set(values):
             raise ArithmeticError("cannot begin that")
         self.planes.append(Plane(self, values))
@@ -687,17 +685,18 @@ def test_behind_a_batch_that_is_not_full_nothing_is_begun_until_it_is_done(bench
 @pytest.mark.parametrize(
     ("how", "begun"),
     [
-        ({}, [2, 2]),
-        ({"launches_s": 0.005}, [1, 2]),  # answers would wait for all the launches
+        ({"launches_ms": 0.9}, [2, 2]),
+        ({"launches_ms": 1.1}, [1, 2]),  # answers would wait for all the launches
         ({"max_wait_s": 0.05}, [1, 2]),  # it waits alone, for company
         ({"depth": 1}, [1, 2]),  # the next one would be run to its end
     ],
 )
 def test_what_is_begun_in_no_time_is_so_before_answers_are_given_back(
-    benches: Callable[..., Bench], how: dict[str, float], begun: list[int]
+    benches: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, how: dict[str, float], begun: list[int]
 ) -> None:
     runner = AsyncRunner()
-    runner.launches_s, runner.depth = how.get("launches_s", 0.0), int(how.get("depth", 2))
+    monkeypatch.setattr(time, "thread_time_ns", lambda: runner.spent_ns)
+    runner.launches_ms, runner.depth = how.get("launches_ms", 0.0), int(how.get("depth", 2))
     bench = benches(runner=runner, max_wait_s=how.get("max_wait_s", 0.0))
     first = bench.submit(1.0)
     until(lambda: len(runner.planes) == 1)
