@@ -28,7 +28,7 @@ check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no 
 test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: fourteen minutes
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
-test-long: $(VENV)/.dev .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
+test-long: $(VENV)/.dev peers .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
 	$(BIN)/python -m pytest -m long
 
 # which only compute: a worker for each core

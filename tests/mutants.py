@@ -718,6 +718,10 @@ SERVE = (
         "        there.RayParams = usual\n", "        pass\n",
         ("serve/deploy/test_haproxy.py::test_a_node_that_starts_too_slowly_is_ended_and_started_again",),
     ),
+    Mutant(
+        "whoever serves has no pandas afterwards", "lock", "serve/deploy/worker.py",
+        '        del sys.modules["pandas"]\n', "        pass\n", ("serve/deploy/test_worker.py",),
+    ),
 )
 
 LOADTEST = (

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from tailrate.serve import file_locks, wire
-from tailrate.serve.deploy import by_model, haproxy, logs, probe
+from tailrate.serve.deploy import by_model, haproxy, logs, probe, worker
 from tailrate.serve.deploy.app import FALLBACK, GATEWAY, QUIET, application, applications
 from tailrate.serve.deploy.check_options import check
 from tailrate.serve.edge import auth
@@ -121,6 +121,7 @@ def start(
         logs.gather(Path(scratch), log_format, sys.stderr, copy)
         if path := send_logs_to(options.cache_folder / "logs", os.environ):
             say(f"what TORCH_LOGS asks for goes to {path}, of every replica")
+        worker.import_serve()
         import ray
 
         if ray.is_initialized():
@@ -271,7 +272,7 @@ def _start_ray(scratch: str) -> None:
 
     job = JobConfig()
     job._py_driver_sys_path = _NoPaths()
-    with _fewer_processes():
+    with _less_of_ray():
         ray.init(
             address="local",
             job_config=job,
@@ -285,16 +286,16 @@ def _start_ray(scratch: str) -> None:
 
 
 @contextmanager
-def _fewer_processes() -> Iterator[None]:
-    """Without the one that tells drivers what workers print and the one that asks a cloud for machines.
-
-    `ray start` has options for that, `ray.init` none.
+def _less_of_ray() -> Iterator[None]:
+    """Without the process that tells drivers what workers print and the one that asks a cloud for machines, for which
+    `ray start` has options and `ray.init` none; and workers that import less.
     """
     from ray._private import parameter
 
     there: Any = parameter
     usual = there.RayParams
-    there.RayParams = partial(usual, include_log_monitor=False, no_monitor=True)
+    less = {"include_log_monitor": False, "no_monitor": True, "worker_path": worker.__file__}
+    there.RayParams = partial(usual, **less)
     try:
         yield
     finally:

@@ -74,13 +74,15 @@ def run_blocked(code, *words):
     )
 
 
-EACH_FIRST = """
+IMPORTS = """
 import gc, importlib, sys, traceback
 import locust  # not ours; before all else, as it patches the standard library
 gc.set_threshold(100_000)  # what is dropped is in cycles, and looking for them would take a fifth of the time
-for module in sys.argv[1:]:
-    for name in [name for name in sys.modules if name.split(".")[0] == "tailrate"]:
-        del sys.modules[name]
+each_first, *modules = sys.argv[1:]
+for module in modules:
+    known = [name for name in sys.modules if name.split(".")[0] == "tailrate"]
+    for name in known if each_first == "True" or module.rpartition(".")[0] == "tailrate.loadtest" else ():
+        del sys.modules[name]  # of scenarios, a process has one
     try:
         importlib.import_module(module)
         print(module, "imported")
@@ -91,10 +93,11 @@ for module in sys.argv[1:]:
 
 
 @pytest.mark.live
-def test_every_module_imports_by_itself_without_torch_and_ray():
-    """Each as the first of ours, so that none leans on what another has imported; what is not ours stays loaded."""
+@pytest.mark.parametrize("each_first", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_every_module_imports_without_torch_and_ray(each_first):
+    """Also as the first of ours, so that none leans on what another has imported; what is not ours stays loaded."""
     wanted = list(modules())
-    done = run_blocked(EACH_FIRST, *wanted)
+    done = run_blocked(IMPORTS, str(each_first), *wanted)
     assert done.stdout.splitlines() == [f"{module} imported" for module in wanted], done.stderr
 
 

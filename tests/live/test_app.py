@@ -11,19 +11,19 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import tritonclient.grpc
 import tritonclient.http as triton
-from serving import MARK, Served, assert_private_but, served, started_with, starting, wait_until_ready
-from test_own_models import written
+from serving import MARK, Served, assert_private_but, served, started_with, starting
+from test_own_models import MODEL, written
 from tritonclient.utils import InferenceServerException
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from tailrate.analysis import load
 from tailrate.serve import models, wire
@@ -37,9 +37,18 @@ from tailrate.serve.wire import Array
 pytestmark = pytest.mark.served
 
 IMAGE = np.random.default_rng(5).standard_normal((2, 3, 224, 224), dtype=np.float32)
-SMALL = {"layers": "2", "hidden": "128"}
-"""Two narrow layers in place of twelve, so that compiling takes seconds."""
-TEXT = "The server answers every request, and nobody waits."
+
+
+RAISING = MODEL.replace(
+    "            def forward(self, x):\n",
+    "            def forward(self, x):\n"
+    + """\
+                if bool((x[:, 0] == 3.0).any()):
+                    raise RuntimeError("three on purpose")
+                if bool((x[:, 0] == 6.0).any()):
+                    return x.reshape(7, 7, 7)
+""",
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,38 +56,25 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def own_model(folder: Path) -> dict[str, str]:
+def own_model(folder: Path, text: str = MODEL) -> dict[str, str]:
     """Of a server's `sources`: a user's, which doubles."""
-    return dict(named(ServeOptions((f"{written(folder)}:spec",))).sources)
+    path = written(folder)
+    path.write_text(text)
+    return dict(named(ServeOptions((f"{path}:spec",))).sources)
 
 
 @pytest.fixture(scope="module")
-def images(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Which raises too, in two ways."""
+    return own_model(tmp_path_factory.mktemp("own"), RAISING)
+
+
+@pytest.fixture(scope="module")
+def images(cache: Path, own: dict[str, str]) -> Iterator[Served]:
     """resnet50, null and a model of the user's own, eager: three models on one server."""
-    sources = own_model(tmp_path_factory.mktemp("own"))
-    options: dict[str, Any] = {"models": ["resnet50", "null", *sources], "variants": ["eager"], "max_batch": 2}
+    options: dict[str, Any] = {"models": ["resnet50", "null", *own], "variants": ["eager"], "max_batch": 2}
     options["grpc_port"] = free_port()
-    with served(cache, **options, sources=sources, max_body_bytes=8 << 20, settings={"delay_ms": "20"}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def states() -> list[int]:
-    """What readiness answered while `texts` warmed up."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def texts(cache: Path, states: list[int]) -> Iterator[Served]:
-    """bert, compiled; its readiness is watched from the first moment on."""
-    with starting(cache, models=["bert"], variants=["compiled"], max_batch=2, settings=SMALL) as server:
-        waiting = threading.Thread(target=lambda: wait_until_ready(server))
-        waiting.start()
-        while waiting.is_alive():
-            with suppress(OSError, ValueError):  # nothing listens yet, or Ray itself answers, in text
-                states.append(get(server, wire.READY)[0])
-            time.sleep(0.2)
-        wait_until_ready(server)
+    with served(cache, **options, sources=own, max_body_bytes=8 << 20, settings={"delay_ms": "20"}) as server:
         yield server
 
 
@@ -382,82 +378,47 @@ def test_a_model_of_the_user_s_own_is_served_beside_others(images: Served) -> No
     assert_it_doubles(images, ("eager",))
 
 
+def test_one_that_raises_under_load_leaves_tracebacks_and_harms_nobody(images: Served, own: dict[str, str]) -> None:
+    """One request in three raises, in two ways, eight at once."""
+    path, before = wire.infer_path("twice", "eager"), len(images.lines)
+    found: list[tuple[float, int, float]] = []
+
+    def ask(first: int) -> None:
+        for number in range(first, first + 75):
+            value = float((1, 2, 3, 1, 2, 6)[number % 6])
+            status, said, answer = post(images, path, *encode_infer({"x": np.full((1, 3), value, np.float32)}))
+            doubled = decode_result(answer, int(said[wire.HEADER_LENGTH]))["y"][0, 0] if status == 200 else 0.0
+            found.append((value, status, float(doubled)))
+
+    threads = [threading.Thread(target=ask, args=(75 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {status for value, status, _ in found if value in (1.0, 2.0)} == {200}
+    assert all(answer == 2 * value for value, status, answer in found if status == 200)
+    assert {status for value, status, _ in found if value in (3.0, 6.0)} == {500}
+    failed = sum(value in (3.0, 6.0) for value, *_ in found)
+    until(lambda: told_of(images.lines[before:]) == failed)
+    said = "".join(images.lines[before:])
+    assert "RuntimeError: three on purpose" in said
+    assert "is invalid for input of size" in said
+    assert f'File "{own["twice"].partition(":")[0]}", line ' in said
+    assert 2 <= said.count("Traceback") <= 8  # of each kind one, by each way that leads to it
+    assert " ERROR twice/eager " in said
+    assert len(said) < 20_000
+
+
+def told_of(lines: list[str]) -> int:
+    said = "".join(lines)
+    return said.count("Traceback") + sum(int(number) for number in re.findall(r"\((\d+) times more\)", said))
+
+
 @pytest.mark.long
 def test_a_model_of_the_user_s_own_is_compiled(tmp_path: Path) -> None:
     sources, variants = own_model(tmp_path), ("eager", "compiled")
     with served(tmp_path, models=[*sources], variants=variants, sources=sources, max_batch=2) as server:
         assert_it_doubles(server, variants)
-
-
-# ---- bert/compiled
-
-
-def test_readiness_is_503_until_every_bucket_is_warm(texts: Served, states: list[int]) -> None:
-    assert set(states) == {503, 200} or set(states) == {503}
-    assert states == sorted(states, reverse=True)
-    # which is looked at four times a second, and compiling for the first bucket takes longer than that
-    first = re.compile("bert/compiled: (building|warming) bucket 1 of 2")
-    assert any(first.match(line) for line in texts.lines), texts.lines
-
-
-@pytest.mark.parametrize("binary", [True, False])
-def test_bert_gives_what_the_module_gives(texts: Served, cache: Path, binary: bool) -> None:
-    ids = np.random.default_rng(3).integers(1000, 30000, (2, 128))
-    ids[1, 100:] = 0
-    mask = (ids != 0).astype(np.int64)
-    names = ["pooler_output", "last_hidden_state"]
-    with client(texts) as server:
-        found = server.infer(
-            "bert",
-            [tensor("input_ids", ids, binary), tensor("attention_mask", mask, binary)],
-            model_version="compiled",
-            outputs=[triton.InferRequestedOutput(name, binary_data=binary) for name in names],
-        )
-    for name, expected in zip(names, direct("bert", cache, ids, mask, settings=SMALL), strict=True):
-        np.testing.assert_allclose(found.as_numpy(name), expected, rtol=1e-3, atol=1e-3)
-
-
-def test_text_is_the_same_as_its_ids(texts: Served) -> None:
-    spec = models.load("bert")
-    tensors = spec.prepare({"text": np.array([TEXT.encode()], object)})
-    with client(texts) as server:
-        by_text = server.infer("bert", [tensor("text", np.array([[TEXT.encode()]], object))])
-        by_ids = server.infer("bert", [tensor(name, value) for name, value in tensors.items()])
-        short = tensors["input_ids"][:, : int(tensors["attention_mask"].sum())]
-        without_mask = server.infer("bert", [tensor("input_ids", short)])
-    assert by_text.get_response()["outputs"][0]["name"] == "pooler_output"
-    assert len(by_text.get_response()["outputs"]) == 1
-    for other in (by_ids, without_mask):
-        np.testing.assert_array_equal(by_text.as_numpy("pooler_output"), other.as_numpy("pooler_output"))
-
-
-def test_bert_refuses_ids_out_of_its_vocabulary(texts: Served) -> None:
-    with client(texts) as server, pytest.raises(InferenceServerException, match="from 0 to 30521"):
-        server.infer("bert", [tensor("input_ids", np.array([[30522]]))])
-
-
-def test_compiled_parameters(texts: Served) -> None:
-    parameters = get(texts, wire.model_path("bert", "compiled"))[1]["parameters"]
-    assert (parameters["start"], parameters["graph_breaks"], parameters["recompiles"]) == ("cold", 0, 0)
-    assert parameters["buckets"] == "1,2"
-    assert parameters["parity_cosine"] > 0.9999
-
-
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v2/models/bert/versions/compiled/v1/embeddings"])
-def test_its_embeddings_are_what_the_model_gives_of_the_text(texts: Served, path: str) -> None:
-    body = json.dumps({"model": "bert", "input": [TEXT, "Hello"]}).encode()
-    status, said, raw = post(texts, path, body, {"content-type": "application/json"})
-    assert status == 200
-    with client(texts) as server:
-        wanted = np.array([[TEXT.encode()], [b"Hello"]], object)
-        found = server.infer("bert", [tensor("text", wanted)]).as_numpy("pooler_output")
-        ids = {"input_ids": np.array([[5, 6, 7], [8, 0, 0]]), "attention_mask": np.array([[1, 1, 1], [1, 0, 0]])}
-        of_ids = server.infer("bert", [tensor(*each) for each in ids.items()]).as_numpy("pooler_output")
-    np.testing.assert_allclose([row["embedding"] for row in json.loads(raw)["data"]], found, atol=1e-5)
-    body = json.dumps({"model": "bert", "input": [[5, 6, 7], [8]]}).encode()
-    _, _, raw = post(texts, path, body, {"content-type": "application/json"})
-    np.testing.assert_allclose([row["embedding"] for row in json.loads(raw)["data"]], of_ids, atol=1e-5)
-    assert wire.parse_timing(said[wire.TIMING])["total"] > 0
 
 
 # ---- starts that fail
@@ -525,6 +486,17 @@ def test_ray_starts_nobody_whom_nobody_asks(images: Served) -> None:
     programs = {Path(word).name for each in started for word in each["cmdline"] if word.endswith(".py")}
     assert "dashboard.py" in programs
     assert not {"log_monitor.py", "monitor.py"} & programs
+
+
+def test_what_ray_runs_for_us_knows_no_pandas(images: Served) -> None:
+    """It costs 65 MB and a third of a second of each process, of which a server has five beside its models'."""
+    names = ("ServeController", "ProxyActor", "HAProxyManager", "ServeReplica:gateway", "ServeReplica:null")
+    started = started_with(MARK, images.mark)
+    for name in names:
+        (pid,) = (each["pid"] for each in started if name in " ".join(each["cmdline"]))
+        maps = {part.path for part in psutil.Process(pid).memory_maps()}
+        assert any("_raylet" in path for path in maps), name
+        assert not any("/pandas/" in path for path in maps), name
 
 
 def test_requests_went_the_fast_way(images: Served) -> None:

@@ -25,7 +25,7 @@ from tailrate.serve.body.request import encode_infer
 from tailrate.serve.deploy.haproxy import free_port
 from tailrate.serve.edge import auth
 
-pytestmark = pytest.mark.served
+pytestmark = [pytest.mark.served, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 ARGS = ["models=null,mlp", "variants=eager", "device=cpu", "profile=true"]
@@ -85,7 +85,6 @@ def traffic(port: int, model: str) -> Iterator[list[str]]:
         sending.result()
 
 
-@pytest.mark.long
 def test_serve_deploy_takes_what_tailrate_serve_prints(cluster: Cluster) -> None:
     port = free_port()
     words = ["null", "--variants", "eager", "--replicas", "2", "--config", f"--port={port}"]

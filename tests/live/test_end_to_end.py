@@ -107,6 +107,7 @@ def test_the_report_compares_the_variants_at_four_rates(run, model):
         assert (loaded.folder / name).stat().st_size > 500
 
 
+@pytest.mark.long
 def test_a_front_door_that_is_killed_takes_its_server_with_it(tmp_path):
     cache = tmp_path / "cache"
     command = [sys.executable, "-m", "tailrate", "run", "null", "--variants", "eager", "--rates", "5"]

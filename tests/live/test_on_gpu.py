@@ -69,11 +69,12 @@ def watched(module: torch.nn.Module, inputs: Sequence[torch.Tensor], device: str
 def test_the_host_reads_no_number_of_a_batch(model: str, settings: dict[str, str]) -> None:
     """It would wait for the device each time, and for the batch that is in flight before."""
     spec = models.load(model, settings)
+    module = module_of(spec)
     for rows in (1, 2):
         inputs = [torch.from_numpy(array) for array in spec.example(rows, 0).values()]
-        assert watched(module_of(spec), inputs, "cpu").reads == []
+        assert watched(module, inputs, "cpu").reads == []
         inputs = [torch.ones_like(tensor) for tensor in inputs]  # a mask that hides nothing
-        assert watched(module_of(spec), inputs, "cpu").reads == []
+        assert watched(module, inputs, "cpu").reads == []
 
 
 def test_the_host_reads_no_number_of_a_generation() -> None:

@@ -32,10 +32,16 @@ from tailrate.loadtest.engine.workers.input.prompts import Prompts
 pytestmark = [pytest.mark.peer, pytest.mark.live]
 
 ROOT = Path(__file__).parents[2]
-SPOKEN = [("mlserver", "http"), ("mlserver", "grpc"), ("kserve", "http"), ("kserve", "grpc"), ("fastapi", "http"),
-          ("triton", "http"), ("triton", "grpc"), ("torchserve", "http")]  # fmt: skip
-STREAMS = [("mlserver", "oip-stream"), ("triton", "triton-generate"), ("mlserver", "oip-grpc-stream"),
-           ("triton", "oip-grpc-stream")]  # fmt: skip
+LONG = pytest.mark.long
+SPOKEN = [
+    ("mlserver", "http"), ("triton", "grpc"), ("fastapi", "http"), ("torchserve", "http"),
+    *(pytest.param(*one, marks=LONG) for one in [("mlserver", "grpc"), ("triton", "http")]),
+    *(pytest.param("kserve", scheme, marks=LONG) for scheme in ("http", "grpc")),
+]  # fmt: skip
+STREAMS = [
+    ("mlserver", "oip-stream"), ("triton", "oip-grpc-stream"),
+    *(pytest.param(*one, marks=LONG) for one in [("triton", "triton-generate"), ("mlserver", "oip-grpc-stream")]),
+]  # fmt: skip
 PROTOCOLS = {"fastapi": "json", "torchserve": "torchserve"}
 """What is spoken where it isn't the Open Inference Protocol."""
 RATES = ("20", "40", "60")

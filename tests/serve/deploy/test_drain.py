@@ -199,6 +199,7 @@ def heard(server: subprocess.Popen[str], *beginnings: str) -> str:
     return next(line for line in server.stdout if line.startswith(beginnings))
 
 
+@pytest.mark.long
 @pytest.mark.served
 def test_one_that_is_told_to_stop_while_it_starts_does_and_leaves_nothing(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", str(free_port())) as server:

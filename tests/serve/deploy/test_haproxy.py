@@ -20,7 +20,7 @@ import psutil
 import pytest
 from waiting import PATIENCE_S
 
-from tailrate.serve.deploy import cluster, haproxy
+from tailrate.serve.deploy import cluster, haproxy, worker
 from tailrate.serve.options import ServeOptions
 
 ROOT = Path(__file__).parents[3]
@@ -271,7 +271,8 @@ def test_a_node_that_starts_too_slowly_is_ended_and_started_again(monkeypatch: p
 
     def init(**how: Any) -> None:
         children.append(subprocess.Popen(["sleep", "600"]))
-        assert parameters.RayParams(num_cpus=1) == {"num_cpus": 1, "include_log_monitor": False, "no_monitor": True}
+        less = {"include_log_monitor": False, "no_monitor": True, "worker_path": worker.__file__}
+        assert parameters.RayParams(num_cpus=1) == {"num_cpus": 1} | less
         if len(children) == 1:
             raise Exception("The current node timed out during startup.")  # Ray has no type for it
 

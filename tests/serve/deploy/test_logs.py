@@ -11,13 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import served
-from test_own_models import MODEL
-from waiting import PATIENCE_S, until
+from waiting import until
 
-from tailrate.serve import wire
-from tailrate.serve.body.request import encode_infer
-from tailrate.serve.body.result import decode_result
 from tailrate.serve.deploy import logs
 
 WHO = {"endpoint": "m/eager", "replica": "abc"}
@@ -143,69 +138,3 @@ def test_where_nobody_takes_it_it_goes_to_standard_error(
     logs._to_socket(str(tmp_path / "nobody"))(told.entries[0])
     said = capsys.readouterr().err
     assert " ERROR m/eager abc serve.there: request 1 failed\n  Traceback" in said
-
-
-RAISING = MODEL.replace(
-    "            def forward(self, x):\n",
-    "            def forward(self, x):\n"
-    + """\
-                if bool((x[:, 0] == 3.0).any()):
-                    raise RuntimeError("three on purpose")
-                if bool((x[:, 0] == 6.0).any()):
-                    return x.reshape(7, 7, 7)
-""",
-)
-
-
-@pytest.mark.served
-def test_a_model_that_raises_under_load_leaves_tracebacks_and_harms_nobody(tmp_path: Path) -> None:
-    """One request in three raises, in two ways, eight at once."""
-    (tmp_path / "my_model.py").write_text(RAISING)
-    (tmp_path / "own_helper.py").write_text("FACTOR = 2.0\n")
-    reference = f"{tmp_path}/my_model.py:spec"
-    with served(tmp_path / "cache", models=[reference], variants=["eager"], max_batch=4) as server:
-        found: list[tuple[float, int, float]] = []
-
-        def ask(first: int) -> None:
-            for number in range(first, first + 75):
-                value = float((1, 2, 3, 1, 2, 6)[number % 6])
-                found.append((value, *asked(server.netloc, value)))
-
-        threads = [threading.Thread(target=ask, args=(75 * k,)) for k in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert {status for value, status, _ in found if value in (1.0, 2.0)} == {200}
-        assert all(answer == 2 * value for value, status, answer in found if status == 200)
-        assert {status for value, status, _ in found if value in (3.0, 6.0)} == {500}
-        failed = sum(value in (3.0, 6.0) for value, *_ in found)
-        until(lambda: told_of("".join(server.lines)) == failed)
-    said = "".join(server.lines)
-    assert "RuntimeError: three on purpose" in said
-    assert "is invalid for input of size" in said
-    assert f'File "{tmp_path}/my_model.py", line ' in said
-    assert 2 <= said.count("Traceback") <= 8  # of each kind one, by each way that leads to it
-    assert " ERROR twice/eager " in said
-    assert len(said) < 20_000
-
-
-def told_of(said: str) -> int:
-    return said.count("Traceback") + sum(int(number) for number in re.findall(r"\((\d+) times more\)", said))
-
-
-def asked(netloc: str, value: float) -> tuple[int, float]:
-    from http.client import HTTPConnection
-
-    import numpy as np
-
-    body, headers = encode_infer({"x": np.full((1, 3), value, np.float32)})
-    connection = HTTPConnection(netloc, timeout=PATIENCE_S)
-    connection.request("POST", wire.infer_path("twice", "eager"), body, headers)
-    answer = connection.getresponse()
-    raw = answer.read()
-    connection.close()
-    if answer.status != 200:
-        return answer.status, 0.0
-    length = answer.getheader(wire.HEADER_LENGTH)
-    return 200, float(decode_result(raw, int(length) if length else None)["y"][0, 0])

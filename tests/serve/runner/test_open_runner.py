@@ -242,6 +242,7 @@ def test_every_variant_gives_what_the_module_gives_and_is_not_made_again(
         assert (parameters["start"], again) == ("cold", "warm")
 
 
+@pytest.mark.long
 def test_a_package_that_was_kept_is_loaded_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with the module at both starts."""
 
