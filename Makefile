@@ -25,7 +25,7 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no long computing: in three minutes
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: fourteen minutes
+test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: a quarter of an hour
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
 test-long: $(VENV)/.dev peers .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes

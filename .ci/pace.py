@@ -1,7 +1,8 @@
 """How fast this machine is just now at what tests mostly do: programs that start and import, on all cores at once.
 
 Prints its pace, 1 where the budget of `.ci/run` is meant, and half of that on a machine that takes twice as long. A
-virtual machine's host has slow hours, in which the same tests take up to 1.7 times as long.
+virtual machine's host has slow hours, in which the same tests take up to 1.7 times as long. Given a budget and paces
+that were measured, it prints what that budget allows at them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ def round_s() -> float:
     return time.monotonic() - began
 
 
+def allowed_s(budget_s: float, *paces: float) -> int:
+    """Never less than the budget, and at most twice as much."""
+    return round(budget_s / min(1.0, max(0.5, statistics.mean(paces))))
+
+
 if __name__ == "__main__":
-    round_s()  # reads the files
-    print(f"{USUAL_S / statistics.median(round_s() for _ in range(ROUNDS)):.2f}")
+    if given := [float(number) for number in sys.argv[1:]]:
+        print(allowed_s(*given))
+    else:
+        round_s()  # reads the files
+        print(f"{USUAL_S / statistics.median(round_s() for _ in range(ROUNDS)):.2f}")

@@ -599,6 +599,32 @@ SERVE = (
         ("serve/models/test_models.py::test_bytes_are_normalised_by_the_module_which_has_the_weights_of_the_other",),
     ),
     Mutant(
+        "a layer with a window looks back a token further", "bound", "serve/engine/language/attention.py",
+        "within(attention_mask, window)", "within(attention_mask, window + 1)",
+        ("serve/engine/language/test_architectures.py::test_each_step_scores_what_the_model_does_without_a_cache",),
+    ),
+    Mutant(
+        "limited scores lose their unit", "unit", "serve/engine/language/attention.py",
+        "softcap * torch.tanh(", "torch.tanh(",
+        ("serve/engine/language/test_architectures.py::test_each_step_scores_what_the_model_does_without_a_cache",),
+    ),
+    Mutant(
+        "a sink's share has the wrong sign", "sign", "serve/engine/language/attention.py",
+        "sinks.reshape(*scores.shape[:-1], 1)", "-sinks.reshape(*scores.shape[:-1], 1)",
+        ("serve/engine/language/test_architectures.py::test_each_step_scores_what_the_model_does_without_a_cache",),
+    ),
+    Mutant(
+        "values are kept in the size of keys", "pair", "serve/engine/language/steps.py",
+        "one.new_zeros((rows, one.shape[1], length, one.shape[3]))",
+        "one.new_zeros((rows, one.shape[1], length, both[0].shape[3]))",
+        ("serve/engine/language/test_architectures.py::test_each_step_scores_what_the_model_does_without_a_cache",),
+    ),
+    Mutant(
+        "nothing beyond a window is compared at the start", "bound", "serve/engine/language/open_language.py",
+        "window + FORCED >= self.runner.context", "window + FORCED >= 0",
+        ("serve/engine/language/test_architectures.py::test_what_differs_only_beyond_a_window_is_found_at_the_start",),
+    ),
+    Mutant(
         "a row takes another's place without its newest token", "bound", "serve/engine/language/generator.py",
         "runner.move(last, row, self._rows[last].read)", "runner.move(last, row, self._rows[last].read - 1)",
         ("serve/engine/language/test_generator.py::test_a_hundred_answers_at_any_instants_are_each_what_the_model_writes_alone",),

@@ -83,7 +83,7 @@ def main() -> None:
     rows = []
     title = f"{'workers':>7} {'lead least':>11} {'median':>8} {'late by orders':>15}"
     print(f"{title}   late in the first second, and after it: P50 / P99 / max")
-    with tempfile.TemporaryDirectory() as scratch, server() as url:
+    with tempfile.TemporaryDirectory() as scratch, server("uvicorn", Path(scratch)) as url:
         for number in map(int, options.workers.split(",")):
             row = measured(number, options.blocks, options.rate, url, Path(scratch) / f"w{number}")
             figures = ["{p50:.2f} / {p99:.2f} / {max:.2f} ms".format(**row[key]) for key in ("first_second", "after")]  # type: ignore[arg-type]

@@ -68,8 +68,8 @@ BENCHES = {
     "counted": Bench(
         "--requests 10000 --run-seconds 8", 45, None, why="a server, clients and a run take half a minute"
     ),
-    "engine_cost": Bench("", 60, "--requests 2000", 8),
-    "estimators": Bench("--seeds 6", 100, "--seeds 3 --systems exponential", 4),
+    "engine_cost": Bench("", 57, "--requests 2000", 8),
+    "estimators": Bench("--seeds 5", 84, "--seeds 3 --systems exponential", 4),
     "fuzz": Bench(
         "--requests 20000 --seconds 10",
         280,
@@ -79,14 +79,15 @@ BENCHES = {
     "guided_knee": Bench("--seeds 6", 100, "--seeds 1 --cases M/D/1", 15),
     "held": Bench("--requests 24000 --rounds 8", 170, None, why="a slope takes eight rounds"),
     "history": Bench("--runs 1000,5000", 100, "--runs 100", 8),
-    "intervals": Bench("--seeds 20", 120, "--seeds 5 --systems M/M/1,exponential", 8),
+    "intervals": Bench("--seeds 16", 106, "--seeds 5 --systems M/M/1,exponential", 8),
     "killed": Bench("--kills 9", 100, "--kills 1", 13),
     "knee": Bench("--step-seconds 20", 650, None, why="a search takes minutes"),
-    "knees": Bench("--seeds 2", 40, None, why="a share takes many searches"),
+    "knees": Bench("--seeds 2", 44, None, why="a share takes many searches"),
+    "language_kinds": Bench("", 26, None, why="what it looks for is in the rare kinds"),
     "language_servers": Bench("--rounds 3", 300, None, why="each server takes half a minute to start"),
     "loadgen": Bench("", 150, "--seconds 2 --rounds 2", 14),
     "metrics_beside": Bench("", 150, None, why="each kind of page takes a run"),
-    "orders": Bench("", 70, "--workers 2 --blocks 1", 10),
+    "orders": Bench("", 64, "--workers 2 --blocks 1", 10),
     "pages": Bench("--rounds 3", 70, "--rows 1e4 --rounds 2", 18),
     "prediction": Bench("--rounds 3 --cnn-rounds 3", 690, None, why="a model takes minutes to be fitted"),
     "other_clients": Bench("", 180, None, why="each client wants seconds of its own, and a server of Ray's"),
@@ -94,7 +95,7 @@ BENCHES = {
         "--rounds 1 --seconds 3 --only ours,triton,mlserver", 60, None, why="each server takes seconds to start"
     ),
     "protocols_kept": Bench("", 250, None, why="a highest rate is found from the lowest upwards, in each protocol"),
-    "regressions": Bench("--seeds 50 --alarm-seeds 100", 8, "--seeds 4 --alarm-seeds 8 --before 5,10", 3),
+    "regressions": Bench("--seeds 30 --alarm-seeds 60", 14, "--seeds 4 --alarm-seeds 8 --before 5,10", 3),
     "request_path": Bench(
         "--seconds 2 --connections 1,64", 380, "--only no-op,ours --connections 16 --bodies 1000 --seconds 1", 23
     ),

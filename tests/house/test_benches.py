@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import importlib.metadata
+import inspect
 import json
 import re
 import shlex
@@ -48,6 +50,17 @@ def test_every_form_of_a_benchmark_can_be_asked_for(name):
     assert parser.format_help()
     for words in (bench.full, bench.quick or ""):
         parser.parse_args(shlex.split(words))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_what_it_calls_can_be_called_so(path):
+    """Functions of other benchmarks too, which change without it: a full form is run once in weeks."""
+    program = importlib.import_module(f"bench.{path.stem}")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)):
+        called, names = getattr(program, call.func.id, None), [one.arg for one in call.keywords]
+        if inspect.isfunction(called) and None not in names and not any(isinstance(a, ast.Starred) for a in call.args):
+            inspect.signature(called).bind(*call.args, **dict.fromkeys(names))
 
 
 def test_no_file_is_named_like_a_package():

@@ -80,9 +80,9 @@ import locust  # not ours; before all else, as it patches the standard library
 gc.set_threshold(100_000)  # what is dropped is in cycles, and looking for them would take a fifth of the time
 each_first, *modules = sys.argv[1:]
 for module in modules:
-    known = [name for name in sys.modules if name.split(".")[0] == "tailrate"]
-    for name in known if each_first == "True" or module.rpartition(".")[0] == "tailrate.loadtest" else ():
-        del sys.modules[name]  # of scenarios, a process has one
+    if each_first == "True" or module.rpartition(".")[0] == "tailrate.loadtest":  # of scenarios, a process has one
+        for name in [name for name in sys.modules if name.split(".")[0] == "tailrate"]:
+            del sys.modules[name]
     try:
         importlib.import_module(module)
         print(module, "imported")

@@ -58,9 +58,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def own_model(folder: Path, text: str = MODEL) -> dict[str, str]:
     """Of a server's `sources`: a user's, which doubles."""
-    path = written(folder)
-    path.write_text(text)
-    return dict(named(ServeOptions((f"{path}:spec",))).sources)
+    return dict(named(ServeOptions((f"{written(folder, text)}:spec",))).sources)
 
 
 @pytest.fixture(scope="module")

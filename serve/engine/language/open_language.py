@@ -13,8 +13,8 @@ from tailrate.serve.engine.language.shapes import Shapes
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner import parity
 from tailrate.serve.runner.open_runner import CUDA_CALLS, Opening, Say, Watcher
-from tailrate.serve.runner.runner import nvml_name
-from tailrate.serve.spec import BuildContext, ModelSpec, Variant
+from tailrate.serve.runner.runner import first_line, nvml_name, out_of_memory
+from tailrate.serve.spec import BuildContext, ModelSpec, ServeError, Variant
 from tailrate.serve.variants._precision import cast, without_tf32
 
 if TYPE_CHECKING:
@@ -69,14 +69,17 @@ class LanguageOpening(Opening):
         from tailrate.serve.engine.language.steps import Steps as Made
 
         runner: LanguageRunner = self.runner
+        model: Any = module
         shapes, kind = runner.shapes, self._device.type
         made, called = [], []
         for rows, length, some in (
             (shapes.rows[-1], shapes.lengths[-1], shapes.writing),
             (1, shapes.read_lengths[-1], shapes.reading),
         ):
-            ready = cast(Made(module, rows, length), self._variant.precision, kind)
             examples = tuple(runner.example(shape) for shape in some)
+            with _refusing(model.config.model_type):
+                ready = cast(Made(model, rows, length), self._variant.precision, kind)
+                ready(*examples[0])
             names = tuple(map(str, some))
             made.append(cast_steps(ready))
             called.append(
@@ -112,7 +115,35 @@ class LanguageOpening(Opening):
                 runner.adopt(row, FORCED)
             scores = runner.write(texts[:, -1].tolist(), [FORCED] * rows, shape)
             found += [row.cpu().clone() for row in scores]
+        if (text := self._beyond(module, drawn)) is not None:
+            wanted += [row.cpu() for row in self._plain(module, [text])[0]]
+            *read, last = text[0].tolist()
+            for begin in range(0, len(read), runner.chunk):
+                runner.read(read[begin : begin + runner.chunk], begin)
+            runner.adopt(0, len(read))
+            found += [row.cpu().clone() for row in runner.write([last], [len(read)])]
         return parity.compare((torch.stack(found),), (torch.stack(wanted),))
+
+    def _beyond(self, module: Any, drawn: torch.Generator) -> torch.Tensor | None:
+        """A text that is longer than some layers look back, where there may be such."""
+        import torch
+
+        window = getattr(module.config.get_text_config(), "sliding_window", None)
+        if window is None or window + FORCED >= self.runner.context:
+            return None
+        return torch.randint(self.runner.words, (1, window + FORCED + 1), generator=drawn)
+
+
+@contextmanager
+def _refusing(kind: str) -> Iterator[None]:
+    """What a model cannot do as it is, is not the compiler's fault."""
+    try:
+        yield
+    except Exception as problem:
+        if isinstance(problem, ServeError) or out_of_memory(problem):
+            raise
+        why = first_line(problem)
+        raise ServeError(f"a model of the kind {kind} cannot be continued from rows of a cache: {why}") from problem
 
 
 def cast_steps(ready: Any) -> Steps:
@@ -125,7 +156,7 @@ def cast_steps(ready: Any) -> Steps:
 def plainly(module: Any) -> Iterator[None]:
     """With attention as transformers does it."""
     ours = module.config._attn_implementation
-    module.set_attn_implementation("sdpa")
+    module.set_attn_implementation("eager")  # which all have
     try:
         yield
     finally:

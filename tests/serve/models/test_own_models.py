@@ -68,9 +68,9 @@ def file(tmp_path: Path) -> Path:
     return written(tmp_path)
 
 
-def written(folder: Path) -> Path:
+def written(folder: Path, text: str = MODEL) -> Path:
     path = folder / "my_model.py"
-    path.write_text(MODEL)
+    path.write_text(text)
     (folder / "own_helper.py").write_text("FACTOR = 2.0\n")
     return path
 
