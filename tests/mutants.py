@@ -98,7 +98,7 @@ SERVE = (
     ),
     Mutant(
         "a deadline passes before its time", "sign", "serve/engine/job.py",
-        "now_ns > self.deadline_ns", "now_ns < self.deadline_ns",
+        "now_ns >= self.deadline_ns", "now_ns < self.deadline_ns",
         ("serve/engine/test_engine.py::test_a_deadline_that_passes_in_the_queue",),
     ),
     Mutant(

@@ -59,7 +59,7 @@ class Job:
 
     def pointless(self, now_ns: int) -> WireError | None:
         """Why it need not be run any more, or None."""
-        if self.deadline_ns is not None and now_ns > self.deadline_ns:
+        if self.deadline_ns is not None and now_ns >= self.deadline_ns:
             return late("ran" if self.reached else "was queued")
         if self.gone is not None and self.gone():
             return WireError(499, "the client has gone")

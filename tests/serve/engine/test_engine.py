@@ -13,6 +13,7 @@ from waiting import PATIENCE_S
 from tailrate.serve.engine import batch_regrowth
 from tailrate.serve.engine.batch_observer import Seen
 from tailrate.serve.engine.engine import Engine, Job, Onlooker
+from tailrate.serve.engine.language.writing import Writing
 from tailrate.serve.runner.cuda_pipeline import BatchResult
 from tailrate.serve.runner.open_runner import Say
 from tailrate.serve.spec import ServeError, Tensors
@@ -313,6 +314,15 @@ def test_a_client_that_has_gone_is_not_computed_for(benches: Callable[..., Bench
     assert gone.error.status == 499
     assert doubled(stays) == [4.0]
     assert bench.runner.batches == [[0], [2]]
+
+
+def test_a_deadline_is_the_first_instant_that_is_too_late() -> None:
+    """A coarse clock may say the same one when a request comes and when it is run."""
+    for asked in (Job({}, 1, frozenset(), 5, 9), Writing([1], 1, deadline_ns=9)):
+        assert asked.pointless(8) is None
+        late = asked.pointless(9)
+        assert late is not None
+        assert late.status == 504
 
 
 def test_a_deadline_that_passes_in_the_queue(benches: Callable[..., Bench]) -> None:
