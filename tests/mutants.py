@@ -98,7 +98,7 @@ SERVE = (
     ),
     Mutant(
         "a deadline passes before its time", "sign", "serve/engine/job.py",
-        "now_ns >= self.deadline_ns", "now_ns < self.deadline_ns",
+        "now_ns >= deadline_ns", "now_ns < deadline_ns",
         ("serve/engine/test_engine.py::test_a_deadline_that_passes_in_the_queue",),
     ),
     Mutant(
@@ -610,7 +610,7 @@ SERVE = (
     ),
     Mutant(
         "a sink's share has the wrong sign", "sign", "serve/engine/language/attention.py",
-        "sinks.reshape(*scores.shape[:-1], 1)", "-sinks.reshape(*scores.shape[:-1], 1)",
+        "sinks.to(scores.dtype)", "-sinks.to(scores.dtype)",
         ("serve/engine/language/test_architectures.py::test_each_step_scores_what_the_model_does_without_a_cache",),
     ),
     Mutant(

@@ -22,6 +22,11 @@ def late(where: str) -> WireError:
     return WireError(504, f"the deadline of the request passed while it {where}")
 
 
+def is_over(deadline_ns: int | None, now_ns: int) -> bool:
+    """A deadline is the first instant that is too late: a coarse clock may say the same one twice."""
+    return deadline_ns is not None and now_ns >= deadline_ns
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Job:
     """Instants are `time.perf_counter_ns`; fields from `outputs` on are the engine's until it delivers the job.
@@ -59,7 +64,7 @@ class Job:
 
     def pointless(self, now_ns: int) -> WireError | None:
         """Why it need not be run any more, or None."""
-        if self.deadline_ns is not None and now_ns >= self.deadline_ns:
+        if is_over(self.deadline_ns, now_ns):
             return late("ran" if self.reached else "was queued")
         if self.gone is not None and self.gone():
             return WireError(499, "the client has gone")

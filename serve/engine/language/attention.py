@@ -46,7 +46,7 @@ def attend(
         found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
     else:
         if sinks is not None:  # one for each head
-            sinks = sinks.view(1, -1, shared, 1).expand(rows, -1, -1, tokens)
+            sinks = sinks.view(1, -1, shared, 1).expand(rows, -1, -1, tokens).reshape(rows, -1, shared * tokens, 1)
         found = written_out(query, key, value, attention_mask, scaling, softcap, sinks)
     return found.reshape(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
@@ -77,7 +77,7 @@ def written_out(
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     if sinks is not None:
-        scores = torch.cat((scores, sinks.reshape(*scores.shape[:-1], 1).to(scores.dtype)), -1)
+        scores = torch.cat((scores, sinks.to(scores.dtype)), -1)
     return scores.softmax(-1)[..., : key.shape[2]].to(value.dtype) @ value
 
 

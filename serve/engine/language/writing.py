@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tailrate.serve.engine.job import late
+from tailrate.serve.engine.job import is_over, late
 from tailrate.serve.engine.language.sampling import Likely, Sampling
 from tailrate.serve.wire import Array, WireError
 
@@ -107,7 +107,7 @@ class Writing:
 
     def pointless(self, now_ns: int) -> WireError | None:
         """Why it need not be written any further, or None."""
-        if self.deadline_ns is not None and now_ns >= self.deadline_ns:
+        if is_over(self.deadline_ns, now_ns):
             return late("was written" if self.begun_ns else "was queued")
         if self.stopped or (self.gone is not None and self.gone()):
             return WireError(499, "the client has gone")
