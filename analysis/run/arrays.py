@@ -12,14 +12,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from tailrate.analysis.run.bins import NEVER
-from tailrate.analysis.run.tables import Stored
 from tailrate.analysis.stats.array_types import Codes, Floats, Ints
+
+if TYPE_CHECKING:
+    from tailrate.analysis.run.tables import Stored
 
 Made = TypeVar("Made")
 

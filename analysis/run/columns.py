@@ -57,7 +57,7 @@ def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
             if not _fits(have.type, want):
                 raise pa.ArrowInvalid("another kind of type")
             if kind != "string":
-                columns[name] = have.cast(want)
+                columns[name] = have if have.type == want else have.cast(want)
             elif have.type != _TEXTS:
                 texts = have.cast(want)
                 columns[name] = texts.dictionary_encode() if len(texts) else texts.cast(_TEXTS)

@@ -1,4 +1,5 @@
-"""What became of each arrival, row by row: the one definition of success, of TTFT and of TPOT for all that reads rows.
+"""What became of each arrival, row by row: the one definition of success, of TTFT and of TPOT for all that reads rows,
+while a run goes on and afterwards.
 
 A success was answered with a 2xx, without an error, and at some time. TTFT is from the intended start to the first
 content event, whatever became of the rest; TPOT from there to the last one, divided by the tokens that came meanwhile,
@@ -16,7 +17,7 @@ from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import FAILED, NEVER
 from tailrate.analysis.run.columns import WHOLE
-from tailrate.analysis.stats.array_types import Bools, Ints
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 
 STREAM_COLUMNS = ("intended_ns", "first_ns", "last_ns", "events", "tokens_out", "text_tokens", "first_tokens")
 NONE = -1
@@ -38,6 +39,17 @@ def succeeded(chunk: Chunk) -> Bools:
     (status, statuses), (error, errors) = chunk.text("status"), chunk.text("error")
     found: Bools = good(statuses)[status] & clean(errors)[error] & (chunk.whole(WHOLE) != NEVER)
     return found
+
+
+def in_ms(ns: Ints) -> Floats:
+    """Infinite where `FAILED`, NaN where there is none."""
+    return np.where(ns == FAILED, np.inf, np.where(ns == NONE, np.nan, ns / 1e6))
+
+
+def limited_ms(ok: Bools, latency_ms: Floats, streams: StreamTimes) -> dict[str, Floats]:
+    """What objectives limit, by its name; the latency has none."""
+    whole_ms = np.where(ok, latency_ms, np.inf)
+    return {"": whole_ms, "ttft": in_ms(streams.ttft_ns), "tpot": in_ms(streams.tpot_ns)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from tailrate.analysis.records.rows import KINDS, kind_of
 from tailrate.analysis.run.arrays import Chunk
-from tailrate.analysis.run.bins import FAILED, NEVER
+from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.columns import WHOLE
-from tailrate.analysis.run.outcomes import NONE, STREAM_COLUMNS, StreamTimes, succeeded
+from tailrate.analysis.run.outcomes import STREAM_COLUMNS, StreamTimes, in_ms, succeeded
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.trend import percentile
 
@@ -155,7 +155,4 @@ def _stream_times(rows: Chunk, ok: Bools, tokens: bool) -> tuple[Floats, Floats]
     if not tokens:
         return (np.full(len(ok), np.nan),) * 2
     times = StreamTimes.of(rows, ok)
-    ttft, tpot = (
-        np.where(ns == FAILED, np.inf, np.where(ns == NONE, np.nan, ns / 1e6)) for ns in (times.ttft_ns, times.tpot_ns)
-    )
-    return ttft, tpot
+    return in_ms(times.ttft_ns), in_ms(times.tpot_ns)

@@ -44,6 +44,10 @@ TABLE = {
             "serve.wire",
             "analysis.records",
             "analysis.judging",
+            "analysis.run.arrays",  # … and what a row is, by one definition
+            "analysis.run.bins",
+            "analysis.run.columns",
+            "analysis.run.outcomes",
             "analysis.stats",
             "analysis.text.words",
         ),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tailrate.analysis.judging.share import Count, Term, terms
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, worth
+from tailrate.analysis.stats.sketch import as_recorded_ms
 from tailrate.loadtest.engine.scenario.knee_search import USUAL, Limits
 
 Floats = npt.NDArray[np.float64]
@@ -28,7 +29,7 @@ def beyond_any(figures_ms: Mapping[str, Floats], limits: Limits) -> npt.NDArray[
     found: npt.NDArray[np.bool_] = np.zeros(len(figures_ms[""]), np.bool_)
     for name, limit_ms in limits:
         values = figures_ms[name]
-        found |= np.isinf(values) if math.isinf(limit_ms) else values > limit_ms
+        found |= np.isinf(values) if math.isinf(limit_ms) else values > as_recorded_ms(limit_ms)
     return found
 
 

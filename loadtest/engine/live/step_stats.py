@@ -10,16 +10,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tailrate.analysis.judging.judge import Judgement, Window, answers
 from tailrate.analysis.judging.share import Term, judged, terms
 from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, late_limit_ms, lateness, queue_filled
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
-from tailrate.analysis.records.rows import is_success
+from tailrate.analysis.run.arrays import Chunk
+from tailrate.analysis.run.bins import NEVER
+from tailrate.analysis.run.columns import WHOLE, conform
+from tailrate.analysis.run.outcomes import STREAM_COLUMNS, StreamTimes, limited_ms, succeeded
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.dependence import inflation, worth
 from tailrate.analysis.stats.sketch import SLICES
 from tailrate.loadtest.engine.live.histogram import Histogram
@@ -36,8 +41,7 @@ FIRST = 20
 SETTLED_S = 1.0
 """What was answered so long ago has its row here, from whichever process."""
 LEAST_S = 4.0
-
-Floats = npt.NDArray[np.float64]
+COLUMNS = ("worker", "status", "error", "sent_ns", WHOLE, *STREAM_COLUMNS)
 
 
 class Second:
@@ -115,54 +119,56 @@ class Live:
         self._done_s: list[Floats] = []
 
     def see(self, batch: Any) -> None:
-        coded = batch.column("status").dictionary_encode()
-        codes, names = np.asarray(coded.indices), coded.dictionary.to_pylist()
+        rows = as_chunk(batch, COLUMNS)
+        codes, names = rows.text("status")
         self._statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
-        for found in batch.column("worker").value_counts().to_pylist():
-            self._workers[found["values"]] += found["counts"]
-        ok = np.array([is_success(name) for name in names], np.bool_)[codes]
-        dropped = np.array([name == DROPPED for name in names], np.bool_)[codes]
-        intended, sent = (_float(batch, f"{name}_ns") for name in ("intended", "sent"))
-        done = whole_ns(batch)
-        late_ms, latency_ms = (sent - intended) / 1e6, (done - intended) / 1e6
+        for index, count in zip(*np.unique(rows.whole("worker"), return_counts=True), strict=True):
+            self._workers[int(index)] += int(count)
+        ok, dropped = succeeded(rows), np.array([name == DROPPED for name in names], np.bool_)[codes]
+        intended, sent, done = (rows.whole(name) for name in ("intended_ns", "sent_ns", WHOLE))
+        late_ms, latency_ms = np.where(sent != NEVER, (sent - intended) / 1e6, np.nan), (done - intended) / 1e6
         was_late = late_ms > self.late_limit_ms  # False for what was not sent
         self.late += int(was_late.sum())
-        self.lateness.add(late_ms[~np.isnan(late_ms)])
+        self.lateness.add(late_ms[sent != NEVER])
         self.latency.add(latency_ms[ok], int((~ok).sum()))
-        over_ns = np.where(np.isnan(done), intended, done)
+        over_ns = np.where(done == NEVER, intended, done)
         # what comes when its second has been taken already goes into the next: the sum stays right
-        seconds = np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second).astype(np.int64)
+        seconds = np.maximum((over_ns - self._origin_ns) // 1_000_000_000, self.next_second)
         for second in np.unique(seconds).tolist():
             mine = seconds == second
             place = self._seconds.setdefault(second, Second())
             place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
-        if not _is_empty(batch, "first_ns"):
-            self._see_streams(batch, seconds, ok)
-        if not (self._slos or self._keep):
+        limited, streamed = self._slos or self._keep, (rows.whole("first_ns") != NEVER).any()
+        if not (limited or streamed):
             return
-        figures_ms, due_s = limited_ms(batch, ok), (intended - self.start_ns) / 1e9 - self.step.settle_s
+        streams = StreamTimes.of(rows, ok)
+        if streamed:
+            self._see_streams(streams, seconds, ok)
+        if not limited:
+            return
+        figures_ms = limited_ms(ok, latency_ms, streams)
+        due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
         self._counted.add(due_s[due_s >= 0], {name: values[due_s >= 0] for name, values in figures_ms.items()})
         if self._keep:
-            self._late_ms.append(late_ms[~np.isnan(late_ms)])
+            self._late_ms.append(late_ms[sent != NEVER])
             for name, values in figures_ms.items():
                 self._figures_ms[name].append(values)
             self._intended_s.append((intended - self.start_ns) / 1e9)
             self._done_s.append((over_ns - self.start_ns) / 1e9)
 
-    def _see_streams(self, batch: Any, seconds: npt.NDArray[np.int64], ok: npt.NDArray[np.bool_]) -> None:
-        intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
+    def _see_streams(self, streams: StreamTimes, seconds: Ints, ok: Bools) -> None:
+        began, ttft_ms = streams.first_ns != NEVER, streams.ttft_ns / 1e6
         self.streams = True
         if self._keep:
-            self._streamed_s.append((last - first)[ok & ~np.isnan(first)] / 1e9)
-        tokens, ttft_ms = np.nan_to_num(_tokens(batch)), (first - intended) / 1e6
+            self._streamed_s.append((streams.last_ns - streams.first_ns)[ok & began] / 1e9)
         for second in np.unique(seconds).tolist():
             mine, place = seconds == second, self._seconds[second]
-            place.ttft.add(ttft_ms[mine & ~np.isnan(first)], int((mine & np.isnan(first)).sum()))
-            place.tokens = (place.tokens or 0) + int(tokens[mine].sum())
-        self.ttft.add(ttft_ms[~np.isnan(first)], int(np.isnan(first).sum()))
-        self.tokens += int(tokens.sum())
+            place.ttft.add(ttft_ms[mine & began], int((mine & ~began).sum()))
+            place.tokens = (place.tokens or 0) + int(streams.tokens[mine].sum())
+        self.ttft.add(ttft_ms[began], int((~began).sum()))
+        self.tokens += int(streams.tokens.sum())
 
     # ---- for people
 
@@ -322,9 +328,7 @@ class Live:
         gone = sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout")) / len(latency)
         return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
 
-    def _hindered(
-        self, latency: Floats, missed: npt.NDArray[np.bool_], objective: KneeObjective, cpu_pct: float
-    ) -> str | None:
+    def _hindered(self, latency: Floats, missed: Bools, objective: KneeObjective, cpu_pct: float) -> str | None:
         n, late = len(missed), self._kept(self._late_ms)
         if not n:
             return "no arrival was recorded"
@@ -351,40 +355,6 @@ def _trend(values: Floats) -> int:
     return int(np.triu(rise, 1).sum())
 
 
-def limited_ms(batch: Any, ok: npt.NDArray[np.bool_]) -> dict[str, Floats]:
-    """What objectives limit, by its name: infinite of an arrival that failed, NaN of one that has no such figure."""
-    intended, first, last = (_float(batch, f"{name}_ns") for name in ("intended", "first", "last"))
-    events, head = (_float(batch, name) for name in ("events", "first_tokens"))
-    tokens = _tokens(batch) - np.where(np.isnan(head), 1, head)
-    several = (events > 1) & (tokens > 0)
-    per_token = np.divide(last - first, tokens, out=np.full(len(first), np.nan), where=several) / 1e6
-    return {
-        "": np.where(ok, (whole_ns(batch) - intended) / 1e6, np.inf),
-        "ttft": np.where(np.isnan(first), np.inf, (first - intended) / 1e6),
-        "tpot": np.where(ok, per_token, np.inf),
-    }
-
-
-def whole_ns(batch: Any) -> Floats:
-    """When all of each answer was there, of a stream when its last token came; NaN where there was none."""
-    done = _float(batch, "done_ns")
-    if _is_empty(batch, "last_ns"):
-        return done
-    last = _float(batch, "last_ns")
-    return np.where(np.isnan(last), done, last)
-
-
-def _tokens(batch: Any) -> Floats:
-    """Of each answer: as its server counted, else the run's own tokenizer, else as there were events."""
-    said, own, events = (_float(batch, name) for name in ("tokens_out", "text_tokens", "events"))
-    return np.where(np.isnan(said), np.where(np.isnan(own), events, own), said)
-
-
-def _is_empty(batch: Any, name: str) -> bool:
-    return bool(batch.column(name).null_count == len(batch))
-
-
-def _float(batch: Any, name: str) -> Floats:
-    """With NaN for what is null."""
-    found: Floats = batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
-    return found
+def as_chunk(batch: Any, columns: Sequence[str]) -> Chunk:
+    """Rows on their way to the run folder, as it will give them back."""
+    return Chunk(conform(batch, REQUESTS, Path("rows under way"), columns))

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from tailrate.analysis.records.objective import Slo
-from tailrate.analysis.records.rows import is_success
+from tailrate.analysis.run.columns import WHOLE
+from tailrate.analysis.run.outcomes import StreamTimes, limited_ms, succeeded
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import Counted
-from tailrate.loadtest.engine.live.step_stats import limited_ms, whole_ns
+from tailrate.loadtest.engine.live.step_stats import COLUMNS, as_chunk
 from tailrate.loadtest.engine.scenario.knee_search import Limits
 
 LENGTH_NS = 60_000_000_000
@@ -31,6 +32,7 @@ class Minute:
     endpoint: str
     start_ns: int
     end_ns: int
+    ok: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     latency: Histogram = field(default_factory=Histogram)
     replicas: set[str] = field(default_factory=set)
@@ -39,10 +41,6 @@ class Minute:
     @property
     def n(self) -> int:
         return self.statuses.total()
-
-    @property
-    def ok(self) -> int:
-        return sum(count for status, count in self.statuses.items() if is_success(status))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -85,10 +83,13 @@ class Minutes:
         self._start_ns, self._end_ns = start_ns, end_ns
 
     def see(self, batch: Any) -> None:
-        intended = np.asarray(batch.column("intended_ns"))
-        done = whole_ns(batch)
+        rows = as_chunk(batch, (*COLUMNS, "endpoint", "replica"))
+        intended, ok = rows.whole("intended_ns"), succeeded(rows)
+        latency_ms = (rows.whole(WHOLE) - intended) / 1e6
+        figures_ms = limited_ms(ok, latency_ms, StreamTimes.of(rows, ok))
         statuses, endpoints, replicas = (
-            np.asarray(batch.column(name).to_pylist(), dtype=object) for name in ("status", "endpoint", "replica")
+            np.array([*names, None], dtype=object)[codes]
+            for codes, names in map(rows.text, ("status", "endpoint", "replica"))
         )
         numbers = (intended - self._start_ns) // LENGTH_NS
         for number in np.unique(numbers).tolist():
@@ -97,12 +98,10 @@ class Minutes:
                 minute = self._minute(number, endpoint)
                 minute.statuses.update(statuses[mine])
                 minute.replicas.update(name for name in replicas[mine] if name)
-                good = mine & np.isin(statuses, [*filter(is_success, minute.statuses)])
-                latency_ms = (done - intended) / 1e6
-                minute.latency.add(latency_ms[good], int(mine.sum() - good.sum()))
-                due_s = (intended - minute.start_ns) / 1e9
-                figures = {name: values[mine] for name, values in limited_ms(batch, good).items()}
-                minute.counted.add(due_s[mine], figures)
+                minute.ok += int((mine & ok).sum())
+                minute.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
+                due_s = (intended[mine] - minute.start_ns) / 1e9
+                minute.counted.add(due_s, {name: values[mine] for name, values in figures_ms.items()})
 
     def _minute(self, number: int, endpoint: str) -> Minute:
         start_ns = self._start_ns + number * LENGTH_NS
