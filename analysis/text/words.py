@@ -47,6 +47,11 @@ def significant(value: Any, digits: int = 3) -> str:
     return f"{number:,.{0 if number.is_integer() else decimals}f}".replace("-", "−")
 
 
+def percentile(value: float | None, n: int) -> str:
+    """Of so many arrivals; where there were some and it is None, failures have made it infinite."""
+    return significant(math.inf if value is None and n else value)
+
+
 def tick(value: float) -> str:
     """A round number on an axis, never with an exponent."""
     return f"{float(f'{value:.10g}'):,.10f}".rstrip("0").rstrip(".")

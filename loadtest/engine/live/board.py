@@ -283,7 +283,8 @@ class Board:
         # up to where every load process has reported
         reported_ns = self._origin_ns + self._second * 1_000_000_000
         seconds = live.ended_s or min(live.step.seconds, max(0.0, (reported_ns - live.start_ns) / 1e9))
-        offered, answered = (live.n, live.answered) if live.ended_s else (live.due(seconds), live.taken_ok)
+        offered = live.n if live.ended_s else live.due(seconds)
+        answered = live.in_time if live.ended_s else min(live.taken_ok, live.in_time)
         statuses = live.statuses
         return {
             "endpoint": name,

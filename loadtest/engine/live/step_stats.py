@@ -27,6 +27,7 @@ from tailrate.analysis.run.outcomes import STREAM_COLUMNS, StreamTimes, limited_
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.dependence import inflation, worth
 from tailrate.analysis.stats.sketch import SLICES
+from tailrate.analysis.text.words import percentile, significant
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import Counted, beyond_any, limits_of
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome
@@ -94,11 +95,14 @@ class Live:
         self.tokens = 0
         """Of answers that are over."""
         self.late = 0
+        self.in_time = 0
+        """Successes before its end: those who come later were waited for."""
         self.next_second = 0
         """The first second that the board has not taken yet."""
         self.ended_s: float | None = None
         """How long it took, once every arrival is answered."""
         self._origin_ns = start_ns if origin_ns is None else origin_ns
+        self._end_ns = start_ns + round(step.seconds * 1e9)
         self._schedule_s = schedule_s
         self._slos = slos
         self.streams = False
@@ -132,6 +136,7 @@ class Live:
         self.lateness.add(late_ms[sent != NEVER])
         self.latency.add(latency_ms[ok], int((~ok).sum()))
         over_ns = np.where(done == NEVER, intended, done)
+        self.in_time += int((ok & (over_ns < self._end_ns)).sum())
         # what comes when its second has been taken already goes into the next: the sum stays right
         seconds = np.maximum((over_ns - self._origin_ns) // 1_000_000_000, self.next_second)
         for second in np.unique(seconds).tolist():
@@ -234,6 +239,10 @@ class Live:
         """That load process, of so many, will report no more."""
         self._gone.append((self._schedule_s[index::count], self._workers[index]))
 
+    def cut(self, end_ns: int) -> None:
+        """It ends before its time: nothing more is sent."""
+        self._end_ns = min(self._end_ns, end_ns)
+
     def end(self, seconds: float) -> None:
         """Every arrival has its row; what only a search wants is let go."""
         self.ended_s = seconds
@@ -247,7 +256,7 @@ class Live:
 
     def figures(self, seconds: float) -> dict[str, Any]:
         return {
-            "achieved_rps": round(self.answered / seconds, 3),
+            "achieved_rps": round(self.in_time / seconds, 3),
             "p50_ms": self.latency.quantile(0.5),
             "p99_ms": self.latency.quantile(0.99),
             "late_p50_ms": self.lateness.quantile(0.5),
@@ -258,12 +267,12 @@ class Live:
         }
 
     def sentence(self, seconds: float) -> str:
-        found = {key: "–" if value is None else f"{value}" for key, value in self.figures(seconds).items()}
+        found = self.figures(seconds)
         asked = f"{self.step.concurrency} under way" if self.step.concurrency else f"offered {self.step.rate:.4g}/s"
+        p50, p99 = (percentile(found[name], self.n) for name in ("p50_ms", "p99_ms"))
         return (
-            f"{self.step.endpoint}  {asked}  answered {found['achieved_rps']}/s  "
-            f"P50 {found['p50_ms']} ms  P99 {found['p99_ms']} ms  late P99 {found['late_p99_ms']} ms  "
-            f"errors {found['errors']}"
+            f"{self.step.endpoint}  {asked}  answered {significant(found['achieved_rps'])}/s  "
+            f"P50 {p50} ms  P99 {p99} ms  late P99 {significant(found['late_p99_ms'])} ms  errors {found['errors']}"
         )
 
     # ---- for a search

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tailrate.analysis.text.words import ABSENT, duration
+from tailrate.analysis.text.words import ABSENT, duration, percentile, significant
 
 NARROW = 110
 """Columns of a terminal below which the table leaves some of its own out."""
@@ -47,10 +47,11 @@ def line(event: Mapping[str, Any]) -> Text | None:
     """An event as a line that stays; None of one that the table shows, or nobody needs."""
     kind = event["event"]
     if kind == "step_end":
-        p50, p99, late = (f"{_ms(event.get(f'{name}_ms')):>8} ms" for name in ("p50", "p99", "late_p99"))
+        p50, p99 = (percentile(event.get(f"{name}_ms"), event["errors"]) for name in ("p50", "p99"))
         return plain(
-            f"{event['endpoint']:<24} offered {asked(event):>9}  answered {event['achieved_rps']:>8.1f}/s  "
-            f"P50 {p50}  P99 {p99}  late P99 {late}  errors {event['errors']}"
+            f"{event['endpoint']:<24} offered {asked(event):>9}  answered {significant(event['achieved_rps']):>8}/s  "
+            f"P50 {p50:>8} ms  P99 {p99:>8} ms  late P99 {significant(event.get('late_p99_ms')):>8} ms  "
+            f"errors {event['errors']}"
         )
     if kind == "knee":
         ends = [f"{event[key]:.4g}" if event[key] else "?" for key in ("low_rps", "high_rps")]
@@ -127,14 +128,14 @@ def _table(rows: Sequence[Mapping[str, Any]], narrow: bool) -> Table:
         failed = sum(row["failed"].values())
         shown: dict[str, str | Text] = {
             "asked": asked(row),
-            "offered/s": _rate(row["offered_rps"]),
-            "achieved/s": _rate(row["achieved_rps"]),
-            "P50 ms": _ms(row["p50_ms"], row["n"]),
-            "P99 ms": _ms(row["p99_ms"], row["n"]),
-            "TTFT P99 ms": _ms(row["ttft_p99_ms"], 0 if row["tokens_rps"] is None else row["n"]),
-            "tokens/s": _rate(row["tokens_rps"]),
+            "offered/s": significant(row["offered_rps"]),
+            "achieved/s": significant(row["achieved_rps"]),
+            "P50 ms": percentile(row["p50_ms"], row["n"]),
+            "P99 ms": percentile(row["p99_ms"], row["n"]),
+            "TTFT P99 ms": percentile(row["ttft_p99_ms"], 0 if row["tokens_rps"] is None else row["n"]),
+            "tokens/s": significant(row["tokens_rps"]),
             "in flight": ABSENT if row["in_flight"] is None else str(row["in_flight"]),
-            "late P99 ms": _ms(row["late_p99_ms"], 0),
+            "late P99 ms": significant(row["late_p99_ms"]),
             "late": str(row["late"]),
             "dropped": Text(str(row["dropped"]), "red" if row["dropped"] else ""),
             "failed": Text(str(failed), "red" if failed else ""),
@@ -142,14 +143,6 @@ def _table(rows: Sequence[Mapping[str, Any]], narrow: bool) -> Table:
         cells = [cell for name, cell in shown.items() if name not in left_out]
         table.add_row(plain(row["endpoint"]), *cells, style="" if row["running"] else "dim")
     return table
-
-
-def _ms(value: float | None, n: int = 1) -> str:
-    return ("∞" if n else "–") if value is None else f"{value:.1f}"
-
-
-def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
 
 
 def _device(device: Mapping[str, Any]) -> str:
