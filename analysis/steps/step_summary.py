@@ -149,7 +149,7 @@ class StepSummary:
     slo: bool | None = column(JUDGED, "objective", "Whether the step met the objective",
         lambda step: all_of(answer.kept for answer in step.answers) if step.answers else None, show=met, brief=True)
     trusted: bool = column(JUDGED, "trusted", "Whether the step's numbers can be believed",
-        lambda step: not (step.doubts or step.late), default=False)
+        lambda step: not (step.doubts or step.late), default=False, brief=True)
     reasons: tuple[str, ...] = column(JUDGED, "", "Why it is not trusted or missed the objective, one sentence each",
         lambda step: step.reasons)
 

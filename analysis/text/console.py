@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.text.table import Table, plain
 from tailrate.analysis.text.tokens import HEADS as TOKEN_HEADS
 from tailrate.analysis.text.tokens import token_rows
@@ -34,8 +33,8 @@ def console() -> Console:
 
 
 def report(found: Mapping[str, Any], path: Path) -> None:
-    """The table of steps, the conclusion and the verdict of a `report.json`; where its page lies."""
-    out, steps = console(), [*map(restored, found["steps"])]
+    """The table of steps, the conclusion and the verdict of a `report.json`, its infinities restored; where it lies."""
+    out, steps = console(), found["steps"]
     out.print(_grid(Table("", HEADS, [[*map(str, _cells(step))] for step in steps])))
     out.print()
     if streamed := token_rows(steps):

@@ -21,6 +21,9 @@ from tailrate.cli import commands
 from tailrate.cli.misuse import Front
 
 
+PREFIX = "TAILRATE"
+
+
 class CommandFiles(UserDict[str, click.Command]):
     """Each file of `commands` holds the command of its name."""
 
@@ -43,6 +46,7 @@ class CommandFiles(UserDict[str, click.Command]):
         if name not in self._files:
             raise KeyError(name)
         found: click.Command = getattr(import_module(f"{commands.__name__}.{name}"), name)
+        name_variables(found, f"{PREFIX}_{name}")
         self.data[name] = found
         return found
 
@@ -52,6 +56,17 @@ class CommandFiles(UserDict[str, click.Command]):
         (own,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
         said = " ".join((ast.get_docstring(own) or "").split())
         return said.partition(". ")[0].removesuffix(".") + "."
+
+
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Each option's variable is named after the option; one that has a name of its own keeps that too."""
+    for name, below in getattr(command, "commands", {}).items():
+        name_variables(below, f"{prefix}_{name}")
+    for option in command.params:
+        if isinstance(option, click.Option):
+            own = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
+            key = max(option.opts, key=len).removeprefix("--")
+            option.envvar = [f"{prefix}_{key}".replace("-", "_").upper(), *own]
 
 
 class Tailrate(Front):
@@ -64,7 +79,7 @@ class Tailrate(Front):
 
 @click.group(
     cls=Tailrate, commands=CommandFiles(),
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TAILRATE"},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": PREFIX},
 )  # fmt: skip
 @click.version_option(package_name="tailrate", message="%(prog)s %(version)s")
 def main() -> None:

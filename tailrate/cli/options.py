@@ -131,7 +131,7 @@ def scenario_defaults(path: Path) -> dict[str, Any]:
 def scenario_options(mode: str = "") -> Callable[[Function], Function]:
     """The load's as click options; None where not given, so that the scenario's own default holds.
 
-    With a mode only those that it has are shown.
+    With a mode only those that it has are shown. Locust's variables hold for all of a run, not for its load alone.
     """
     from tailrate.loadtest.engine.modes import OPTIONS
 
@@ -142,7 +142,7 @@ def scenario_options(mode: str = "") -> Callable[[Function], Function]:
             heading = f"Mode {' or '.join(option.modes)}" if option.modes else "Load"
             function = click.option(
                 f"--{option.name}", option.key, type=kind, help=option.what, hidden=elsewhere,
-                cls=HeadedOption, heading=heading,
+                cls=HeadedOption, heading=heading, envvar=f"LOCUST_{option.key.upper()}",
             )(function)  # fmt: skip
         return function
 

@@ -25,6 +25,7 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
     from tailrate import analysis
     from tailrate.analysis.exports import report_json
     from tailrate.analysis.exports.forms import FORMS
+    from tailrate.analysis.records.infinities import restored
     from tailrate.analysis.run.recorded_run import seal
     from tailrate.analysis.text import console
     from tailrate.analysis.verdicts.verdict import EXIT_CODES
@@ -42,7 +43,8 @@ def make_report(folder: Path, *, page: bool = True, forms: Sequence[str] = ()) -
         refresh_gallery(folder)
     for form in forms:
         click.echo(f"{form}: {FORMS[form](run, found)}")
-    console.report(found, folder / ("report.html" if page else report_json.REPORT))
+    shown = {**found, "steps": [*map(restored, found["steps"])]}
+    console.report(shown, folder / ("report.html" if page else report_json.REPORT))
     return EXIT_CODES[found["verdict"]]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +23,9 @@ SEPARATORS = {"slo": ";", "json_headers": ";"}
 """Of options that are several in a text; those of others are separated by commas."""
 ENDPOINT_KEYS = ("name", "url", "model", "version", "protocol")
 GIVEN = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-OF_ONE_RUN = ("print_file", "run_id", "run_dir", "when", "locust_args")
+OF_ONE_RUN = ("print_file", "run_id", "run_dir", "when")
+LOCUST = "locust-args"
+"""Words for Locust, such as a scenario's own options."""
 FILE = "tailrate.run_file"
 """Where a command's context keeps what its file says."""
 
@@ -37,14 +40,17 @@ def applied(context: click.Context, argument: str = SCENARIO) -> dict[str, Any]:
     said = _read(path, context.command, argument)
     context.meta[FILE] = said
     given = {name for name in context.params if context.get_parameter_source(name) in GIVEN and name != argument}
-    return context.params | {name: value for name, value in said.items() if name not in given}
+    found = context.params | {name: value for name, value in said.items() if name not in given}
+    if "locust_args" in found:  # of an option that is there twice, Locust takes the last
+        found["locust_args"] = (*said.get("locust_args", ()), *context.params["locust_args"])
+    return found
 
 
 def text(context: click.Context) -> str:
     """What a command was given, as a file that says the same, less what is secret."""
     import yaml
 
-    from tailrate.loadtest.engine.record.provenance import HIDDEN, without_secrets
+    from tailrate.loadtest.engine.record.provenance import HIDDEN, command_line, without_secrets
 
     found: dict[str, Any] = {}
     parameters = applied(context) if is_run_file(context.params[SCENARIO]) else context.params
@@ -52,10 +58,12 @@ def text(context: click.Context) -> str:
     for param in context.command.params:
         name = str(param.name)
         given = name in said or context.get_parameter_source(name) in GIVEN
-        if given and name not in OF_ONE_RUN and not re.fullmatch(HIDDEN, f"--{_key(param)}"):
+        if given and name not in (*OF_ONE_RUN, "locust_args") and not re.fullmatch(HIDDEN, f"--{_key(param)}"):
             value = parameters[name]
             value = [*map(str, value)] if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
             found[_key(param)] = without_secrets(str(value)) if name == "json_headers" else value
+    if words := parameters.get("locust_args"):
+        found[LOCUST] = shlex.split(command_line(words))
     if str(found[SCENARIO]).endswith(".py"):
         found[SCENARIO] = str(Path(found[SCENARIO]).resolve())
     if str(found.get(ENDPOINTS, "")).startswith("["):
@@ -80,6 +88,7 @@ def schema(command: click.Command) -> dict[str, Any]:
             kind = {"type": "number"}
         properties[_key(param)] = kind | {"description": param.help or ""}
     whole = {"type": "object", "required": ["url"], "properties": {key: {"type": "string"} for key in ENDPOINT_KEYS}}
+    properties[LOCUST] = {"type": "array", "description": "words for Locust, such as a scenario's own options"}
     properties[ENDPOINTS] |= {"type": ["string", "array"], "items": {"anyOf": [{"type": "string"}, whole]}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -113,9 +122,14 @@ def _read(path: Path, command: click.Command, argument: str) -> dict[str, Any]:
         name = key.replace("_", "-")
         if name == argument == SCENARIO:
             found[SCENARIO] = str(_beside(path, str(value)))
+        elif name == LOCUST and _takes_words(command):
+            if not isinstance(value, list):
+                refuse(f"{where}: '{key}' must be a list of words, such as [--prompt-tokens, 900]")
+            found["locust_args"] = tuple(map(_plain, value))
         elif name not in options:
             near = get_close_matches(name, [*({SCENARIO} & {argument}), *options], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
+            hint = hint or f"; those of a scenario stand under {LOCUST}" if _takes_words(command) else hint
             refuse(f"{where}: '{key}' is no option of tailrate {command.name}{hint}")
         elif str(options[name].name) in found:
             refuse(f"{where}: '{key}' is there twice")
@@ -124,6 +138,10 @@ def _read(path: Path, command: click.Command, argument: str) -> dict[str, Any]:
     if argument == SCENARIO and SCENARIO not in found:
         refuse(f"{path} names no scenario; write for instance scenario: bert")
     return found
+
+
+def _takes_words(command: click.Command) -> bool:
+    return any(param.name == "locust_args" for param in command.params)
 
 
 def _beside(path: Path, scenario: str) -> str | Path:

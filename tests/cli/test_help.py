@@ -6,6 +6,7 @@ import sys
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tailrate.cli.main import main
@@ -49,3 +50,16 @@ def test_each_command_is_listed_with_its_own_first_sentence(name):
     said = command.get_short_help_str(limit=1000)
     assert said.endswith(".")
     assert f"{name} {said}" in listed
+
+
+def test_every_option_has_a_variable_of_its_name(monkeypatch):
+    """And those of a run obey Locust's, too, so that both halves of it are told the same."""
+    for name, command in main.commands.items():
+        for option in (each for each in command.params if isinstance(each, click.Option)):
+            key = max(option.opts, key=len).removeprefix("--").replace("-", "_").upper()
+            assert option.envvar[0] == f"TAILRATE_{name.upper()}_{key}"
+    for variable, value in (("LOCUST_RATES", "7"), ("LOCUST_SEED", "1"), ("TAILRATE_RUN_SEED", "2")):
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("TAILRATE_RUN_SET", "sequence=64")
+    said = yaml.safe_load(CliRunner().invoke(main, ["run", "bert", "--print-file"]).output)
+    assert said == {"scenario": "bert", "rates": "7", "seed": 2, "set": ["sequence=64"]}

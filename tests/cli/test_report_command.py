@@ -109,3 +109,16 @@ def test_a_report_of_a_few_thousand_rows_waits_for_no_library_that_it_can_do_wit
 def test_the_exit_code_is_that_of_the_verdict(tmp_path: Path, slo: str, status: str, code: int) -> None:
     folder = make_run(tmp_path / "run", LOADS, slo=[slo], status=status).folder
     assert CliRunner().invoke(main, ["report", str(folder), "--no-page"]).exit_code == code
+
+
+def test_an_endpoints_name_is_text_on_a_terminal_and_a_lost_percentile_infinite(tmp_path: Path) -> None:
+    """Neither markup nor what would move the cursor; nor is its exit code that of a missed objective."""
+    loads = [Load(name, 200, lognormal(20), seconds=20, failed=0.5) for name in ("m/a[/b]", "m/[red]x\x1b[2J")]
+    folder = make_run(tmp_path / "run", loads, sealed=False).folder
+    found = CliRunner().invoke(main, ["report", str(folder), "--no-page"])
+    assert found.exception is None or isinstance(found.exception, SystemExit)
+    assert "m/a[/b]" in found.output
+    assert "m/[red]x" in found.output
+    assert "\x1b" not in found.output
+    (line,) = (line for line in found.output.splitlines() if line.startswith("m/a[/b]"))
+    assert "∞" in line

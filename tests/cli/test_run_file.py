@@ -79,6 +79,15 @@ def test_a_printed_file_says_the_same_as_what_it_was_printed_from(tmp_path):
     assert yaml.safe_load(words.output) == {"scenario": "mlp", "endpoints": ["a=http://h", "b=http://i"], "rates": "5"}
 
 
+def test_a_scenarios_own_options_are_in_it_too(tmp_path):
+    words = ["chat", "--prompt-tokens", "900", "--own-token=s3cret", "--seed=3"]
+    done = CliRunner().invoke(run_module.run, [*words, "--print-file"])
+    said = ["--prompt-tokens", "900", "--own-token=***"]
+    assert yaml.safe_load(done.output) == {"scenario": "chat", "seed": 3, "locust-args": said}
+    found = given(tmp_path, done.output, "--prompt-tokens=7")
+    assert found["locust_args"] == (*said, "--prompt-tokens=7")  # of two, Locust takes the last
+
+
 def test_a_printed_file_holds_no_secret(tmp_path):
     words = ["mlp", "--host=http://h", "--json-headers=authorization: Bearer s3cret; accept: a/b", "--print-file"]
     printed = CliRunner().invoke(run_module.run, words).output
@@ -92,6 +101,8 @@ def test_a_printed_file_holds_no_secret(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("scenario: chat\nprompt-tokens: 9\n", "no option of tailrate run; those of a scenario stand under locust-args"),
+        ("scenario: chat\nlocust-args: 9\n", "line 2: 'locust-args' must be a list of words"),
         ("scenario: mlp\nratess: 4\n", "line 2: 'ratess' is no option of tailrate run; did you mean rates?"),
         ("scenario: mlp\nrates: 4\n\nrates: 5\n", "line 4: 'rates' is there twice"),
         ("scenario: mlp\nstep-seconds: abc\n", "line 2: step-seconds: 'abc' is not a valid float"),

@@ -246,3 +246,18 @@ def test_a_2xx_with_an_error_is_no_success_while_it_runs_either():
     (minute,) = minutes.over()
     assert (found.answered, found.n) == (2, 3)
     assert (minute.latency.finite, minute.latency.infinite) == (2, 1)
+
+
+def test_what_an_overloaded_server_answers_after_the_end_is_no_rate_of_the_step():
+    """150/s come and 100/s are answered: a third when nothing is sent any more."""
+    at = np.arange(3000) / 150
+    done_s = (np.arange(3000) + 1) / 100
+    found, cut = live(rate=150.0), live(rate=150.0)
+    for each in (found, cut):
+        each.see(batch(at[:1500], (done_s - at)[:1500] * 1e3))
+    cut.cut(START + int(18e9))
+    for each in (found, cut):
+        each.see(batch(at[1500:], (done_s - at)[1500:] * 1e3))
+    assert found.figures(20.0)["achieved_rps"] == pytest.approx(100, abs=0.1)
+    assert cut.figures(18.0)["achieved_rps"] == pytest.approx(100, abs=0.1)
+    assert "answered 100/s" in found.sentence(20.0)

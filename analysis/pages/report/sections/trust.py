@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrate.analysis.pages.html.markup import Html, join, tag
@@ -16,6 +16,7 @@ LEDGER_HEADS = (
     "late P50, ms", "late P99, ms", "latest, ms",
 )  # fmt: skip
 
+MOST_NAMED = 6
 _TRUST = {
     "lateness": "lateness of the load generator",
     "ledger": "arrivals",
@@ -61,7 +62,14 @@ def _facts(view: View) -> list[tuple[str, str]]:
     known = {key: value for key, value in view.report["trust"].items() if value is not None and key != "status"}
     if isinstance(known.get("self_check"), Mapping):
         known["self_check"] = _self_check(known["self_check"])
+    known |= {key: _which(view, known[key]) for key in known if key.endswith("_steps")}
     return [(_TRUST.get(key) or words.fact(key, value)[0], words.fact(key, value)[1]) for key, value in known.items()]
+
+
+def _which(view: View, indices: Sequence[int]) -> str:
+    found = [f"{row['endpoint']} at {row['asked']}" for row in view.steps if row["index"] in indices]
+    named, more = found[:MOST_NAMED], len(found) - MOST_NAMED
+    return (words.sentence_list(named) or "none") + (f" and {more} more" if more > 0 else "")
 
 
 def _self_check(found: Mapping[str, Any]) -> str:
