@@ -20,7 +20,6 @@ import click
 from tailrate.cli import commands
 from tailrate.cli.misuse import Front
 
-
 PREFIX = "TAILRATE"
 
 
