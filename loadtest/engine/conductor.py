@@ -321,8 +321,7 @@ class Conductor:
         for live in self._live.values():
             if live.drowning((self._now() - live.start_ns) / 1e9, objective):
                 self._event("step_cut", step=live.step.index, sentence="the queue grows without bound")
-                self._dispatch.cut()
-                live.cut(self._dispatch.stopped_ns)
+                live.cut(self._dispatch.cut())
 
     def _finish(self, step: LoadStep, of: int | None) -> ProbeOutcome:
         """Writes down how the step ended, which for a closed loop or one that was cut is not when it was to end."""

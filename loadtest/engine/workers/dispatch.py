@@ -107,10 +107,11 @@ class Dispatch:
         if not self._waiting:
             self._all_done.set()
 
-    def cut(self) -> None:
-        """No more of it is sent; what is under way is answered."""
-        self.stopped_ns = self._now()
+    def cut(self) -> int:
+        """No more of it is sent from now on; what is under way is answered."""
+        self.stopped_ns = now_ns = self._now()
         self._crew.cut()
+        return now_ns
 
     def halt(self) -> None:
         """At once; who does not answer in time is lost."""
