@@ -1,7 +1,8 @@
 """What the site has beside docs/: pages made of code and of files above it, and links where a text names a page.
 
 A hook of MkDocs. In the repository a page is named by its path (docs/load.md), which editors and people find; here that
-is a link.
+is a link. A picture is named by its path from the page's file; here a page is a folder of its own, so that is another
+path.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ LEFT = re.compile(r"```.*?```|`[^`\n]*`|!?\[[^]]*\]\([^)]*\)|<[^>]*>", re.DOTALL
 """In which nothing is made a link: code, links, tags."""
 NAMED = re.compile(rf"(?:\bdocs/([\w/-]+\.md)|\b({'|'.join(map(re.escape, ABOVE))}))\b")
 LINK = re.compile(r'(\]\(|(?:src|srcset)=")([^)":#]+)')
+SOURCE = re.compile(r'(\b(?:src|srcset)=")([^":#/][^":#]*)(?=")')
+"""Of a tag, with a path from the page's file."""
 
 
 HTTP = """# HTTP
@@ -83,10 +86,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if above is not None:
         markdown = LINK.sub(lambda found: found[1] + moved(found[2], source), markdown)
     known = {file.src_uri for file in files}
-    return "".join(
-        part if LEFT.fullmatch(part) else NAMED.sub(lambda found: linked(found, source, known), part)
-        for part in pieces(markdown)
-    )
+
+    def changed(part: str) -> str:
+        if not LEFT.fullmatch(part):
+            return NAMED.sub(lambda found: linked(found, source, known), part)
+        if part.startswith("<"):
+            return SOURCE.sub(lambda found: found[1] + from_page(found[2], source, page.file.url), part)
+        return part
+
+    return "".join(map(changed, pieces(markdown)))
 
 
 def pieces(markdown: str) -> Iterator[str]:
@@ -107,6 +115,17 @@ def moved(link: str, source: str) -> str:
     """
     target = ABOVE.get(link) or (link.removeprefix("docs/") if link.startswith("docs/") else None)
     return link if target is None else relative(target, source)
+
+
+def from_page(path: str, source: str, url: str) -> str:
+    """A path from the page's file, as one from the page's address.
+
+    >>> from_page("pictures/a.png", "load.md", "load/"), from_page("pictures/a.png", "index.md", "./")
+    ('../pictures/a.png', 'pictures/a.png')
+    >>> from_page("../pictures/a.png", "how-to/start.md", "how-to/start/")
+    '../../pictures/a.png'
+    """
+    return relative(posixpath.normpath(posixpath.join(posixpath.dirname(source), path)), url)
 
 
 def linked(found: re.Match[str], source: str, known: set[str]) -> str:

@@ -3,8 +3,9 @@
 >>> run = analysis.load("runs/20261120T101500Z-bert")  # doctest: +SKIP
 >>> run.steps[["endpoint", "offered_rps", "p99_ms"]]  # doctest: +SKIP
 
-The data path: `store` (folder → `Run`) → `devices` and `join` → `steps` → `verdict`, `compare`, `capacity` →
-`summary` (`report.json`) → `report` (the page). `records`, which load processes share, needs only Python.
+The data path: `run` (a sealed folder, read) → `counting` (one pass: join, sums, percentiles) → `steps` → `verdicts` →
+`exports` (`report.json` …) and `pages`. `judging` says for all of them whether an objective is kept; `stats` has the
+intervals. `records`, which load processes share, needs only Python.
 """
 
 from __future__ import annotations

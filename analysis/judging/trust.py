@@ -44,7 +44,7 @@ def doubts(dropped: int, n: int, would_do: float | None, cpu_pct: float | None) 
     if dropped > MOST_UNSENT * n:
         to = f" to {significant(float(f'{would_do:.2g}'))}" if would_do else ""
         share = percent(dropped / n)
-        found.append(f"{share} of the arrivals were dropped although the queue did not grow: raise max_in_flight{to}")
+        found.append(f"{share} of the arrivals were dropped although the queue did not grow: raise --max-in-flight{to}")
     if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
         found.append(f"a load process was busy for {cpu_pct:.0f} % of the time")
     return found

@@ -1,3 +1,3 @@
-"""From measured runs to fleets: how many replicas, watts and euros a rate takes. Nothing outside imports this room but
-its page and the command line.
+"""From measured runs to fleets: how many replicas, joules and euros a rate takes. Nothing outside imports this
+folder but its page and the command line.
 """

@@ -1,4 +1,4 @@
-"""Wire 2: the run folder, the only thing that `loadtest` and `analysis` share: its rows, manifest and files, and the
+"""Wire 2: the run folder, by which `loadtest` hands `analysis` its results: its rows, manifest and files, and the
 words for an objective. No arithmetic, and nothing but the standard library: who writes one needs no pandas.
 
 Clocks: every `*_ns` in `requests` is the load generator's wall clock, fixed to its monotonic clock once at the start of

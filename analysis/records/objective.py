@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 LATE_MS, LATE_SHARE = 1.0, 0.05
 MOST_CPU_PCT, MOST_UNSENT = 85.0, 0.001
-"""The load generator stood in the way where it sent later (P99) than a millisecond or a twentieth of the median service
-time, was busier than this, or dropped a larger share of the arrivals although the endpoint kept up."""
+"""The load generator stood in the way where it sent later (P99) than a millisecond and than a twentieth of the tightest
+latency objective (without one: of the median service time), was busier than this, or dropped a larger share of the
+arrivals although the endpoint kept up."""
 
 MAX_RECOVERY_S = 60.0
 """After a planned fault users are served as before within so long, where nothing else was asked for."""

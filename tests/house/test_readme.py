@@ -68,7 +68,7 @@ def test_mentioned_subcommands_and_scenarios_exist():
         assert (ROOT / path).exists() or path == "serve/models/NAME.py" or path == "serve/variants/NAME.py", path
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=str)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=str)
 def test_pictures_are_there_in_light_and_dark(page):
     found = re.findall(r'(?:src|srcset)="([^"]+)"', page.read_text())
     assert all((page.parent / name).is_file() for name in found)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urljoin
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_it_is_built_without_a_warning_and_has_every_page(site):
     assert (site / "index.html").is_file()
 
 
+def test_each_picture_and_script_is_there(site):
+    seen = 0
+    for page in site.rglob("*.html"):
+        address = "/" + page.relative_to(site).as_posix().removesuffix("index.html")
+        for source in re.findall(r'\s(?:src|srcset)="([^"]+)"', page.read_text()):
+            if not source.startswith("data:"):
+                assert (site / urljoin(address, source).lstrip("/")).is_file(), (address, source)
+                seen += source.endswith(".png")
+    assert seen >= 12
+
+
 def test_nothing_is_fetched_from_elsewhere(site):
     for page in site.rglob("*.html"):
         fetched = re.findall(r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(https?:[^"]+)"', page.read_text())
@@ -75,7 +87,8 @@ def test_paths_columns_and_metrics_are_in_the_reference(site):
 
 def test_a_page_that_a_text_names_is_a_link_and_code_stays_as_it_is():
     made = hook()
-    files = [SimpleNamespace(src_uri=uri) for uri in ("load.md", "how-to/start.md", "project/security.md")]
+    uris = ("load.md", "how-to/start.md", "project/security.md")
+    files = [SimpleNamespace(src_uri=uri, url=uri.replace(".md", "/")) for uri in uris]
     page = SimpleNamespace(file=files[1])
 
     def shown(text):
@@ -83,9 +96,12 @@ def test_a_page_that_a_text_names_is_a_link_and_code_stays_as_it_is():
 
     assert shown("see docs/load.md.") == "see [load.md](../load.md)."
     assert shown("SECURITY.md says") == "[SECURITY.md](../project/security.md) says"
+    assert shown('<img src="../pictures/a.png">') == '<img src="../../pictures/a.png">'
     for text in (
         "`docs/load.md`",
         "```\ndocs/load.md\n```",
+        '```\n<img src="../pictures/a.png">\n```',
+        '<img src="https://there/a.png">',
         "[here](../load.md)",
         "docs/no.md",
         "docs/how-to/start.md",

@@ -35,7 +35,12 @@ def _own_options() -> Iterator[Option]:
 
 OPTIONS = (
     *COMMON,
-    Option("mode", "ramp", "; ".join(f"{name}: {kind.what}" for name, kind in MODES.items()), tuple(MODES)),
+    Option(
+        "mode",
+        "ramp",
+        "; ".join(f"{name}: {kind.what}" for name, kind in MODES.items()) + " [default: ramp]",
+        tuple(MODES),
+    ),
     *_own_options(),
     Option(
         "protocol",

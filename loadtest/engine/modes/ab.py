@@ -16,7 +16,7 @@ class Ab(Mode):
         "every rate in rounds, the variants in random and balanced order on the same arrivals, some of them twice "
         "in a row to show the noise"
     )
-    options = (Option("rounds", 4, "how often each rate is repeated", least=1),)
+    options = (Option("rounds", 4, "how often each rate is repeated [default: 4]", least=1),)
 
     rounds: int = 4
 

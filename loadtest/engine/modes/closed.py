@@ -16,7 +16,7 @@ class Closed(Mode):
     name = "closed"
     what = "closed loop: so many requests always under way, the next one as soon as one is answered"
     options: ClassVar[tuple[Option, ...]] = (
-        Option("concurrency", "1,4,16", "how many requests are always under way, step by step"),
+        Option("concurrency", "1,4,16", "how many requests are always under way, step by step [default: 1,4,16]"),
     )
     closed = True
 

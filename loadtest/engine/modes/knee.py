@@ -15,14 +15,19 @@ from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 from tailrate.loadtest.engine.scenario.steps import Blocks, StepPlan
 
 BUDGET_S = 1200.0
-BUDGET = Option("budget-seconds", BUDGET_S, "the longest that it may take for each endpoint", least=1)
+BUDGET = Option(
+    "budget-seconds", BUDGET_S, "the longest that it may take for each endpoint, in seconds [default: 1200]", least=1
+)
 
 
 @dataclass(frozen=True)
 class KneeSearch(Mode):
     name = "knee"
     what = "searches the highest rate that keeps the objective, from the first of the rates on"
-    options = (BUDGET, Option("guided", "off", "let a model of the endpoint say where to probe: faster", ("on", "off")))
+    options = (
+        BUDGET,
+        Option("guided", "off", "let a model of the endpoint say where to probe: faster [default: off]", ("on", "off")),
+    )
     endless = True
     rates_known = False
 

@@ -14,7 +14,7 @@ from tailrate.loadtest.engine.scenario.steps import LoadStep, StepPlan
 class Offline(Mode):
     name = "offline"
     what = "all requests at once, as many under way as allowed: rows per second"
-    options = (Option("requests", 1000, "how many there are", least=1), BUDGET)
+    options = (Option("requests", 1000, "how many there are [default: 1000]", least=1), BUDGET)
     closed = True
     endless = True
 

@@ -21,8 +21,8 @@ class Replay(Mode):
     name = "replay"
     what = "the arrivals of a recorded trace"
     options = (
-        Option("trace", "", "CSV or Parquet file with a column of instants"),
-        Option("speed", 1.0, "how many times as fast as recorded", least=0.001),
+        Option("trace", "", "CSV, Parquet or JSON lines (.jsonl) file with a column of instants"),
+        Option("speed", 1.0, "how many times as fast as recorded [default: 1]", least=0.001),
     )
     rates_known = False
 

@@ -22,14 +22,26 @@ class Soak(Mode):
     name = "soak"
     what = "one rate for hours or days, all variants at once, in chapters"
     options = (
-        Option("total-seconds", 3600.0, "how long it is in all", least=1),
-        Option("chapter-seconds", 600.0, "length of its steps, which follow each other", least=1),
+        Option("total-seconds", 3600.0, "how long it is in all, in seconds [default: 3600]", least=1),
+        Option(
+            "chapter-seconds", 600.0, "length of its steps, which follow each other, in seconds [default: 600]", least=1
+        ),
         Option("daily", "", "a curve over all of it, such as sine:0.5:86400 (depth, period in seconds)"),
-        Option("keep-hours", 0.0, "rows of requests older than this are deleted, their minutes stay; 0: none", least=0),
-        Option("keep-gb", 0.0, "so much of the disk for rows of requests, the oldest are deleted; 0: any", least=0),
+        Option(
+            "keep-hours",
+            0.0,
+            "rows of requests older than this are deleted, their minutes stay; 0: none [default: 0]",
+            least=0,
+        ),
+        Option(
+            "keep-gb",
+            0.0,
+            "so much of the disk for rows of requests, the oldest are deleted; 0: any [default: 0]",
+            least=0,
+        ),
         Option("stop-on", "", "ends early on errors over a share, on slo or replica, such as slo,replica"),
-        Option("limits", "", "the most of p99_trend, p99_step, memory and stall that passes: see docs/soak.md"),
-        Option("max-memory-mb", 0.0, "ends when a process of the harness is larger; 0: never", least=0),
+        Option("limits", "", "the most of p99_trend, p99_step, memory, stall and gap that passes: see docs/soak.md"),
+        Option("max-memory-mb", 0.0, "ends when a process of the harness is larger; 0: never [default: 0]", least=0),
         Option("resume", "", "the run folder that it goes on with"),
     )
     step_option = "chapter_seconds"

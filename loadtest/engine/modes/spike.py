@@ -13,7 +13,7 @@ from tailrate.loadtest.engine.scenario.steps import StepPlan
 class Spike(Mode):
     name = "spike"
     what = "each rate, then a multiple of it, then the rate again, without a pause"
-    options = (Option("spike", 3.0, "how many times the rate", least=1),)
+    options = (Option("spike", 3.0, "how many times the rate [default: 3]", least=1),)
 
     spike: float = 3.0
 

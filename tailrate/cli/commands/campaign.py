@@ -17,7 +17,7 @@ from tailrate.cli.processes import bare, serving, terminate_is_ctrl_c
 @click.option("--quick/--full", default=True, show_default="quick", help="a quarter of an hour, or most of a day")
 @click.option("--out", type=click.Path(path_type=Path), default="campaign", show_default=True, help="its folder")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--only", metavar="SUBJECTS", default="", help="such as resnet50,bert-128")
+@click.option("--only", metavar="SUBJECTS", default="", help="such as resnet50,custom_cnn [default: all]")
 def campaign(file: str | None, **given: Any) -> None:
     """Measures models bare and served, eager and compiled, and fills the tables in --out.
 

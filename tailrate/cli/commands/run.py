@@ -22,8 +22,8 @@ from tailrate.cli.options import HeadedCommand, completed, scenario_options, sce
 def run(**given: Any) -> None:
     """Drives SCENARIO (a name such as bert, or a locustfile), then writes the report.
 
-    A run file holds the same: scenario, endpoints and any of these options by their names. Options that are not listed
-    here go to Locust, such as a scenario's own --text.
+    A default of the scenario goes before one that is said here. A run file holds the same: scenario, endpoints and any
+    of these options by their names. Options that are not listed here go to Locust, such as a scenario's own --text.
     """
     if given.pop("print_file"):
         click.echo(run_file.text(click.get_current_context()), nl=False)

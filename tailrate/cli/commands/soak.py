@@ -24,7 +24,9 @@ from tailrate.cli.reporting import check_forms
 @click.argument("scenario", required=False, metavar="SCENARIO|FILE.yaml", shell_complete=completed(scenarios))
 @click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
 @click.option("--processes", type=int, default=1, show_default=True, help="load processes")
-@click.option("--hours", type=float, help="how long it is in all, instead of --total-seconds [default: 1]")
+@click.option(
+    "--hours", type=float, help="how long it is in all, instead of --total-seconds [default: 1; of scenario soak 8]"
+)
 @click.option("--share", type=float, metavar="0.5", help="the rate, as a share of what --capacity-from could take")
 @click.option("--capacity-from", type=click.Path(path_type=Path), metavar="RUN", help="run whose report has a capacity")
 @click.option("--extend", is_flag=True, help="with --resume: ends later by as long as it did not run")
@@ -43,7 +45,8 @@ from tailrate.cli.reporting import check_forms
 def soak(scenario: str | None, **given: Any) -> None:
     """Drives SCENARIO for hours or days in chapters, or goes on with a soak that was interrupted (--resume RUN).
 
-    A run file holds the same: scenario, endpoints and any of these options by their names.
+    A default of the scenario goes before one that is said here. A run file holds the same: scenario, endpoints and any
+    of these options by their names.
     """
     from tailrate.loadtest.engine.endpoint import credentials
     from tailrate.loadtest.engine.soak import launch

@@ -204,7 +204,7 @@ def test_drops_of_a_growing_queue_are_the_endpoints_others_the_clients(tmp_path:
     # an endpoint that takes as long from the beginning: more may be under way at once
     small = _only(make_run(tmp_path / "c", [Load("m/a", 100, constant(90), seconds=30, dropped=0.4)]))
     assert not small["trusted"]
-    assert small["reasons"][0].endswith("were dropped although the queue did not grow: raise max_in_flight to 14")
+    assert small["reasons"][0].endswith("were dropped although the queue did not grow: raise --max-in-flight to 14")
 
 
 def test_time_limits_that_cap_a_queue_say_overload(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_drops_are_the_endpoints_where_its_queue_grew_up_to_them_else_the_load_g
     flat.see(batch(at, np.full(2000, 800.0), statuses))
     assert (outcome(queue).overloaded, outcome(queue).hindered) == (True, None)
     assert not outcome(flat).overloaded
-    assert "raise max_in_flight to 120" in outcome(flat).hindered  # 100/s of 0.8 s, and half of it more
+    assert "raise --max-in-flight to 120" in outcome(flat).hindered  # 100/s of 0.8 s, and half of it more
 
 
 def test_a_busy_queue_that_does_not_grow_is_no_overload():

@@ -1,3 +1,4 @@
+import re
 from argparse import Namespace
 
 import numpy as np
@@ -249,6 +250,15 @@ def test_no_file_can_be_named_in_the_start_form():
 def test_option_help_shows_as_written():
     # argparse formats it, Locust's web page does not: a percent sign would show wrong in one of them
     assert not any("%" in option.what for option in OPTIONS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_help_says_the_default(option):
+    said = re.search(r"\[default: ([^];]*)(?:; [^]]*)?\]$", option.what)
+    if option.default == "" or option.name == "triton-generate-body":  # a template, too long for a help text
+        assert not said
+    else:
+        assert type(option.default)(said[1]) == option.default
 
 
 def test_a_search_is_for_the_share_that_may_miss():

@@ -43,8 +43,8 @@ class Json(Protocol):
     figures: str = ""
 
     options: ClassVar[tuple[Option, ...]] = (
-        Option("json-path", "/", "where requests go; {model} and {version} are replaced", at_start=True),
-        Option("json-verb", "POST", "the HTTP method", ("POST", "PUT", "PATCH", "GET"), at_start=True),
+        Option("json-path", "/", "where requests go; {model} and {version} are replaced [default: /]", at_start=True),
+        Option("json-verb", "POST", "the HTTP method [default: POST]", ("POST", "PUT", "PATCH", "GET"), at_start=True),
         Option("json-headers", "", "further header fields, 'name: value' separated by ;", at_start=True),
         Option(
             "json-body",
@@ -52,7 +52,13 @@ class Json(Protocol):
             'the body over the scenario\'s inputs, such as {"text": "$text.0.0"}; empty: an object of all of them',
             at_start=True,
         ),
-        Option("json-form", "json", "how the body goes: json, form (multipart) or bytes", FORMS, at_start=True),
+        Option(
+            "json-form",
+            "json",
+            "how the body goes: json, form (multipart) or bytes [default: json]",
+            FORMS,
+            at_start=True,
+        ),
         Option(
             "json-success",
             "",

@@ -38,8 +38,8 @@ class OpenAi(FactsOfOurs):
     encoding: str = "float"
 
     options: ClassVar[tuple[Option, ...]] = (
-        Option("openai-task", "embeddings", "what is asked for", tuple(PATHS), at_start=True),
-        Option("openai-encoding", "float", "how embeddings come back", ENCODINGS, at_start=True),
+        Option("openai-task", "embeddings", "what is asked for [default: embeddings]", tuple(PATHS), at_start=True),
+        Option("openai-encoding", "float", "how embeddings come back [default: float]", ENCODINGS, at_start=True),
     )
 
     @classmethod

@@ -23,7 +23,7 @@ class OpenAiChat(TextStream):
         Option(
             "openai-chat-force",
             YES,
-            "every answer as long as asked for, where the server can",
+            "every answer as long as asked for, where the server can [default: yes]",
             (YES, NO),
             at_start=True,
         ),

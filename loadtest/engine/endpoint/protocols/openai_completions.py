@@ -19,7 +19,7 @@ class OpenAiCompletions(TextStream):
         Option(
             "openai-completions-force",
             YES,
-            "every answer as long as asked for, where the server can",
+            "every answer as long as asked for, where the server can [default: yes]",
             (YES, NO),
             at_start=True,
         ),

@@ -27,7 +27,12 @@ class TritonGenerate(EventStream):
     what = "Triton's generate_stream, an object of outputs in each event"
     options: ClassVar[tuple[Option, ...]] = (
         Option("triton-generate-body", BODY, "the body over the scenario's inputs", at_start=True),
-        Option("triton-generate-output", OUTPUT, "the output that holds an event's text", at_start=True),
+        Option(
+            "triton-generate-output",
+            OUTPUT,
+            "the output that holds an event's text [default: text_output]",
+            at_start=True,
+        ),
     )
 
     body: str = BODY
