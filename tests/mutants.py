@@ -1183,7 +1183,7 @@ LOADTEST = (
     ),
     Mutant(
         "rows that come late are in no second", "row", "loadtest/engine/live/step_stats.py",
-        "np.maximum((over_ns - self._origin_ns) // 1e9, self.next_second)", "((over_ns - self._origin_ns) // 1e9)",
+        "np.maximum((over_ns - self._origin_ns) // 1_000_000_000, self.next_second)", "((over_ns - self._origin_ns) // 1_000_000_000)",
         ("loadtest/live/test_board.py",),
     ),
     Mutant(
