@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _GOLDEN, _A, _B = -7046029254386353131, -4658895280553007687, -7723592293110705685
 """SplitMix64's, as signed numbers."""
 ROW, PLACE = 0x632BE59BD9B4E019, 0x2545F4914F6CDD1D
+COLDEST = 1e-5
+"""Below this temperature the best token is always chosen: float32 has no room for scores divided by 1e-40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,14 @@ class Sampling:
     """How one answer's tokens are chosen."""
 
     temperature: float = 0.0
-    """0: always the best."""
+    """0, and less than `COLDEST`: always the best."""
     top_p: float = 1.0
     """Of the probability, from the best token on, among which one is drawn."""
     seed: int = 0
 
     @property
     def greedy(self) -> bool:
-        return self.temperature <= 0
+        return self.temperature < COLDEST
 
 
 def chosen(scores: torch.Tensor, how: list[Sampling], counts: list[int]) -> torch.Tensor:
@@ -42,7 +44,7 @@ def chosen(scores: torch.Tensor, how: list[Sampling], counts: list[int]) -> torc
     if all(one.greedy for one in how):
         return best
     device = scores.device
-    warmth = torch.tensor([one.temperature or 1.0 for one in how], device=device, dtype=torch.float32)
+    warmth = torch.tensor([1.0 if one.greedy else one.temperature for one in how], device=device, dtype=torch.float32)
     cold = torch.tensor([one.greedy for one in how], device=device)
     seeds = torch.tensor([_signed(one.seed) for one in how], device=device)
     scaled = scores.float() / warmth[:, None]
@@ -96,7 +98,7 @@ def _nucleus(scaled: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     ordered, places = scaled.sort(dim=-1, descending=True)
     shares = ordered.softmax(dim=-1)
     before = shares.cumsum(dim=-1) - shares
-    ordered = ordered.masked_fill(before >= top_p[:, None], float("-inf"))
+    ordered = ordered.masked_fill((before >= top_p[:, None]) & (before > 0), float("-inf"))
     return ordered.new_empty(ordered.shape).scatter_(-1, places, ordered)
 
 
