@@ -135,9 +135,16 @@ def _described(item: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Mapping[s
     ):
         raise bad_input(f"tensor '{name}' has no valid shape")
     parameters = mapping(item.get("parameters"), f"parameters of tensor '{name}'")
-    if "shared_memory_region" in parameters:
-        raise bad_input(f"tensor '{name}' is in shared memory, which this server does not read")
+    check_parameters(f"tensor '{name}'", parameters)
     return name, tuple(shape), parameters
+
+
+def check_parameters(what: str, parameters: Mapping[str, Any]) -> None:
+    """Of a tensor, over HTTP and gRPC; `WireError` 400 for what this server does not do."""
+    if "shared_memory_region" in parameters:
+        raise bad_input(f"{what} asks for shared memory, which this server does not do")
+    if parameters.get("classification"):
+        raise bad_input(f"{what} asks for classification, which this server does not do")
 
 
 def mapping(found: object, what: str) -> Mapping[str, Any]:

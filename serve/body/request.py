@@ -17,6 +17,7 @@ import numpy as np
 from tailrate.serve.body.json_head import (
     REMEMBERED,
     Placed,
+    check_parameters,
     decode,
     encode,
     mapping,
@@ -134,10 +135,7 @@ def _wanted(head: Mapping[str, Any]) -> tuple[dict[str, bool] | None, bool]:
             if name in wanted:
                 raise bad_input(f"output '{name}' is asked for twice")
             how = mapping(item.get("parameters"), f"parameters of output '{name}'")
-            if how.get("classification"):
-                raise bad_input(f"output '{name}' asks for classification, which this server does not do")
-            if "shared_memory_region" in how:
-                raise bad_input(f"output '{name}' asks for shared memory, which this server does not do")
+            check_parameters(f"output '{name}'", how)
             wanted[name] = how.get("binary_data", binary_default) is True
     return wanted, binary_default
 

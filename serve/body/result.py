@@ -59,8 +59,13 @@ def _result_head(model: str, variant: str, tensors: Said) -> tuple[bytes, dict[s
 
 def decode_result(body: Body, header_length: int | None) -> dict[str, Array]:
     """Named output tensors of a response."""
+    return read_result(body, header_length)[1]
+
+
+def read_result(body: Body, header_length: int | None) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What a response's JSON says, and its named output tensors."""
     head, tail = split(body, header_length)
-    return decode(tensor_list(head, "outputs"), tail)
+    return head, decode(tensor_list(head, "outputs"), tail)
 
 
 def result_flaw(body: bytes, content_type: str, header_length: str | None) -> str | None:

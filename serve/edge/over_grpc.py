@@ -150,8 +150,8 @@ class GrpcServer:
             raise
         answer = await self._ask("POST", _path(asked.model, asked.version) + "/infer", context, body, headers)
         context.set_trailing_metadata([(name, text) for name, text in answer.headers.items() if name in SAID])
-        outputs = result.decode_result(answer.body, wire.parse_count(answer.headers.get(wire.HEADER_LENGTH, "")))
-        return messages.encode_result(asked.model, asked.version, asked.id, outputs)
+        said, outputs = result.read_result(answer.body, wire.parse_count(answer.headers.get(wire.HEADER_LENGTH, "")))
+        return messages.encode_result(said["model_name"], said["model_version"], asked.id, outputs)
 
 
 def _path(model: str, version: str) -> str:

@@ -10,8 +10,10 @@ KINDS = {"s": F.TYPE_STRING, "b": F.TYPE_BYTES, "?": F.TYPE_BOOL, "i": F.TYPE_IN
 MESSAGES = {  # name: field number kind; * for repeated, a name for a message
     "InferTensorContents": "bool_contents 1 *?, int_contents 2 *i, int64_contents 3 *l, uint_contents 4 *u, "
     "uint64_contents 5 *U, fp32_contents 6 *f, fp64_contents 7 *d, bytes_contents 8 *b",
-    "InferInputTensor": "name 1 s, datatype 2 s, shape 3 *l, contents 5 InferTensorContents",
-    "InferRequestedOutputTensor": "name 1 s",
+    "InferParameter": "bool_param 1 ?, int64_param 2 l, string_param 3 s",
+    "Parameter": "key 1 s, value 2 InferParameter",
+    "InferInputTensor": "name 1 s, datatype 2 s, shape 3 *l, parameters 4 *Parameter, contents 5 InferTensorContents",
+    "InferRequestedOutputTensor": "name 1 s, parameters 2 *Parameter",
     "InferOutputTensor": "name 1 s, datatype 2 s, shape 3 *l, contents 5 InferTensorContents",
     "ModelInferRequest": "model_name 1 s, model_version 2 s, id 3 s, inputs 5 *InferInputTensor, "
     "outputs 6 *InferRequestedOutputTensor, raw_input_contents 7 *b",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,7 +85,8 @@ def test_a_result_is_that_of_http_with_what_it_says_of_the_request() -> None:
 
 def test_a_model_without_a_version_is_its_first_variant() -> None:
     async def work(bench: Bench, ask: Ask) -> None:
-        assert len((await ask("ModelInfer", infer(version=""), "ModelInferResponse")).outputs) == 1
+        found = await ask("ModelInfer", infer(version=""), "ModelInferResponse")
+        assert (found.model_name, found.model_version, len(found.outputs)) == ("null", "eager", 1)
 
     over(work)
 
@@ -141,6 +143,26 @@ def test_refusals_have_the_codes_of_their_statuses_and_the_servers_sentence() ->
         assert counted["refused"]["bad_input"] == 1  # the broken message, which names nobody
         assert bench.endpoint.report()["counts"]["refused"]["bad_input"] == 1
         assert bench.gateway.room.taken_bytes == bench.gateway.room.requests == 0
+
+    over(work)
+
+
+@pytest.mark.parametrize("where", ["inputs", "outputs"])
+@pytest.mark.parametrize("asked", ["classification", "shared_memory_region"])
+def test_what_is_not_done_with_a_tensor_is_refused_as_over_http(where: str, asked: str) -> None:
+    async def work(bench: Bench, ask: Ask) -> None:
+        request = message("ModelInferRequest").FromString(infer())
+        request.outputs.add(name="y")
+        over_http = {
+            "inputs": [{"name": "x", "datatype": "UINT8", "shape": X.shape, "data": X.ravel().tolist()}],
+            "outputs": [{"name": "y"}],
+        }
+        getattr(request, where)[0].parameters.add(key=asked, value=message("InferParameter")(string_param="3"))
+        over_http[where][0]["parameters"] = {asked: "3"}
+        status, _, said = await bench.call("POST", INFER, json.dumps(over_http).encode())
+        code, why = await refused(ask("ModelInfer", request.SerializeToString()))
+        assert (status, said["error"]) == (400, why)
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
 
     over(work)
 
