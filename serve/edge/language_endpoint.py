@@ -189,7 +189,7 @@ class LanguageEndpoint(Endpoint):
 
     async def _whole(self, asked: text_api.Asked, telling: text_api.Telling, inbox: Inbox) -> bytes:
         writing = asked.writing
-        answer = Progress(writing, self._tokens.telling(asked.stops))
+        answer = Progress(writing, self._tokens.telling(asked.stops, writing.least))
         told = ""
         likely: list[text_api.Likely] = []
         pieces = await self._first(writing, inbox)
@@ -214,7 +214,7 @@ class LanguageEndpoint(Endpoint):
     ) -> AsyncGenerator[bytes]:
         """Events: what a step made goes at once, and what several made while nobody could send goes together."""
         writing = asked.writing
-        answer = Progress(writing, self._tokens.telling(asked.stops))
+        answer = Progress(writing, self._tokens.telling(asked.stops, writing.least))
         with over:
             try:
                 while not answer.finish:

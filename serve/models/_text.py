@@ -67,17 +67,18 @@ class TextTokens:
         text: str = self._read.decode([token])
         return text
 
-    def telling(self, stops: Sequence[str] = ()) -> Telling:
-        return Telling(self._fast, stops)
+    def telling(self, stops: Sequence[str] = (), least: int = 0) -> Telling:
+        return Telling(self._fast, stops, least)
 
 
 class Telling:
     """One answer's text as it becomes known.
 
-    What may still turn out to be part of a character, or of a text at which to stop, is held back.
+    What may still turn out to be part of a character, or of a text at which to stop, is held back. A text at which to
+    stop counts where it ends behind the first `least` tokens.
     """
 
-    def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Any, stops: Sequence[str], least: int) -> None:
         from tokenizers.decoders import DecodeStream
 
         self._tokenizer, self._stops = tokenizer, [stop for stop in stops if stop]
@@ -86,7 +87,15 @@ class Telling:
         self._silent: list[int] = []
         """The last tokens, which made no text yet."""
         self._held = ""
+        self._told_characters = 0
+        self._least, self._early = least, 0
+        """How many of the tokens to come are among the first ones, and characters of these."""
         self.stopped = False
+
+    @property
+    def length(self) -> int:
+        """Characters so far, those that are held back too."""
+        return self._told_characters + len(self._held)
 
     def add(self, token: int) -> str:
         """What can be told now."""
@@ -99,6 +108,9 @@ class Telling:
             self._silent.append(token)
             if len(self._silent) >= MOST_SILENT:
                 self._give_up()
+        if self._least > 0:
+            self._least -= 1
+            self._early = self.length
         return self._told(last=False)
 
     def _give_up(self) -> None:
@@ -115,13 +127,17 @@ class Telling:
         return self._told(last=True)
 
     def _told(self, last: bool) -> str:
-        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        early = self._early - self._told_characters
+        places = [
+            place for stop in self._stops if (place := self._held.find(stop, max(0, early + 1 - len(stop)))) >= 0
+        ]
         if places:
             self.stopped, told, self._held = True, self._held[: min(places)], ""
-            return told
-        keep = 0 if last else max((_begun(self._held, stop) for stop in self._stops), default=0)
-        cut = len(self._held) - keep
-        told, self._held = self._held[:cut], self._held[cut:]
+        else:
+            keep = 0 if last else max((_begun(self._held, stop) for stop in self._stops), default=0)
+            cut = len(self._held) - keep
+            told, self._held = self._held[:cut], self._held[cut:]
+        self._told_characters += len(told)
         return told
 
 

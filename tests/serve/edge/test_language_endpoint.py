@@ -191,6 +191,8 @@ def test_a_text_at_which_to_stop_ends_it_before_that(bench: Bench) -> None:
         _, events = await bench.ask(COMPLETIONS, stop=stop, stream=True, **how)
         assert text_of(COMPLETIONS, events) == text[: text.find(stop)]
         await bench.idle()  # its slot is free, though it could have gone on
+        _, forced = await bench.ask(COMPLETIONS, stop=stop, min_tokens=30, **how)
+        assert forced["choices"][0] == whole["choices"][0]
 
     bench.run(work())
 

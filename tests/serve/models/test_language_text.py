@@ -50,6 +50,15 @@ def test_it_stops_before_a_text_however_tokens_split_it(tokens: TextTokens) -> N
         assert telling.stopped
 
 
+def test_it_stops_at_a_text_that_ends_behind_the_first_tokens_alone(tokens: TextTokens) -> None:
+    ids = [token for letter in "stop, no stop" for token in tokens.of(letter)[1:]]
+    for least in range(len(ids) + 1):
+        telling = tokens.telling(["stop"], least)
+        told = "".join(telling.add(token) for token in ids) + telling.rest()
+        assert told == ("" if least < 4 else "stop, no " if least < len(ids) else "stop, no stop")
+        assert telling.stopped == (least < len(ids))
+
+
 def test_what_looked_like_a_stop_is_told_when_it_was_none(tokens: TextTokens) -> None:
     telling = tokens.telling(["abcX"])
     told = "".join(telling.add(token) for token in tokens.of("zabcabc")[1:])
