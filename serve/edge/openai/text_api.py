@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tailrate.serve.asgi import as_error
+from tailrate.serve.body.json_head import mapping
 from tailrate.serve.edge.openai import CHAT, COMPLETIONS, as_bytes, head_of, known_as, refusal
 from tailrate.serve.engine.language.sampling import Sampling
 from tailrate.serve.engine.language.writing import Writing
@@ -22,13 +23,23 @@ MOST_STOPS = 16
 MOST_LIKELY = 20
 USUAL_TOKENS = 16
 """Of a completion that asks for no number; a chat goes on to the end of the context."""
-IMPOSSIBLE = (
-    "echo", "frequency_penalty", "function_call", "functions", "logit_bias", "presence_penalty",
-    "response_format", "suffix", "tools",
-)  # fmt: skip
-"""What would change the answer, and cannot be had."""
-NOTHING: tuple[Any, ...] = (None, 0, False, [], {}, "", {"type": "text"})
-"""As which they may be there."""
+IMPOSSIBLE: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys((
+        "allowed_token_ids", "bad_words", "chat_template", "functions", "guided_choice", "guided_grammar",
+        "guided_json", "guided_regex", "logit_bias", "prompt_logprobs", "stop_token_ids", "structured_outputs",
+        "suffix", "tools", "truncate_prompt_tokens",
+    ), ()),
+    **dict.fromkeys((
+        "continue_final_message", "echo", "frequency_penalty", "include_stop_str_in_output", "min_p",
+        "presence_penalty", "use_beam_search",
+    ), (0,)),
+    **dict.fromkeys(("add_generation_prompt", "best_of", "repetition_penalty"), (1,)),
+    **dict.fromkeys(("function_call", "tool_choice"), ("none", "auto")),
+    "response_format": ({"type": "text"},),
+    "top_k": (0, -1),
+}  # fmt: skip
+"""What would change the answer and cannot be had; with values that don't ask for it, beside those of `NOTHING`."""
+NOTHING = (None, [], {}, "")
 DONE = b"data: [DONE]\n\n"
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -50,8 +61,8 @@ def read(body: Body, chat: bool, names: Sequence[str], tokens: TextTokens, conte
     """Of a model that goes by these names."""
     head = head_of(body)
     name = known_as(head, names)
-    for key in IMPOSSIBLE:
-        if head.get(key) not in NOTHING:
+    for key, off in IMPOSSIBLE.items():
+        if key in head and head[key] not in (*NOTHING, *off):
             raise bad_input(f"'{key}' is not possible here")
     if _number(head, "n", 1, 1, 128, int) != 1:
         raise bad_input("'n' must be 1: ask again for another answer")
@@ -59,9 +70,7 @@ def read(body: Body, chat: bool, names: Sequence[str], tokens: TextTokens, conte
     room = max(1, context - len(prompt))
     most = _number(head, "max_completion_tokens", None, 1, math.inf, int) if chat else None
     most = most or _number(head, "max_tokens", room if chat else USUAL_TOKENS, 1, math.inf, int)
-    options = head.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise bad_input("'stream_options' must be an object")
+    options = mapping(head.get("stream_options"), "'stream_options'")
     ends = frozenset() if _flag(head, "ignore_eos") or tokens.end is None else frozenset((tokens.end,))
     stream = _flag(head, "stream")
     return Asked(
@@ -94,8 +103,8 @@ def _likely(head: Mapping[str, Any], chat: bool) -> int | None:
 
 
 def _stops(head: Mapping[str, Any]) -> tuple[str, ...]:
-    found = head.get("stop") or []
-    found = [found] if isinstance(found, str) else found
+    found = head.get("stop")
+    found = [] if found is None else [found] if isinstance(found, str) else found
     if not isinstance(found, list) or len(found) > MOST_STOPS or not all(isinstance(one, str) for one in found):
         raise bad_input(f"'stop' must be a text, or a list of at most {MOST_STOPS}")
     return tuple(found)

@@ -22,7 +22,7 @@ from tailrate.serve import wire
 from tailrate.serve.asgi import as_app
 from tailrate.serve.edge.contract import SCHEMAS
 from tailrate.serve.edge.language_endpoint import LanguageEndpoint
-from tailrate.serve.edge.openai.text_api import Telling, read
+from tailrate.serve.edge.openai.text_api import IMPOSSIBLE, Telling, read
 from tailrate.serve.engine.language.writing import Writing
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.telemetry.token_counts import KEY
@@ -30,6 +30,11 @@ from tailrate.serve.wire import WireError
 
 CHAT, COMPLETIONS = "v1/chat/completions", "v1/completions"
 FORCED = {"ignore_eos": True, "temperature": 0}
+OFF = {
+    "best_of": 1, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop_token_ids": [], "guided_json": None,
+    "use_beam_search": False, "echo": False, "presence_penalty": 0, "response_format": {"type": "text"}, "stop": None,
+}  # fmt: skip
+"""What asks for nothing; vLLM's bench and GuideLLM send some of it."""
 SLOTS, QUEUE = 4, 30
 Found = TypeVar("Found")
 
@@ -241,6 +246,19 @@ def test_likely_tokens_are_listed_best_first_with_the_chosen_one(bench: Bench) -
         (COMPLETIONS, {"logprobs": 99}, 400, "'logprobs' must be a whole number from 0 to 20"),
         (COMPLETIONS, {"echo": True}, 400, "'echo' is not possible here"),
         (CHAT, {"tools": [{}]}, 400, "'tools' is not possible here"),
+        (CHAT, {"tool_choice": "required"}, 400, "'tool_choice' is not possible here"),
+        (COMPLETIONS, {"best_of": 5}, 400, "'best_of' is not possible here"),
+        (COMPLETIONS, {"top_k": 1}, 400, "'top_k' is not possible here"),
+        (COMPLETIONS, {"min_p": 0.5}, 400, "'min_p' is not possible here"),
+        (COMPLETIONS, {"repetition_penalty": 0}, 400, "'repetition_penalty' is not possible here"),
+        (COMPLETIONS, {"stop_token_ids": [3]}, 400, "'stop_token_ids' is not possible here"),
+        (COMPLETIONS, {"guided_json": {"type": "object"}}, 400, "'guided_json' is not possible here"),
+        (COMPLETIONS, {"use_beam_search": True}, 400, "'use_beam_search' is not possible here"),
+        (CHAT, OFF | {"tool_choice": "auto"}, 200, ""),
+        (COMPLETIONS, OFF | {"tool_choice": "none", "top_k": 0}, 200, ""),
+        (COMPLETIONS, dict.fromkeys(IMPOSSIBLE), 200, ""),
+        (COMPLETIONS, {"stop": {}}, 400, "'stop' must be a text"),
+        (COMPLETIONS, {"stream_options": []}, 400, "'stream_options' must be an object"),
     ],
 )
 def test_what_is_wrong_has_a_sentence(
