@@ -82,6 +82,7 @@ _WRITTEN = {
     "id": WORD, "created": WHOLE, "model": WORD,
     "usage": _whole(
         prompt_tokens=WHOLE, completion_tokens=WHOLE, total_tokens=WHOLE,
+        prompt_tokens_details=_whole(cached_tokens=WHOLE), completion_tokens_details=_whole(reasoning_tokens=WHOLE),
         tailrate=_map(ANYTHING, "where the time went, in ms: " + ", ".join(wire.TEXT_STAGES)),
     ),
 }

@@ -54,13 +54,15 @@ class Progress:
         self.finish: str | None = None
         """Why it ended, once it has."""
 
-    def more(self, pieces: Sequence[Token | None]) -> tuple[str, list[text_api.Likely]]:
-        """The text that these bring, and what was likely in place of each."""
+    def more(self, pieces: Sequence[Token | None]) -> tuple[str, list[text_api.Placed]]:
+        """The text that these bring, and what was likely in place of each, where that is asked."""
         told = ""
-        likely: list[text_api.Likely] = []
+        likely: list[text_api.Placed] = []
         for piece in map(partial(_known, self._writing), pieces):
+            begin = self._text.length
             told += self._text.add(piece.number)
-            likely.append(piece.likely)
+            if piece.likely:
+                likely.append((begin, piece.likely))
             self.finish = "stop" if self._text.stopped else piece.finish
         return told + (self._text.rest() if self.finish else ""), likely
 
@@ -191,7 +193,7 @@ class LanguageEndpoint(Endpoint):
         writing = asked.writing
         answer = Progress(writing, self._tokens.telling(asked.stops, writing.least))
         told = ""
-        likely: list[text_api.Likely] = []
+        likely: list[text_api.Placed] = []
         pieces = await self._first(writing, inbox)
         try:
             while not answer.finish:
@@ -219,7 +221,7 @@ class LanguageEndpoint(Endpoint):
             try:
                 while not answer.finish:
                     told, likely = answer.more(pieces)
-                    if told or answer.finish or any(likely):
+                    if told or answer.finish or likely:
                         yield telling.event(told, answer.finish, likely)
                     pieces = [] if answer.finish else await inbox.take()
                 if asked.usage:

@@ -13,7 +13,7 @@ from typing import Any
 from tailrate.serve.asgi import as_error
 from tailrate.serve.body.json_head import mapping
 from tailrate.serve.edge.openai import CHAT, COMPLETIONS, as_bytes, head_of, known_as, refusal
-from tailrate.serve.engine.language.sampling import Sampling
+from tailrate.serve.engine.language.sampling import Likely, Sampling
 from tailrate.serve.engine.language.writing import Writing
 from tailrate.serve.models._text import TextTokens
 from tailrate.serve.wire import Body, WireError, bad_input
@@ -177,7 +177,8 @@ def _number(head: Mapping[str, Any], key: str, usual: Any, least: float, most: f
 # ---- answers
 
 
-Likely = Sequence[tuple[int, float]]
+Placed = tuple[int, Likely]
+"""Where in the text begins what a token brought (maybe halves of characters before it, too), and what was likely."""
 
 
 class Telling:
@@ -191,16 +192,16 @@ class Telling:
         self._usual: list[bytes] = []
         """What stands before and behind the text of an event that has nothing else to say."""
 
-    def event(self, text: str, finish: str | None, likely: Sequence[Likely] = ()) -> bytes:
+    def event(self, text: str, finish: str | None, likely: Sequence[Placed] = ()) -> bytes:
         """What one step made."""
-        if not self._begun or finish or any(likely):
+        if not self._begun or finish or likely:
             return self._whole_event(text, finish, likely)
         if not self._usual:
             self._usual = self._whole_event("\0", None, ()).split(b'"\\u0000"')
         before, behind = self._usual
         return before + as_bytes(text) + behind
 
-    def _whole_event(self, text: str, finish: str | None, likely: Sequence[Likely]) -> bytes:
+    def _whole_event(self, text: str, finish: str | None, likely: Sequence[Placed]) -> bytes:
         told = self._logprobs(likely)
         if self._asked.chat:
             delta = {"role": "assistant", "content": text} if not self._begun else {"content": text} if text else {}
@@ -217,7 +218,7 @@ class Telling:
         kind = "chat.completion.chunk" if self._asked.chat else "text_completion"
         return b"data: " + as_bytes({**self._head, "object": kind, **more}) + b"\n\n"
 
-    def whole(self, text: str, finish: str | None, likely: Sequence[Likely], usage: Mapping[str, Any]) -> bytes:
+    def whole(self, text: str, finish: str | None, likely: Sequence[Placed], usage: Mapping[str, Any]) -> bytes:
         told = self._logprobs(likely)
         if self._asked.chat:
             message = {"role": "assistant", "content": text}
@@ -227,21 +228,21 @@ class Telling:
         kind = "chat.completion" if self._asked.chat else "text_completion"
         return as_bytes({**self._head, "object": kind, "choices": [choice], "usage": usage})
 
-    def _logprobs(self, likely: Sequence[Likely]) -> Any:
-        if self._asked.writing.likely is None or not any(likely):
+    def _logprobs(self, likely: Sequence[Placed]) -> Any:
+        if not likely:
             return None
         one: Callable[[int], str] = self._tokens.one
         if self._asked.chat:
             return {
                 "content": [
-                    _shown(one, own) | {"top_logprobs": [*map(partial(_shown, one), top)]} for own, *top in likely
+                    _shown(one, own) | {"top_logprobs": [*map(partial(_shown, one), top)]} for _, (own, *top) in likely
                 ]
             }
         return {
-            "tokens": [one(own[0]) for own, *_ in likely],
-            "token_logprobs": [own[1] for own, *_ in likely],
-            "top_logprobs": [{one(number): value for number, value in top} for _, *top in likely],
-            "text_offset": [0] * len(likely),
+            "tokens": [one(own[0]) for _, (own, *_) in likely],
+            "token_logprobs": [own[1] for _, (own, *_) in likely],
+            "top_logprobs": [{one(number): value for number, value in top} for _, (_, *top) in likely],
+            "text_offset": [begin for begin, _ in likely],
         }
 
 
@@ -255,7 +256,8 @@ def usage(writing: Writing, more: Mapping[str, Any]) -> dict[str, Any]:
     asked, made = len(writing.prompt), len(writing.tokens)
     return {
         "prompt_tokens": asked, "completion_tokens": made, "total_tokens": asked + made,
-        "prompt_tokens_details": {"cached_tokens": 0}, "tailrate": more,
+        "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0},
+        "tailrate": more,
     }  # fmt: skip
 
 

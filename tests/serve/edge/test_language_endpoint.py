@@ -144,8 +144,10 @@ def test_a_stream_says_what_the_whole_answer_does(bench: Bench, path: str) -> No
         _, events = await bench.ask(path, stream=True, stream_options={"include_usage": True}, **how)
         assert events[-1] == b"data: [DONE]"
         assert text_of(path, events) == text
-        assert events[-2]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 20
-        assert events[-2]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+        counts, of_whole = ({**one["usage"], "tailrate": None} for one in (events[-2], whole))
+        assert counts == of_whole
+        assert counts["completion_tokens"] == 20
+        assert counts["completion_tokens_details"] == {"reasoning_tokens": 0}
         assert [event["choices"][0]["finish_reason"] for event in events[:-2]] == [None] * (len(events) - 3) + [
             "length"
         ]
@@ -182,6 +184,24 @@ def test_a_usual_event_is_the_json_of_one(bench: Bench, path: str) -> None:
     for _ in range(300):
         text = "".join(rng.choice(string.printable + "é☕\x00\u2028") for _ in range(rng.randrange(1, 9)))
         assert telling.event(text, None) == telling._whole_event(text, None, ())
+
+
+def test_a_token_has_the_place_at_which_its_text_begins(bench: Bench) -> None:
+    async def work() -> None:
+        how = asked(COMPLETIONS, "a request") | FORCED | {"max_tokens": 40, "min_tokens": 40, "logprobs": 0}
+        _, whole = await bench.ask(COMPLETIONS, **how)
+        choice = whole["choices"][0]
+        tokens, places = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+        for token, place in zip(tokens, places, strict=True):
+            half = "\ufffd"  # of a character, which is known as that once another token comes
+            assert half in token or choice["text"][place:].lstrip(half).startswith(token)
+        assert places == sorted(places)
+        assert len(set(places)) > 20
+        _, events = await bench.ask(COMPLETIONS, stream=True, **how)
+        told = [event["choices"][0]["logprobs"] for event in events[:-1]]
+        assert [place for one in told if one for place in one["text_offset"]] == places
+
+    bench.run(work())
 
 
 def test_a_text_at_which_to_stop_ends_it_before_that(bench: Bench) -> None:
