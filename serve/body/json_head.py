@@ -39,14 +39,19 @@ def encode(
         else:
             item["data"] = as_list(tensor, name)
         head[key].append(item)
-    try:
-        text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError:
-        raise bad_input("a tensor holds NaN or infinity, which JSON cannot carry; ask for binary data") from None
+    text = written(head, "binary data")
     if not pieces:
         return text, {"content-type": "application/json"}
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
     return b"".join([text, *pieces]), headers
+
+
+def written(head: Mapping[str, Any], otherwise: str) -> bytes:
+    """As JSON; `otherwise` is what carries any number."""
+    try:
+        return json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise bad_input(f"a tensor holds NaN or infinity, which JSON cannot carry; ask for {otherwise}") from None
 
 
 def split(body: Body, header_length: int | None, most: int | None = None) -> tuple[dict[str, Any], memoryview]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tailrate.serve.body.json_head import written
 from tailrate.serve.body.request import InferRequest
 from tailrate.serve.edge.openai import head_of, known_as
 from tailrate.serve.spec import ModelSpec, Tensors
@@ -68,7 +68,7 @@ def write(model: str, outputs: Mapping[str, Array], prepared: Tensors, encoding:
         "object": "list", "data": data, "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }  # fmt: skip
-    return json.dumps(found, separators=(",", ":")).encode(), {"content-type": "application/json"}
+    return written(found, "base64"), {"content-type": "application/json"}
 
 
 def _encoded(vector: Array, encoding: str) -> Any:

@@ -41,8 +41,8 @@ PATH, DIRECT = "/v1/embeddings", "/v2/models/null/versions/eager/v1/embeddings"
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
-def over(folder: Path, work: Callable[[Bench, Ask], Awaitable[None]]) -> None:
-    (folder / "texts.py").write_text(MODEL)
+def over(folder: Path, work: Callable[[Bench, Ask], Awaitable[None]], model: str = MODEL) -> None:
+    (folder / "texts.py").write_text(model)
 
     async def inner(bench: Bench) -> None:
         async def ask(path: str = PATH, method: str = "POST", **body: Any) -> tuple[int, Any]:
@@ -73,6 +73,16 @@ def test_texts_become_vectors_in_either_form(tmp_path: Path, path: str) -> None:
         assert counts["inference_count"] == 3
 
     over(tmp_path, work)
+
+
+def test_what_is_no_number_goes_as_base64_alone(tmp_path: Path) -> None:
+    async def work(bench: Bench, ask: Ask) -> None:
+        status, said = await ask(model="null", input="four")
+        assert (status, "ask for base64" in said["error"]["message"]) == (400, True)
+        status, found = await ask(model="null", input="four", encoding_format="base64")
+        assert np.isnan(np.frombuffer(base64.b64decode(found["data"][0]["embedding"]), "<f4")).all()
+
+    over(tmp_path, work, MODEL.replace("/ 7", "* np.nan"))
 
 
 def test_token_ids_of_several_lengths_are_padded_and_the_padding_is_masked() -> None:
