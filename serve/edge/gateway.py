@@ -108,11 +108,10 @@ class Gateway:
 
     def refused(self, path: str, why: str, ns: int) -> None:
         """Counts a request for inference that no replica has had, for its endpoint where there is such a one."""
-        parts = _parts(path)
         if not path.rstrip("/").endswith(("/infer", *NAMED)):
             return
         try:
-            name, _ = self._find(parts)
+            name, _ = self._find(_parts(path) or [])
         except WireError:
             name = NOBODY
         self.board.refused(name, why, ns)
@@ -126,8 +125,8 @@ class Gateway:
 
     async def _answered(self, request: Request) -> HttpAnswer:
         path = request.path.rstrip("/")
-        if path.startswith(wire.SERVER + "/models"):
-            return await self._model(request, _parts(path))
+        if (parts := _parts(path)) is not None:
+            return await self._model(request, parts)
         if path not in self._paths:
             raise WireError(404, f"unknown path {request.path[:200]}; models are under {wire.SERVER}/models/")
         method, found = self._paths[path]
@@ -229,6 +228,7 @@ class Gateway:
         return (model, variant), "/".join(tail)
 
 
-def _parts(path: str) -> list[str]:
-    """What follows /v2/models."""
-    return path.rstrip("/").split("/")[3:]
+def _parts(path: str) -> list[str] | None:
+    """What follows /v2/models; None of another path."""
+    parts = path.rstrip("/").split("/")
+    return parts[3:] if parts[:3] == ["", "v2", "models"] else None

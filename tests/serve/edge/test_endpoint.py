@@ -184,6 +184,7 @@ def in_json(tensors: dict[str, wire.Array], **how: Any) -> bytes:
         (404, "unknown model ''", "GET", "/v2/models", b"", {}),
         (404, "unknown version 'fast' of null; this server has eager", "GET", wire.model_path("null", "fast"), b"", {}),
         (404, "unknown path /v3", "GET", "/v3", b"", {}),
+        (404, "unknown path /v2/modelsX", "POST", "/v2/modelsX/null/infer", in_json(X), {}),
         (400, "cursor 'x' is malformed", "GET", wire.DEVICES + "?after=x", b"", {}),
     ],
 )  # fmt: skip

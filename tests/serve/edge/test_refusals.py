@@ -133,6 +133,7 @@ def test_every_reason_that_there_is_equals_what_a_client_saw(monkeypatch: pytest
         await client.send("bad_input", x_request_timeout_seconds="soon")
         await client.send("not_found", path="/v2/models/nosuch/infer")
         await client.send("not_found", path="/v2/models/null/versions/nosuch/infer")
+        await client.send("not_found", path="/v2/modelsX/null/infer")
         assert (await client.send("wrong_method", method="GET"))[1]["allow"] == "POST"
         await client.send("wrong_method", method="DELETE", path="/v2/models/null/infer")
         await client.send("too_large", b"", content_length="10001")
