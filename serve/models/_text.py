@@ -128,9 +128,7 @@ class Telling:
 
     def _told(self, last: bool) -> str:
         early = self._early - self._told_characters
-        places = [
-            place for stop in self._stops if (place := self._held.find(stop, max(0, early + 1 - len(stop)))) >= 0
-        ]
+        places = [place for stop in self._stops if (place := self._held.find(stop, max(0, early + 1 - len(stop)))) >= 0]
         if places:
             self.stopped, told, self._held = True, self._held[: min(places)], ""
         else:

@@ -39,7 +39,7 @@ IMPOSSIBLE: dict[str, tuple[Any, ...]] = {
     "top_k": (0, -1),
 }  # fmt: skip
 """What would change the answer and cannot be had; with values that don't ask for it, beside those of `NOTHING`."""
-NOTHING = (None, [], {}, "")
+NOTHING: tuple[Any, ...] = (None, [], {}, "")
 DONE = b"data: [DONE]\n\n"
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -178,7 +178,7 @@ def _number(head: Mapping[str, Any], key: str, usual: Any, least: float, most: f
 
 
 Placed = tuple[int, Likely]
-"""Where in the text begins what a token brought (maybe halves of characters before it, too), and what was likely."""
+"""Where the text begins that became known with a token, and what was likely in its place."""
 
 
 class Telling:
