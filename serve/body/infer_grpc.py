@@ -106,7 +106,9 @@ def _decoded(message: Body, raw_field: int, wanted_field: int | None) -> Message
         elif key == 5:
             described.append(_description(as_message(value)))
         elif key == wanted_field:
-            found.wanted.append(_wanted(as_message(value)))
+            output = as_message(value)
+            found.wanted.append("".join(as_text(part) for at, part in protobuf.fields(output) if at == 1))
+            check_parameters(f"output '{found.wanted[-1]}'", protobuf.mapped(output, 2))
     if raw and len(raw) != len(described):
         raise bad_input(f"{len(described)} tensors are described, but {len(raw)} have bytes")
     for place, (name, datatype, shape, contents) in enumerate(described):
@@ -124,7 +126,6 @@ def _description(message: memoryview) -> tuple[str, str, tuple[int, ...], memory
     name = datatype = ""
     shape: list[int] = []
     contents: memoryview | None = None
-    parameters: dict[str, bool] = {}
     for key, value in protobuf.fields(message):
         if key == 1:
             name = as_text(value)
@@ -132,36 +133,14 @@ def _description(message: memoryview) -> tuple[str, str, tuple[int, ...], memory
             datatype = as_text(value)
         elif key == 3:
             shape += map(signed, integers(value))
-        elif key == 4:
-            parameters |= _parameter(as_message(value))
         elif key == 5:
             contents = as_message(value)
     if not name:
         raise bad_input("a tensor has no name")
     if len(shape) > MOST_DIMENSIONS or any(size < 0 for size in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise bad_input(f"tensor '{name}' has a shape that cannot be meant")
-    check_parameters(f"tensor '{name}'", parameters)
+    check_parameters(f"tensor '{name}'", protobuf.mapped(message, 4))
     return name, datatype, tuple(shape), contents
-
-
-def _wanted(message: memoryview) -> str:
-    """The name of an output that is asked for."""
-    name = ""
-    parameters: dict[str, bool] = {}
-    for key, value in protobuf.fields(message):
-        if key == 1:
-            name = as_text(value)
-        elif key == 2:
-            parameters |= _parameter(as_message(value))
-    check_parameters(f"output '{name}'", parameters)
-    return name
-
-
-def _parameter(entry: memoryview) -> dict[str, bool]:
-    """A parameter's name, and whether its value, which is of one of several kinds, is any."""
-    found = dict(protobuf.fields(entry))
-    name, value = (as_message(found.get(key, memoryview(b""))) for key in (1, 2))
-    return {as_text(name): any(one for _, one in protobuf.fields(value))}
 
 
 def _values(contents: memoryview | None, datatype: str, shape: tuple[int, ...], name: str) -> Array:

@@ -69,6 +69,13 @@ def fields(message: Body) -> Iterator[tuple[int, Value]]:
         at += size
 
 
+def mapped(message: Body, field: int) -> dict[str, memoryview]:
+    """A map from texts to messages."""
+    entries = [dict(fields(as_message(value))) for key, value in fields(message) if key == field]
+    empty = memoryview(b"")
+    return {as_text(entry.get(1, empty)): as_message(entry.get(2, empty)) for entry in entries}
+
+
 def read_varint(view: memoryview, at: int) -> tuple[int, int]:
     """(number, what comes behind it)"""
     found = 0
