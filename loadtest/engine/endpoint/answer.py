@@ -44,12 +44,13 @@ class EndpointAnswer:
         return self.protocol.outputs(self)
 
     def headers(self) -> dict[str, str]:
-        """By their names in lower case."""
-        found = {}
+        """By their names in lower case; one that comes again is a longer list."""
+        found: dict[str, str] = {}
         for line in self.fields.decode("latin-1").split("\r\n"):
             name, colon, value = line.partition(":")
             if colon:
-                found[name.lower()] = value.strip()
+                name, value = name.lower(), value.strip()
+                found[name] = f"{found[name]}, {value}" if name in found else value
         return found
 
 

@@ -28,8 +28,8 @@ MOST_BODY = 256 << 20
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
-_SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
-_CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
+_SIZE = re.compile(rb"0*[0-9a-fA-F]{1,8}")
+_CLOSE = re.compile(rb"\r\nconnection:[^\r]*\bclose\b", re.IGNORECASE)
 _poll = monkey.get_original("select", "poll")
 
 
