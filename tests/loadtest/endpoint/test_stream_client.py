@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 
 import gevent
+import numpy as np
 import pytest
 from test_http import server
 from waiting import clock_step_ns
 
 from tailrate.loadtest.engine.endpoint.client import StreamClient
+from tailrate.loadtest.engine.endpoint.stamping import reading_loop as loop
 from tailrate.loadtest.engine.endpoint.stamping import sockets as stamping
 from tailrate.loadtest.engine.workers.on_time.cpu_priority import precedence
 
@@ -89,6 +92,34 @@ def test_a_connection_is_used_again_for_whatever_comes(way):
     assert len(seen) == 4
 
 
+@pytest.mark.parametrize(
+    "end", [b"000\r\n\r\n", b"0;x=y\r\n\r\n", b"0\r\nx-sum: 1\r\n\r\n", b"0\r\nx-sum:\r\nx-more: 2\r\n\r\n"]
+)
+@pytest.mark.parametrize("pause", [[], [0.02]])
+def test_a_stream_has_ended_however_its_last_chunk_is_written(way, end, pause):
+    """At once: the connection stays open, and the deadline is far."""
+    pieces = [HEAD, 0.02, chunk(b"data: 1\n\n"), *pause, end[:3], *pause, end[3:-2], *pause, end[-2:]]
+    with server([pieces, [HEAD + END]]) as (url, _):
+        client, began = StreamClient(url, 20.0), time.monotonic()
+        answer = client.send("POST", "/x", b"{}", {})
+        assert time.monotonic() - began < 10
+        assert client.send("POST", "/x", b"{}", {}).status == "200"
+        client.close()
+    assert (answer.status, answer.body) == ("200", b"data: 1\n\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [(b"data: 1\n\n\r\n", False), (b"data: 1\r\n\r\n\r\n", False), (END, True), (b"0\r\nx: y\r\n\r\n", True)],
+)
+@pytest.mark.parametrize("begin", [0, loop.RING_BYTES - 9])  # also over the ring's end
+def test_only_the_end_of_chunks_is_worth_a_word(said, ends, begin):
+    ring, lane = np.zeros(loop.RING_BYTES, np.uint8), np.zeros(loop.FIELDS, np.int64)
+    ring[(begin + np.arange(len(said))) % loop.RING_BYTES] = list(said)
+    lane[[loop.CAME, loop.BYTES_AT]] = begin + len(said), ring.ctypes.data
+    assert loop._chunks_end(lane) is ends
+
+
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n"])
 def test_a_stream_may_end_with_its_connection(way, head):
     with server([[head + b"data: 1\n\n", 0.02, b"data: 2\n\n"]]) as (url, _):
@@ -131,8 +162,6 @@ def test_a_reader_that_does_not_look_for_long_gets_all_of_it():
         client = StreamClient(url, 10.0)
         sending = gevent.spawn(client.send, "POST", "/x", b"{}", {})
         gevent.sleep(0.01)
-        import time
-
         time.sleep(0.3)  # nobody else has a turn
         answer = sending.get()
         client.close()

@@ -29,7 +29,7 @@ EVENT_BYTES = 12 if platform.machine() == "x86_64" else 16
 HUNG_UP = 0x2018
 """EPOLLRDHUP, EPOLLHUP, EPOLLERR."""
 DONTWAIT, MONOTONIC = 0x40, 1
-CHUNKS_END = tuple(b"0\r\n\r\n")
+EMPTY_LINE, LINE_END = tuple(b"\r\n\r\n"), ord("\n")
 WORDS, STOP, LEFT, PASSED = range(4)
 """Of both: how many words there were to the owner, whether to end, how many sockets the owner has let go of, and how
 many of these no round still under way can know of."""
@@ -124,9 +124,12 @@ def _drained(socket: Any, lane: Any, hung_up: Any, clock: Any, clock_at: Any) ->
 
 @compiled
 def _chunks_end(lane: Any) -> Any:
-    """Whether the last five bytes look like the end of chunks."""
+    """Whether the last bytes look like the end of chunks: an empty line behind the last chunk's, or behind trailers.
+
+    Two empty lines are the end of an event whose lines end in CR LF.
+    """
     end = lane[CAME]
-    for k in range(5 if end >= 5 else 0):
-        if _byte(lane[BYTES_AT] + ((end - 5 + k) & (RING_BYTES - 1))) != CHUNKS_END[k]:
+    for k in range(4):
+        if _byte(lane[BYTES_AT] + ((end - 4 + k) & (RING_BYTES - 1))) != EMPTY_LINE[k]:
             return False
-    return end >= 5
+    return _byte(lane[BYTES_AT] + ((end - 5) & (RING_BYTES - 1))) != LINE_END
