@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ SPELLING = "write NAME=URL#MODEL/VERSION, for instance old=http://127.0.0.1:8000
 
 Settings = Mapping[str, Any]
 """Of a protocol, by their names."""
+say = logging.getLogger("tailrate")
 
 _TARGET = re.compile(
     r"(?:(?P<name>[^=/:#\s]+)=)?(?:(?P<protocol>[a-z][a-z0-9-]*)\+)?(?P<url>https?://[^#\s]+|[^#\s/:=]+(?::\d+)?(?:/[^#\s]*)?)"
@@ -42,11 +44,24 @@ class Target:
     settings: Settings = field(default_factory=dict)
 
     def indexed(self, url: str, models: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Versions of the model in a server's index, which may be empty; `ScenarioError` where it is not in it."""
+        """Versions of the model in a server's index, which may be empty; `ScenarioError` where it is not in it.
+
+        Where none is named, those that are unavailable are left out, as long as another is there.
+        """
         if models and not any(item.get("name") == self.model for item in models):
             known = ", ".join(sorted({str(item.get("name", "")) for item in models}))
             raise ScenarioError(f"{url} hosts no model '{self.model}'; it hosts {known}")
-        return [str(item["version"]) for item in models if item.get("name") == self.model and item.get("version")]
+        states = {
+            str(item["version"]): str(item.get("state", ""))
+            for item in models
+            if item.get("name") == self.model and item.get("version")
+        }
+        gone = [each for each, state in states.items() if state.endswith("UNAVAILABLE")]  # or State.UNAVAILABLE
+        if self.version or len(gone) == len(states):
+            return [*states]
+        for each in gone:
+            say.warning("%s is unavailable at %s, so it is left out", called(self.model, each), url)
+        return [each for each in states if each not in gone]
 
     def versions(self, url: str, hosted: Sequence[str]) -> list[str]:
         """Those to drive of the hosted ones: the one that is meant, all, or the only one there is, without a name."""

@@ -56,6 +56,12 @@ def oip(model=None, index=None, ready=(200, {}), **more):
 
 VERSION_2 = {"GET /v2/models/m/versions/2/ready": (200, {}), "GET /v2/models/m/versions/2": (200, {"name": "m"})}
 
+UNLOADED = oip(
+    index=[{"name": "m", "version": "1", "state": "UNAVAILABLE"}, {"name": "m", "version": "2", "state": "READY"}],
+    **{"GET /v2/models/m/versions/1/ready": (400, {"error": "unloaded"})},
+    **VERSION_2,
+)
+
 
 @pytest.mark.live
 @pytest.mark.parametrize(
@@ -68,6 +74,7 @@ VERSION_2 = {"GET /v2/models/m/versions/2/ready": (200, {}), "GET /v2/models/m/v
         (oip({"name": "m", "versions": ["2"]}, **VERSION_2), ["m/2"]),
         (oip(index=[{"name": "m", "version": "2", "state": "READY"}, {"name": "n"}], **VERSION_2), ["m/2"]),
         (oip(index=[{"name": "m", "version": 2}], **VERSION_2), ["m/2"]),
+        (UNLOADED, ["m/2"]),
         (oip({"name": "m", "versions": [1, "2"]}, **VERSION_2, **{
             "GET /v2/models/m/versions/1/ready": (200, {}), "GET /v2/models/m/versions/1": (200, {})}), ["m/1", "m/2"]),
     ],
@@ -85,6 +92,7 @@ def test_what_is_found_where_servers_leave_out_what_they_may(answers, names):
         (oip({"name": "m", "versions": ["2"]}), {"version": "3"}, "hosts no variant 3 of 'm'; it hosts 2"),
         (oip({"name": "m", "versions": []}), {"version": "3"}, "names no version of 'm': leave 3 out"),
         (oip({"name": "m"}, ready=(503, {"error": "loading"})), {}, "m at http.* is not ready: loading"),
+        (UNLOADED, {"version": "1"}, "m/1 at http.* is not ready: unloaded"),
         (oip(ready=(404, {})), {}, r"/v2/models/m answered 404: nothing here"),
         ({}, {}, r"answers HTTP \(/v2: 404\), but no protocol that is recognised .*--protocol: .*json"),
         (oip({"name": "m"}), {"protocol": "no"}, "unknown protocol 'no'; known are .*oip"),

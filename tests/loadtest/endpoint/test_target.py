@@ -46,6 +46,24 @@ def test_what_nobody_can_mean(text, sentence):
         parse(text, "m")
 
 
+@pytest.mark.parametrize(
+    ("states", "version", "found"),
+    [
+        ({"1": "UNAVAILABLE", "2": "READY", "3": "LOADING"}, "", ["2", "3"]),
+        ({"1": "State.UNAVAILABLE", "2": "State.READY"}, "", ["2"]),  # MLServer over gRPC
+        ({"1": "UNAVAILABLE", "2": "READY"}, "1", ["1", "2"]),
+        ({"1": "UNAVAILABLE", "2": "UNAVAILABLE"}, "", ["1", "2"]),  # each is asked why
+        ({"1": None, "2": ""}, "", ["1", "2"]),
+    ],
+)
+def test_versions_that_are_not_loaded_are_driven_only_where_they_are_named(caplog, states, version, found):
+    index = [{"name": "m", "version": each, "state": state} for each, state in states.items()]
+    index.append({"name": "n", "version": "9"})
+    assert Target("http://h", "m", version=version).indexed("http://h", index) == found
+    left_out = [f"m/{each} is unavailable at http://h, so it is left out" for each in states if each not in found]
+    assert caplog.messages == left_out
+
+
 def test_an_endpoint_s_own_token_goes_before_that_for_all(monkeypatch):
     monkeypatch.setenv(own_variable("a"), "of-a")
     keys = Keys(Access("common", source="TAILRATE_TOKEN"), {"b": Access("of-b")})
