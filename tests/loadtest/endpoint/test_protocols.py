@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import Counter
 from contextlib import contextmanager
 
 import numpy as np
@@ -202,8 +203,6 @@ def test_an_answer_that_is_no_json_by_its_own_word_only_has_to_be_there():
 
 
 def test_an_answer_s_figures_get_into_the_row():
-    from collections import Counter
-
     bad: Counter[str] = Counter()
     protocol = Json(figures="server_ms=/timing/ms,batch_rows=/n,replica=/host,queue_ms=/no")
     answer = EndpointAnswer("200", 0, 0, body=b'{"timing": {"ms": 1.5}, "n": 4, "host": "a"}')
@@ -212,6 +211,24 @@ def test_an_answer_s_figures_get_into_the_row():
     assert not bad
     protocol.read(EndpointAnswer("200", 0, 0, body=b'{"timing": {"ms": -1}, "n": true}'), {}, bad)
     assert bad == {"server_ms": 1, "batch_rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "rows", "counted"),
+    [
+        (b'{"took": "12ms", "n": 4}', 4, {"server_ms": 1}),
+        (b'{"took": [12], "n": 4}', 4, {"server_ms": 1}),
+        (b'{"took": 1' + b"0" * 400 + b', "n": 4}', 4, {"server_ms": 1}),
+        (b"<html>", None, {"json": 1}),
+    ],
+)
+def test_a_figure_that_is_none_takes_no_other_with_it(body, rows, counted):
+    bad = Counter()
+    columns = Json(figures="server_ms=/took,batch_rows=/n").read(
+        EndpointAnswer("200", 0, 0, body=body), {wire.REPLICA: "a"}, bad
+    )
+    assert (columns["server_ms"], columns["batch_rows"], columns["replica"]) == (None, rows, "a")
+    assert bad == counted
 
 
 @pytest.mark.live

@@ -114,7 +114,11 @@ class Json(Protocol):
     def read(self, answer: EndpointAnswer, header: Mapping[str, str], bad: Counter[str]) -> dict[str, Any]:
         columns = row_fields(header, bad)
         if self.figures and answer.body:
-            whole = _parsed(answer.body)
+            try:
+                whole = _parsed(answer.body)
+            except ValueError:
+                whole = MISSING
+                bad[self.name] += 1
             for column, pointer in _pairs(self.figures).items():
                 value = at(whole, pointer)
                 if value is not MISSING and value is not None:
@@ -196,5 +200,8 @@ def _column(name: str, value: Any) -> Any:
         return parse_label(str(value))
     if name == "batch_rows":
         return parse_count(str(value))
-    number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    try:
+        number = -1.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
     return number if 0 <= number < 1e9 else None
