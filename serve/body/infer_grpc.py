@@ -18,8 +18,8 @@ import numpy as np
 from tailrate.serve.body import protobuf
 from tailrate.serve.body.json_head import check_parameters
 from tailrate.serve.body.protobuf import as_message, as_text, integers, item, number, packed, signed, text
-from tailrate.serve.body.tensors import dtype_of, from_bytes, to_bytes
-from tailrate.serve.wire import DTYPES, Array, Body, WireError, bad_input, datatype_of
+from tailrate.serve.body.tensors import dtype_of, from_bytes, read_as, to_bytes
+from tailrate.serve.wire import Array, Body, WireError, bad_input, datatype_of
 
 SERVICE = "/inference.GRPCInferenceService/"
 REMEMBERED = 256
@@ -112,6 +112,8 @@ def _decoded(message: Body, raw_field: int, wanted_field: int | None) -> Message
     if raw and len(raw) != len(described):
         raise bad_input(f"{len(described)} tensors are described, but {len(raw)} have bytes")
     for place, (name, datatype, shape, contents) in enumerate(described):
+        if wanted_field is None:
+            datatype = read_as(datatype)
         if name in found.tensors:
             raise bad_input(f"tensor '{name}' appears twice")
         if raw and contents is not None and len(contents):
@@ -199,11 +201,10 @@ def _raw_begins(message: memoryview) -> int:
 def _sizes(head: bytes) -> tuple[int | None, ...]:
     """Of each output that is described; None where that does not tell."""
     outputs = [_description(as_message(value)) for key, value in protobuf.fields(head) if key == 5]
-    for name, datatype, _, _ in outputs:
-        dtype_of(datatype, name)
+    dtypes = [dtype_of(read_as(datatype), name) for name, datatype, _, _ in outputs]
     return tuple(
-        None if datatype == "BYTES" or contents else math.prod(shape) * DTYPES[datatype].itemsize
-        for _, datatype, shape, contents in outputs
+        None if dtype.kind == "O" or contents else math.prod(shape) * dtype.itemsize
+        for dtype, (_, _, shape, contents) in zip(dtypes, outputs, strict=True)
     )
 
 

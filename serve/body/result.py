@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tailrate.serve.body.json_head import REMEMBERED, decode, encode, numbers, parse, split, tensor_list
+from tailrate.serve.body.tensors import read_as
 from tailrate.serve.wire import DATATYPES, HEADER_LENGTH, Array, Body, EndpointInfo, WireError, bad_input, parse_count
 
 MOST_JSON_VALUES = 1 << 20
@@ -65,7 +66,11 @@ def decode_result(body: Body, header_length: int | None) -> dict[str, Array]:
 def read_result(body: Body, header_length: int | None) -> tuple[dict[str, Any], dict[str, Array]]:
     """What a response's JSON says, and its named output tensors."""
     head, tail = split(body, header_length)
-    return head, decode(tensor_list(head, "outputs"), tail)
+    return head, decode(_outputs(head), tail)
+
+
+def _outputs(head: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [{**item, "datatype": read_as(item.get("datatype"))} for item in tensor_list(head, "outputs")]
 
 
 def result_flaw(body: bytes, content_type: str, header_length: str | None) -> str | None:
@@ -99,17 +104,17 @@ def _short_flaw(body: bytes) -> str | None:
 
 def _unreadable(body: bytes, header_length: int | None) -> str | None:
     try:
-        decode_result(body, header_length)
+        outputs = decode_result(body, header_length)
     except WireError as problem:
         return f"the answer cannot be read: {problem.sentence}"
-    return None
+    return None if outputs else "the answer has no outputs"
 
 
 @lru_cache(REMEMBERED)
 def _result_size(header: bytes) -> int | None:
     """How many bytes follow a result's JSON header; None where more than their number has to be looked at."""
     try:
-        found = numbers(tensor_list(parse(header), "outputs"))
+        found = numbers(_outputs(parse(header)))
     except WireError:
         return None
-    return found[1] if found else None
+    return found[1] if found and found[0] else None

@@ -22,6 +22,11 @@ def dtype_of(datatype: object, name: str) -> np.dtype[Any]:
     return found
 
 
+def read_as(datatype: Any) -> Any:
+    """What an answer's datatype is read as: BF16, which numpy doesn't have, as the bits of its numbers."""
+    return "UINT16" if datatype == "BF16" else datatype
+
+
 def to_bytes(tensor: Array) -> bytes | memoryview:
     if datatype_of(tensor) != "BYTES":
         flat = np.ascontiguousarray(tensor, dtype=tensor.dtype.newbyteorder("<")).reshape(-1)

@@ -57,7 +57,8 @@ class Endpoint(NullServer):
         super().data_received(data)
 
 
-ANSWER = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"outputs":[]}'
+RESULT = b'{"outputs":[{"name":"y","datatype":"UINT8","shape":[1],"data":[1]}]}'
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(RESULT), RESULT)
 
 
 async def serve() -> None:

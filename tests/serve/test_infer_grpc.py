@@ -64,6 +64,19 @@ def test_a_result_is_read_by_protobuf_and_by_us(outputs, model, said):
         assert infer_grpc.result_flaw(memoryview(theirs.SerializeToString())) is not None
 
 
+def test_an_answer_may_hold_numbers_that_numpy_does_not_have():
+    said = {"name": "y", "datatype": "BF16", "shape": [1, 4]}
+    theirs = message("ModelInferResponse")(model_name="m", outputs=[said], raw_output_contents=[bytes(range(8))])
+    written = theirs.SerializeToString()
+    assert infer_grpc.result_flaw(memoryview(written)) is None
+    np.testing.assert_array_equal(infer_grpc.decode_result(written)["y"], [[0x100, 0x302, 0x504, 0x706]])  # their bits
+    theirs.raw_output_contents[0] += b"x"
+    assert "are 8 bytes, but 9 came" in infer_grpc.result_flaw(memoryview(theirs.SerializeToString()))
+    asked = message("ModelInferRequest")(model_name="m", inputs=[said], raw_input_contents=[bytes(8)])
+    with pytest.raises(WireError, match="datatype 'BF16'; known are"):
+        infer_grpc.decode_infer(asked.SerializeToString())
+
+
 def test_a_model_is_said_as_protobuf_says_it():
     said = {"name": "m", "versions": ["1", "b"], "platform": "p", "parameters": {"k": "v", "n": "3"},
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "outputs": []}  # fmt: skip

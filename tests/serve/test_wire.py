@@ -7,7 +7,7 @@ import pytest
 
 from tailrate.serve import wire
 from tailrate.serve.body.request import InferRequest, decode_infer, encode_infer, inflate
-from tailrate.serve.body.result import decode_result, encode_result
+from tailrate.serve.body.result import decode_result, encode_result, result_flaw
 from tailrate.serve.wire import EndpointInfo, TensorSpec, WireError
 
 TENSORS = {
@@ -52,6 +52,30 @@ def test_result_round_trip(binary: bool) -> None:
         np.testing.assert_array_equal(found[name], tensor)
     head = json.loads(body[: int(length)] if length else body)
     assert (head["id"], head["model_name"], head["model_version"]) == ("r1", "m", "v")
+
+
+def of_bf16(size: int = 8, **more: object) -> tuple[bytes, str]:
+    """An answer as Triton gives it, and how long its JSON is."""
+    said = {"name": "y", "datatype": "BF16", "shape": [1, 4], "parameters": {"binary_data_size": size}}
+    head = json.dumps({"model_name": "m", "outputs": [said, *([more] if more else [])]}).encode()
+    return head + bytes(range(8)), str(len(head))
+
+
+def test_an_answer_may_hold_numbers_that_numpy_does_not_have() -> None:
+    body, length = of_bf16()
+    assert result_flaw(body, "application/octet-stream", length) is None
+    np.testing.assert_array_equal(decode_result(body, int(length))["y"], [[0x100, 0x302, 0x504, 0x706]])  # their bits
+    body, length = of_bf16(name="z", datatype="BYTES", shape=[1], data=["a"])
+    assert result_flaw(body, "application/octet-stream", length) is None
+    body, length = of_bf16(6)
+    assert "needs 8 bytes, not 6" in str(result_flaw(body, "application/octet-stream", length))
+    with pytest.raises(WireError, match="datatype 'BF16'; known are"):
+        decode_infer(body.replace(b'"outputs"', b'"inputs" '), int(length))
+
+
+@pytest.mark.parametrize("length", [None, "14"])
+def test_an_answer_without_outputs_is_none(length: str | None) -> None:
+    assert result_flaw(b'{"outputs":[]}', "application/json", length) == "the answer has no outputs"
 
 
 def test_decoded_tensors_are_views_into_the_body() -> None:

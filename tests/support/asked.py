@@ -15,6 +15,7 @@ from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.serve.wire import Array
 
 PATIENCE_S = 10.0
+RESULT = b'{"outputs": [{"name": "y", "datatype": "UINT8", "shape": [1], "data": [1]}]}'
 
 
 @dataclass(frozen=True)

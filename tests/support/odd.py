@@ -78,6 +78,7 @@ def _list() -> Iterator[Odd]:
     yield odd("null", with_body(b"null"), BAD)
     yield odd("half an object", with_body(JSON[:-7]), BAD)
     yield odd("outputs that are none", with_body(b'{"outputs": 3}'), BAD)
+    yield odd("no outputs", with_body(b'{"outputs": []}'), BAD)
     yield odd(
         "a tensor without a name", with_body(b'{"outputs": [{"shape": [1], "datatype": "FP32", "data": [1]}]}'), BAD
     )
@@ -100,7 +101,6 @@ def _list() -> Iterator[Odd]:
     yield odd("without a type", with_body(JSON, content_type=None), OK)
     yield odd("a type of its own", with_body(JSON, content_type="application/vnd.x+json; charset=utf-8"), OK)
     yield odd("a byte order mark", with_body(b"\xef\xbb\xbf" + JSON), OK)
-    yield odd("no outputs", with_body(b'{"outputs": []}'), OK)
     yield odd("long JSON", with_body(b'{"outputs": [], "x": "' + 9000 * b"y" + b'"}'), OK)
     # other statuses
     for number in (201, 202, 206, 226, 299, 300, 301, 302, 307, 400, 401, 403, 404, 408, 413, 418, 429, 499, 500, 503):

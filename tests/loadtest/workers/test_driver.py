@@ -6,7 +6,7 @@ import weakref
 
 import gevent
 import pytest
-from asked import raw_endpoint, raw_inputs
+from asked import RESULT, raw_endpoint, raw_inputs
 from litter import Ring
 
 from tailrate.loadtest.engine.clock import Base
@@ -36,7 +36,7 @@ class Failing(Servers):
         if self.sent == 3:
             raise RuntimeError("the third")
         gevent.sleep(0.01)
-        return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=b'{"outputs": []}')
+        return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=RESULT)
 
 
 def order(step):

@@ -3,7 +3,7 @@ import time
 
 import gevent
 import pytest
-from asked import raw_endpoint, raw_inputs
+from asked import RESULT, raw_endpoint, raw_inputs
 
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
@@ -19,7 +19,7 @@ from tailrate.loadtest.engine.workers.work_order import WorkOrder
 GOOD = {"kept": 1.0, "late_p99_ms": 0.3, "cpu_pct": 20.0, "p50_ms": 0.5, "p99_ms": 0.9, "rps": 500.0}
 LATE = GOOD | {"late_p99_ms": 40.0}
 INPUTS = raw_inputs(b"x" * 1200)
-ANSWER = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"outputs":[]}'
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(RESULT), RESULT)
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_each_of_two_processes_has_half_of_what_may_be_under_way():
             self.most = max(self.most, self.now)
             gevent.sleep(1.5)  # longer than all are due in, and a machine may stand still
             self.now -= 1
-            return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=b'{"outputs": []}')
+            return EndpointAnswer("200", sent_ns, time.monotonic_ns(), body=RESULT)
 
     client, base, rows = Slow(5, Keys()), Base.here(), []
     report = {"rows": lambda content: rows.extend(content["batch"].column("status").to_pylist())}
