@@ -21,6 +21,7 @@ from tailrate.loadtest.engine.endpoint.protocols._sse import events
         (b"dataset: a\n\n", []),
         (b"data:  a\n\n", [(b"", b" a")]),  # one space goes, no more
         (b"\n\n\n", []),
+        (b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n", [(b"", b"a")]),  # a mark of byte order, at the beginning
         (b"", []),
     ],
 )
@@ -30,7 +31,8 @@ def test_events_are_what_the_standard_says(body, found):
 
 def test_an_events_end_is_where_its_last_line_ends():
     body = b": hi\n\ndata: a\n\nevent: x\ndata: bb\r\ndata: c\r\n\r\n"
-    assert [body[: event.end].splitlines()[-1] for event in events(body)] == [b"data: a", b"data: c"]
+    for begun in (body, b"\xef\xbb\xbf" + body):
+        assert [begun[: event.end].splitlines()[-1] for event in events(begun)] == [b"data: a", b"data: c"]
 
 
 def test_any_line_ends_give_the_same_events():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tailrate.loadtest.engine.endpoint.protocols._token_stream import token_stream
+from tailrate.loadtest.engine.endpoint.protocols._token_stream import TokenStream, token_stream
 
 
 def event(choices=(), **more):
@@ -102,6 +102,41 @@ def test_tokens_of_the_first_event_are_known_where_the_server_counts_as_it_goes(
     ]
     columns = read(events).columns()
     assert (columns["first_tokens"], columns["tokens_out"]) == (3, 9)
+
+
+def test_tokens_of_the_first_event_are_its_own():
+    """Not what was counted before it, nor what comes behind it."""
+    role = event([delta(role="assistant", content="")], usage=USAGE | {"completion_tokens": 0})
+    columns = read([role, *USUAL[1:]]).columns()
+    assert "first_tokens" not in columns
+    assert columns["tokens_out"] == 3
+
+
+@pytest.mark.parametrize("late", [{}, None, [], 3])
+def test_counts_stay_known_whatever_comes_behind_them(late):
+    assert read([*USUAL[:-1], event(usage=late), DONE]).columns()["tokens_out"] == 3
+
+
+def test_an_event_without_data_says_nothing():
+    beats = [b"data:\n\n", b"event: ping\ndata: \n\n", b"data\ndata\n\n"]
+    found = read([*USUAL[:2], *beats, *USUAL[2:]], 1)
+    assert (found.flaw, found.content_ns, found.text) == ("", [1, 5, 6], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("events", "instants", "text"),
+    [
+        ([["a", 0.5], [b"b", 0], ["", 0], [b"", 1]], [0, 1], ["a", "b"]),
+        ([["a", 0.5], [0.5], []], [0], ["a"]),  # figures behind the text
+        ([[1, 2], [], [0]], [0, 2], []),
+        ([[""], ["\xe4"], [b"\xff"]], [1, 2], ["\xe4", "\ufffd"]),
+    ],
+)
+def test_where_any_output_is_text_text_alone_is_content(events, instants, text):
+    found = TokenStream()
+    for at_ns, values in enumerate(events):
+        found.outputs(values, at_ns)
+    assert (found.content_ns, found.text) == (instants, text)
 
 
 @pytest.mark.parametrize("wrong", [-1, True, "3", 1.5, None, 1 << 40, {}])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+MARK = b"\xef\xbb\xbf"
+"""Of byte order, which a stream may begin with."""
+
 
 class ServerEvent(NamedTuple):
     name: bytes
@@ -20,9 +23,9 @@ def events(body: bytes) -> Iterator[ServerEvent]:
     >>> [tuple(event) for event in events(b": hello\\n\\nevent: error\\r\\ndata: 1\\r\\ndata: 2\\r\\n\\r\\ndata:3")]
     [(b'error', b'1\\n2', 41), (b'', b'3', 49)]
     """
-    name, at, end = b"", 0, 0
+    name, at, end = b"", len(MARK) * body.startswith(MARK), 0
     lines: list[bytes] = []
-    for line in body.splitlines(keepends=True):  # of bytes: at these three alone
+    for line in body[at:].splitlines(keepends=True):  # of bytes: at these three alone
         at += len(line)
         text = line.rstrip(b"\r\n")
         if not text:

@@ -68,14 +68,14 @@ class TokenStream:
         return {column: float(said[name]) for column, name in columns.items() if _is_ms(said.get(name))}
 
     def outputs(self, values: Sequence[Any], at_ns: int) -> None:
-        """An event that holds these values of outputs; an empty one is no content."""
-        held = [value for value in values if value not in ("", b"")]
-        self.text += [
+        """An event that holds these values of outputs; where any is text, numbers and empty texts are no content."""
+        texts = [
             value if isinstance(value, str) else value.decode("utf-8", "replace")
-            for value in held
+            for value in values
             if isinstance(value, str | bytes)
         ]
-        if held:
+        self.text += filter(None, texts)
+        if any(texts) or (values and not texts and not self.text):
             self.came(at_ns)
 
     def came(self, at_ns: int, plain: bool = True) -> None:
@@ -83,8 +83,6 @@ class TokenStream:
         if plain and self.plain_ns is None:
             self.plain_ns = at_ns
         self.content_ns.append(at_ns)
-        if len(self.content_ns) == 1:
-            self.first_tokens = _count(self.usage, "completion_tokens")
 
 
 Take = Callable[[TokenStream, Mapping[str, Any], int], None]
@@ -104,9 +102,11 @@ def openai(found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         reasoned = reasoned or any(delta.get(name) for name in REASONING)
         if reason := choice.get("finish_reason"):
             found.finish = FINISHES.get(str(reason), "error")
-    if isinstance(usage := said.get("usage"), dict):
+    if (usage := said.get("usage")) and isinstance(usage, dict):
         found.usage = usage
     if plain or reasoned:
+        if not found.content_ns:
+            found.first_tokens = _count(said, "usage", "completion_tokens")
         found.came(at_ns, plain)
 
 
@@ -126,7 +126,7 @@ def stamps(arrivals: Arrivals) -> Callable[[int], int]:
 def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenStream:
     found, at_ns = TokenStream(), stamps(arrivals)
     for event in events(body):
-        if event.data == DONE:
+        if event.data == DONE or not event.data.strip():
             continue
         try:
             said = parse_json(event.data)
