@@ -64,7 +64,7 @@ def server(refuse: int) -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]
                 event = b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
                 time.sleep(0.01)
-            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
     door = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     door.daemon_threads = True

@@ -30,6 +30,7 @@ def event(text: str | None = None, **more: Any) -> bytes:
 
 
 A, B = event("a"), event("b")
+LAST = event(choices=[{"index": 0, "delta": {}, "finish_reason": "length"}])
 USAGE = event(usage={"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9})
 DONE = b"data: [DONE]\n\n"
 END = b"0\r\n\r\n"
@@ -64,15 +65,20 @@ KINDS: dict[str, tuple[list[bytes], str, int]] = {
     "comments": (whole(b": a\n\n", A, b": keep-alive\n\n", B, b":\n", DONE), "200", 2),
     "other fields": (whole(b"id: 1\nretry: 9\n" + A, b"event: message\n" + B, DONE), "200", 2),
     "no space": (whole(A.replace(b"data: ", b"data:"), B, DONE), "200", 2),
-    "a mark of byte order": (whole(b"\xef\xbb\xbf: a\n\n" + A, B, DONE), "200", 2),
-    "no DONE": (whole(A, B, USAGE), "200", 2),
+    "a mark of byte order": (whole(b"\xef\xbb\xbf" + A, B, DONE), "200", 2),
+    "no DONE": (whole(A, B, LAST, USAGE), "200", 2),
     "DONE twice": (whole(A, B, DONE, DONE), "200", 2),
     "something behind DONE": (whole(A, B, DONE, b": bye\n\n"), "200", 2),
-    "no empty line at the end": (whole(A, B[:-1]), "200", 2),
+    "no empty line at the end": (whole(A, B, LAST[:-1]), "200", 2),
+    "events without data": (whole(A, b"data:\n\n", B, DONE), "200", 2),
+    "a type in capitals": ([HEAD.replace(b"text/event", b"Text/Event"), *map(chunk, GOOD), END], "200", 2),
     "choices that are null": (whole(b'data: {"choices": null}\n\n', A, B, DONE), "200", 2),
     "usage that makes no sense": (whole(A, B, event(usage={"completion_tokens": "many"}), DONE), "200", 2),
-    "trailers": ([HEAD, chunk(A), chunk(B), b"0\r\nx: y\r\n\r\n"], "200", 2),
-    "sizes of chunks with extensions": ([HEAD, chunk(A).replace(b"\r\n", b";x=y\r\n", 1), chunk(B), END], "200", 2),
+    "trailers": ([HEAD, chunk(A), chunk(B), chunk(DONE), b"0\r\nx: y\r\n\r\n"], "200", 2),
+    "a last chunk with an extension": ([HEAD, chunk(A), chunk(B), chunk(DONE), b"0;x=y\r\n\r\n"], "200", 2),
+    "sizes of chunks with extensions": (
+        [HEAD, chunk(A).replace(b"\r\n", b";x=y\r\n", 1), chunk(B), chunk(DONE), END], "200", 2,
+    ),
     "to the connection's end": ([PLAIN, A, B, DONE, HANG_UP], "200", 2),
     "100 before it": ([b"HTTP/1.1 100 Continue\r\n\r\n", *whole(*GOOD)], "200", 2),
     "a long event": (whole(event("a" * 300_000), B, DONE), "200", 2),
@@ -87,12 +93,17 @@ KINDS: dict[str, tuple[list[bytes], str, int]] = {
     "deep JSON": (whole(A, b"data: " + b"[" * 100_000 + b"\n\n", DONE), "bad_answer", 1),
     "a huge number": (whole(A, b'data: {"id": ' + b"9" * 10_000 + b"}\n\n", DONE), "bad_answer", 1),
     "an error under 200": (whole(A, b'event: error\ndata: {"message": "full"}\n\n'), "bad_answer", 1),
+    "an error as vLLM said it": (whole(A, b'data: {"object": "error", "message": "full"}\n\n', DONE), "bad_answer", 1),
+    "an answer that was given up": (whole(A, LAST.replace(b"length", b"abort"), DONE), "bad_answer", 1),
     "an error object": (whole(A, b'data: {"error": {"message": "full"}}\n\n', DONE), "bad_answer", 1),
     "gzip": ([HEAD[:-2] + b"content-encoding: gzip\r\n\r\n", chunk(gzip.compress(A + B)), END], "bad_answer", 0),
     "one JSON object": (
         [b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"], "bad_answer", 0,
     ),
     # what breaks off
+    "chunks that a proxy ends": (whole(A, B), "cut", 2),
+    "a connection that ends too soon": ([PLAIN, A, B, HANG_UP], "cut", 2),
+    "a connection that ends in an event": ([PLAIN, A, B[:-9], HANG_UP], "cut", 1),
     "it hangs up": ([HEAD, chunk(A), chunk(B), HANG_UP], "cut", 2),
     "it hangs up in a chunk": ([HEAD, chunk(A), chunk(B)[:20], HANG_UP], "cut", 1),
     "it hangs up before any": ([HEAD, HANG_UP], "cut", 0),
@@ -141,7 +152,7 @@ def _serve(end: socket.socket) -> None:
                             return
                         end.sendall(piece)
                         time.sleep(0 if len(piece) < 2 or len(piece) >= 1 << 20 else MOMENT_S)
-                    if KINDS[name][1] == "cut":
+                    if KINDS[name][1] == "cut" and piece != END:
                         return
                 elif b"/v1/models" in line:
                     end.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(MODELS), MODELS))

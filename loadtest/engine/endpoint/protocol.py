@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 KNOWN: dict[str, type[Protocol]] = {}
 """By name; `protocols` fills it, and so may a locustfile."""
 SINCE = "since"
+BROKE_OFF = "the stream broke off"
+"""How the flaw of an answer begins that is `cut` by what it holds, though its connection says that it is whole."""
 
 
 @dataclass(frozen=True)

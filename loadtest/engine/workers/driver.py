@@ -22,7 +22,7 @@ from tailrate.analysis.records.rows import BAD_ANSWER, CHECK, CUT, LOST, REQUEST
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.endpoint.answer import MOST_ERROR, EndpointAnswer, error_sentence
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
-from tailrate.loadtest.engine.endpoint.protocol import Protocol
+from tailrate.loadtest.engine.endpoint.protocol import BROKE_OFF, Protocol
 from tailrate.loadtest.engine.endpoint.row_fields import server_clock
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.record.segments import LOOK_S, Batcher
@@ -261,7 +261,7 @@ class Driver:
         except Exception as problem:  # whatever an answer is, it has a row
             flaw = f"the answer cannot be read: {type(problem).__name__}: {problem}"[:MOST_ERROR]
         if flaw is not None:
-            answer.status, answer.error = BAD_ANSWER, f"{answer.status}: {flaw}"
+            answer.status, answer.error = CUT if flaw.startswith(BROKE_OFF) else BAD_ANSWER, f"{answer.status}: {flaw}"
         elif self._check is not None:
             answer.protocol = protocol
             try:

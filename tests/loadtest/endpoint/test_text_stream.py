@@ -18,6 +18,7 @@ from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.client import StreamClient
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
+from tailrate.loadtest.engine.endpoint.protocol import BROKE_OFF
 from tailrate.loadtest.engine.endpoint.protocols import PROTOCOLS
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
@@ -164,6 +165,30 @@ def test_an_answer_that_is_no_stream_is_said_to_be_none() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(whole)
     with server(lambda _: (200, head + whole), ["m"]) as url, pytest.raises(ScenarioError, match="no stream of events"):
         tried(url)
+
+
+def said(finish: str | None = None, text: str = "a") -> bytes:
+    choice = {"delta": {"content": text}, "text": text, "finish_reason": finish}
+    return b"data: %s\n\n" % json.dumps({"choices": [choice]}).encode()
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "openai-completions"])
+@pytest.mark.parametrize(
+    ("body", "flaw"),
+    [
+        (said() + said("stop"), None),
+        (said() + b"data: [DONE]\n\n", None),
+        (said() + said(), f"{BROKE_OFF}: neither a finish_reason nor [DONE] came"),
+        (said() + said()[:-9], f'{BROKE_OFF} in an event: {{"choices": [{{"delta"'),
+        (said() + said("abort", ""), "the stream's finish_reason is abort"),
+        (said("stop", ""), "the stream ended without any content"),
+        (b"", "the stream ended without any content"),
+    ],
+)
+def test_a_stream_without_a_sign_of_its_end_broke_off(name: str, body: bytes, flaw: str | None) -> None:
+    answer = EndpointAnswer("200", 0, 2, body=body, arrivals=[(1, len(body))])
+    found = PROTOCOLS[name]().flaw(answer, {"content-type": "Text/Event-Stream; charset=utf-8"})
+    assert found is None if flaw is None else str(found).startswith(flaw)
 
 
 @pytest.mark.live

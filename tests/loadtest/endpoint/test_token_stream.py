@@ -84,6 +84,9 @@ def test_what_counts_as_content(events, instants, plain, finish):
     [
         (b'event: error\ndata: {"message": "full"}\n\n', "holds an error"),
         (b'data: {"error": {"message": "full"}}\n\n', "holds an error"),
+        (b'data: {"object": "error", "message": "full", "code": 400}\n\n', "holds an error"),
+        (event([delta("abort")]), "finish_reason is abort"),
+        (event([delta("error", content="")]), "finish_reason is error"),
         (b'data: {"choices": [\n\n', "no JSON object"),
         (b"data: 3\n\n", "no JSON object"),
         (b"data: \xff\xfe\n\n", "no JSON object"),
@@ -121,6 +124,27 @@ def test_an_event_without_data_says_nothing():
     beats = [b"data:\n\n", b"event: ping\ndata: \n\n", b"data\ndata\n\n"]
     found = read([*USUAL[:2], *beats, *USUAL[2:]], 1)
     assert (found.flaw, found.content_ns, found.text) == ("", [1, 5, 6], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("events", "ended"),
+    [
+        ([USUAL[1], DONE], True),
+        ([USUAL[1], event([delta("stop")])], True),
+        ([event([{"index": 0, "text": "a", "finish_reason": "length"}])], True),
+        ([USUAL[1], event([delta("")]), event(usage=USAGE)], False),
+        ([USUAL[1]], False),
+    ],
+)
+def test_its_end_is_a_reason_or_a_word(events, ended):
+    assert read(events).ended is ended
+
+
+@pytest.mark.parametrize(("end", "said"), [(b"", "the stream broke off in an event"), (b"\n", "no JSON object")])
+def test_an_event_that_stops_within_its_line_is_no_garbage(end, said):
+    found = read([*USUAL[:2], USUAL[2][:-20] + end])
+    assert said in found.flaw
+    assert len(found.content_ns) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import weakref
 
 import gevent
 import pytest
-from asked import RESULT, raw_endpoint, raw_inputs
+from asked import RESULT, Raw, raw_endpoint, raw_inputs
 from litter import Ring
 
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.endpoint.credentials import Keys
+from tailrate.loadtest.engine.endpoint.protocol import BROKE_OFF
 from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.steps import LoadStep
@@ -94,6 +95,14 @@ def test_an_error_of_the_schedule_itself_loses_no_row(monkeypatch):
     assert servers.sent == 2
     # no more than was due by then, some of it cut off by the end
     assert sorted(row["seq"] for row in rows) == [0, 1]
+
+
+@pytest.mark.parametrize(("flaw", "status"), [(f"{BROKE_OFF}: no end", "cut"), ("it is no answer", "bad_answer")])
+def test_what_broke_off_by_what_it_holds_is_cut(monkeypatch, flaw, status):
+    monkeypatch.setattr(Raw, "flaw", lambda *_: flaw)
+    _, rows, _ = driven(LoadStep(0, "null", 100.0, 60.0, 0.0, 0, 1))
+    assert {(row["status"], row["error"]) for row in rows} == {(status, f"200: {flaw}")}
+    assert {row["finish"] for row in rows} == {"cut" if status == "cut" else None}
 
 
 def test_garbage_is_looked_for_when_rows_have_gone():

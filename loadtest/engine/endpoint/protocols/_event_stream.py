@@ -91,7 +91,7 @@ class EventStream(Streamed):
         return replace(found, protocol=self.name, path=there, settings=self.settings())
 
     def flaw(self, answer: EndpointAnswer, header: Mapping[str, str]) -> str | None:
-        if not header.get("content-type", STREAM).startswith(STREAM):
+        if not header.get("content-type", STREAM).lower().startswith(STREAM):
             return f"the answer is no stream of events, but {header['content-type']}"
         if (coding := header.get("content-encoding", PLAIN)) != PLAIN:
             return f"the stream is {coding}, which nobody asked for"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
+from tailrate.loadtest.engine.endpoint.protocol import BROKE_OFF
 from tailrate.loadtest.engine.endpoint.protocols._event_stream import STREAM, EventStream, text_of
 from tailrate.loadtest.engine.endpoint.protocols._openai_models import FactsOfOurs, known, model_of
 from tailrate.loadtest.engine.endpoint.protocols._token_stream import TokenStream, openai
@@ -39,6 +41,11 @@ class TextStream(FactsOfOurs, EventStream):
     def find(self, client: Client, target: Target) -> list[Endpoint]:
         path = client.prefix + self.path
         return [self.endpoint(client, each, path, parameters=said) for each, said in known(client, target)]
+
+    def flaw(self, answer: EndpointAnswer, header: Mapping[str, str]) -> str | None:
+        """Not all servers send a `finish_reason`, and not all `[DONE]`; without both there was more to come."""
+        unended = f"{BROKE_OFF}: neither a finish_reason nor [DONE] came"
+        return super().flaw(answer, header) or (None if self._read(answer).ended else unended)
 
     def take(self, found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         openai(found, said, at_ns)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tailrate.loadtest.engine.endpoint.answer import parse_json
+from tailrate.loadtest.engine.endpoint.protocol import BROKE_OFF
 from tailrate.loadtest.engine.endpoint.protocols._sse import events
 from tailrate.serve import wire
 
@@ -20,6 +21,8 @@ DONE = b"[DONE]"
 REASONING = ("reasoning", "reasoning_content")
 FINISHES = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop", "eos": "stop"}
 """What rows say of a server's `finish_reason`; anything else is an error."""
+FAILURES = ("abort", "error")
+"""Those of an answer that the server gave up."""
 MOST_GAP_US = (1 << 32) - 1
 Arrivals = Sequence[tuple[int, int]]
 """Of an answer's pieces: the instant of each, and bytes of the body that had come by then."""
@@ -32,6 +35,8 @@ class TokenStream:
     plain_ns: int | None = None
     """Of the first that isn't reasoning."""
     finish: str = ""
+    ended: bool = False
+    """Whether the server said that this is all."""
     flaw: str = ""
     """What the server said went wrong, or what makes no sense."""
     text: list[str] = field(default_factory=list)
@@ -101,7 +106,9 @@ def openai(found: TokenStream, said: Mapping[str, Any], at_ns: int) -> None:
         plain = plain or bool(text or delta.get("tool_calls"))
         reasoned = reasoned or any(delta.get(name) for name in REASONING)
         if reason := choice.get("finish_reason"):
-            found.finish = FINISHES.get(str(reason), "error")
+            found.ended, found.finish = True, FINISHES.get(str(reason), "error")
+            if reason in FAILURES:
+                found.flaw = found.flaw or f"the stream's finish_reason is {reason}"
     if (usage := said.get("usage")) and isinstance(usage, dict):
         found.usage = usage
     if plain or reasoned:
@@ -125,16 +132,21 @@ def stamps(arrivals: Arrivals) -> Callable[[int], int]:
 
 def token_stream(body: bytes, arrivals: Arrivals, take: Take = openai) -> TokenStream:
     found, at_ns = TokenStream(), stamps(arrivals)
+    torn_at = 0 if body.endswith((b"\n", b"\r")) else len(body)
     for event in events(body):
-        if event.data == DONE or not event.data.strip():
+        if event.data == DONE:
+            found.ended = True
+            continue
+        if not event.data.strip():
             continue
         try:
             said = parse_json(event.data)
         except ValueError:
             said = None
         if not isinstance(said, dict):
-            found.flaw = found.flaw or f"an event of the stream is no JSON object: {_begin(event.data)}"
-        elif event.name == b"error" or said.get("error"):
+            wrong = f"{BROKE_OFF} in an event" if event.end == torn_at else "an event of the stream is no JSON object"
+            found.flaw = found.flaw or f"{wrong}: {_begin(event.data)}"
+        elif event.name == b"error" or said.get("error") or said.get("object") == "error":
             found.flaw, found.finish = f"the stream holds an error: {_begin(event.data)}", "error"
         else:
             take(found, said, at_ns(event.end))
