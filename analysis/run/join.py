@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.records.rows import is_success
 from tailrate.analysis.run.device_tracks import STATE, DeviceTrack, Instants
 
@@ -35,10 +35,7 @@ class OwnDevices:
 
     @classmethod
     def said_by(cls, manifest: Manifest) -> OwnDevices:
-        found = {
-            str(entry.get("name") or f"{entry.get('model')}/{entry.get('variant')}"): entry.get("devices")
-            for entry in manifest.endpoints
-        }
+        found = {endpoint_name(entry): entry.get("devices") for entry in manifest.endpoints}
         return cls({name: tuple(map(str, devices)) for name, devices in found.items() if isinstance(devices, list)})
 
     def device(self, endpoint: str, said: str) -> str:

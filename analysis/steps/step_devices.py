@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.counting.counts import Key, Tally
+from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.run.device_tracks import MOST_HOLE, DeviceFigures, DeviceTrack, over
 from tailrate.analysis.text import words
 
@@ -62,9 +63,7 @@ class StepDevices:
     @cached_property
     def _device_names(self) -> set[str]:
         entries = self.run.manifest.endpoints
-        return self.tally.devices or {
-            str(e.get("device")) for e in entries if f"{e.get('model')}/{e.get('variant')}" == self.endpoint
-        }
+        return self.tally.devices or {str(e.get("device")) for e in entries if endpoint_name(e) == self.endpoint}
 
     @cached_property
     def device(self) -> DeviceFigures:

@@ -304,7 +304,7 @@ def _plain(run: Run) -> Iterator[Risk]:
 
 
 def _batches(run: Run) -> Iterator[Risk]:
-    entries = {f"{e.get('model')}/{e.get('variant')}": e for e in run.manifest.endpoints}
+    entries = {endpoint_name(entry): entry for entry in run.manifest.endpoints}
     rows = run.manifest.scenario.get("rows")
     each = rows if isinstance(rows, int) and rows > 0 else 1
     found = [

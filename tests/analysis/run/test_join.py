@@ -135,6 +135,20 @@ def test_rows_that_say_no_device_are_on_the_one_of_their_endpoint(tmp_path: Path
     assert bound.joined(columns=["seq"])["util_pct"].tolist() == pytest.approx(one["util_pct"].tolist(), nan_ok=True)
 
 
+def test_an_endpoint_with_a_name_of_its_own_is_on_the_device_that_the_manifest_names_for_it(tmp_path: Path) -> None:
+    said = make_run(tmp_path / "said", [Load("old", 50)], devices=[Waveform()])
+    entry = said.manifest.endpoints[0]
+    entry |= {"name": "old", "model": "m", "variant": "eager"}
+    said.manifest.write(said.folder)
+    expected = figures(analysis.load(said.folder))
+    assert None not in expected[0]
+    rewrite(said.folder, said.requests.assign(device=None))
+    assert figures(analysis.load(said.folder)) == expected
+    entry["devices"] = [entry["device"]]
+    said.manifest.write(said.folder)
+    assert figures(analysis.load(said.folder)) == expected
+
+
 def test_of_several_devices_the_energy_is_the_sum_and_no_row_has_one(tmp_path: Path) -> None:
     waves = [Waveform("GPU-0"), Waveform("GPU-1", util_pct=20)]
     written = make_run(tmp_path / "run", [Load("m/a", 50, device="GPU-0")], devices=waves)

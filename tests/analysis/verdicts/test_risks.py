@@ -159,6 +159,9 @@ CASES = [
          change=said(1, parity_relative_error=0.15)),
     Case("small_batches", "doubt", "batches held 4 of at most 16 rows while the queue grew", 4, [
         Load("m/a", 400, FAST, seconds=12), Load("m/a", 480, queue(4), seconds=12)]),
+    Case("small_batches", "doubt", "batches held 4 of at most 16 rows", 4, [
+        Load("old", 400, FAST, seconds=12), Load("old", 480, queue(4), seconds=12)],
+        lambda m: m.endpoints[0].update(name="old", model="m")),
     Case("no_batching", "limit", "batches held 4 rows at most", 4, change=lambda m: m.scenario.update(rows=4)),
     Case("limit_above", "limit", "the limit of m/eager lies above 400/s (and 1 more)", 400, CLEAN[::2]),
     Case("limit_below", "limit", "the limit of m/eager lies below 480/s (and 1 more)", 480, CLEAN[1::2]),

@@ -7,12 +7,13 @@ import gevent
 import pytest
 
 from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
+from tailrate.analysis.records.manifest import Manifest
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint import credentials
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
 from tailrate.loadtest.engine.record.device_collector import Collector, forever
 from tailrate.loadtest.engine.record.devices.binding import bind
-from tailrate.loadtest.engine.record.devices.collector import of_servers, sources
+from tailrate.loadtest.engine.record.devices.collector import Sources, SourcesCollector, of_servers, sources
 from tailrate.loadtest.engine.record.devices.exporters import amd, dcgm, host
 from tailrate.loadtest.engine.record.devices.names import Names, SourceRows
 from tailrate.loadtest.engine.record.devices.scraper import Scraper
@@ -331,6 +332,15 @@ def facts(*devices, hosts=(), **more):
 
 
 AT = {"m/a": "http://one:8000", "m/b": "http://two:8000"}
+
+
+def test_endpoints_are_bound_by_the_name_that_rows_call_them():
+    run = Manifest("run", "running", {}, [{"name": "old"}, {"model": "m", "variant": "b"}])
+    asked = Sources(parse("old=http://agent:1@GPU-1,m/b=http://agent:1@GPU-2"), credentials.ANYBODY)
+    client = SimpleNamespace(url="http://one:8000", access=credentials.ANYBODY)
+    collector = SourcesCollector(asked, client, Base(0), [], print, run)
+    collector._take({"facts": [facts("GPU-1", "GPU-2")], "clocks": []})
+    assert [entry["devices"] for entry in run.endpoints] == [["GPU-1"], ["GPU-2"]]
 
 
 def test_an_endpoint_is_on_the_devices_that_are_named_for_it():

@@ -131,7 +131,7 @@ def _all_said(view: View) -> tuple[list[str], list[list[str]]]:
     """What the server said of each endpoint: the names of the endpoints, then one row per parameter."""
     said = [
         (
-            f"{e.get('model')}/{e.get('variant')}",
+            endpoint_name(e),
             words.flat({k: v for k, v in e.items() if k in ("max_batch", "parameters")}),
             words.flat({"parameters": e.get("parameters_after") or {}}),
         )

@@ -17,7 +17,7 @@ import gevent
 from gevent import subprocess
 from gevent.event import Event
 
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.endpoint import credentials
@@ -187,10 +187,7 @@ class SourcesCollector:
 
     def _urls(self) -> dict[str, str]:
         """Of each endpoint, by its name."""
-        return {
-            str(entry.get("name") or f"{entry['model']}/{entry['variant']}"): str(entry.get("url") or self._client.url)
-            for entry in self._manifest.endpoints
-        }
+        return {endpoint_name(entry): str(entry.get("url") or self._client.url) for entry in self._manifest.endpoints}
 
     def _bind(self) -> None:
         found = bind(self._urls(), list(zip(self._asked.devices, self._facts, strict=True)))
