@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.records.rows import is_success
+from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.device_tracks import STATE, DeviceTrack, Instants
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _middle_ns(requests: pd.DataFrame) -> Instants:
     The device worked on the request at some time between sending and answer; the middle is the instant that
     is never further than half the service from it. Without a sent time the instant of the answer must do.
     """
-    done = requests["done_ns"].fillna(-1).to_numpy(dtype=np.int64)
+    done = requests[WHOLE].fillna(-1).to_numpy(dtype=np.int64)
     sent = requests["sent_ns"].fillna(-1).to_numpy(dtype=np.int64)
     middle: Instants = np.where((done >= 0) & (sent >= 0), sent + (done - sent) // 2, done)
     return middle

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _QUIET_S = 30.0
 _DERIVED = {
-    "ok": ("status", "error", "done_ns"),
+    "ok": ("status", "error", WHOLE),
     "late_ms": ("sent_ns", "intended_ns"),
     "service_ms": (WHOLE, "sent_ns"),
     "latency_ms": (WHOLE, "intended_ns"),
@@ -85,8 +85,8 @@ class RecordedRun:
 
         The recorded columns (times that may be missing as nullable `Int64`, texts as categoricals) and four more: `ok`
         (answered 2xx without an error), `late_ms` (sent − intended), `service_ms` (done − sent) and `latency_ms`
-        (done − intended), NaN where either end is missing; of a stream done is its last token. A run of many
-        millions is best asked for what is needed.
+        (done − intended), NaN where either end is missing; of a stream done is its last token. That instant is there
+        as `whole_ns` for who names it. A run of many millions is best asked for what is needed.
         """
         return self.reading(REQUESTS, lambda stored: self._requests(stored, step, columns))
 
@@ -94,7 +94,7 @@ class RecordedRun:
         self, stored: Stored, step: int | Sequence[int] | None, columns: Sequence[str] | None
     ) -> pd.DataFrame:
         asked = (*stored.names, *_DERIVED) if columns is None else tuple(columns)
-        if unknown := [name for name in asked if name not in stored.names and name not in _DERIVED]:
+        if unknown := [name for name in asked if name not in (*stored.names, WHOLE, *_DERIVED)]:
             raise KeyError(f"requests have no column '{unknown[0]}'; there are {', '.join((*stored.names, *_DERIVED))}")
         needed = [name for name in asked if name not in _DERIVED]
         needed += [name for made in asked for name in _DERIVED.get(made, ()) if name not in needed]
@@ -122,13 +122,10 @@ class RecordedRun:
         """`requests` with the state of each request's own device at its time, and `sample_ns`, that sample's time."""
         from tailrate.analysis.run.join import OwnDevices, join
 
-        needed = (
-            None
-            if columns is None
-            else [*dict.fromkeys([*columns, "sent_ns", "done_ns", "device", "endpoint", "status"])]
-        )
+        asked = (*self.tables[REQUESTS].names, *_DERIVED) if columns is None else columns
+        needed = [*dict.fromkeys([*asked, "sent_ns", WHOLE, "device", "endpoint", "status"])]
         found = join(self.requests(step, needed), self.devices, self.tracks, OwnDevices.said_by(self.manifest))
-        return found if columns is None else found.drop(columns=[name for name in needed or () if name not in columns])
+        return found.drop(columns=[name for name in needed if name not in asked])
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -232,7 +229,7 @@ def settle_missing(run: RecordedRun) -> None:
 def _succeeded(frame: pd.DataFrame) -> Any:
     status, error = frame["status"].cat, frame["error"].cat
     found = good(status.categories)[status.codes] & clean(error.categories)[error.codes]
-    return found & frame["done_ns"].notna().to_numpy(dtype=bool)
+    return found & frame[WHOLE].notna().to_numpy(dtype=bool)
 
 
 # ---- runs that did not end by themselves

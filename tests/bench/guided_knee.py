@@ -103,7 +103,7 @@ class Probes:
         number = 1000 * self.seed + len(self.seen)
         arrivals_s = poisson(rate, seconds, number)
         rows = rows_of(arrivals_s, self.one.server, 0, "m/a", 0.0, number)
-        rows["ok"], rows["replica"] = True, rows["replica"].astype("category")
+        rows["ok"], rows["whole_ns"], rows["replica"] = True, rows["done_ns"], rows["replica"].astype("category")
         start_ns = int(rows["intended_ns"].iloc[0]) - round(1e9 * float(arrivals_s[0]))
         found = of_rows(rows, start_ns, seconds, SETTLE_S)
         overloaded = rate > 1.01 * self.one.limit_rps

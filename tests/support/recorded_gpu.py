@@ -53,8 +53,8 @@ def rounds() -> list[tuple[float, pd.DataFrame]]:
 
 def _by_rate(name: str, rates: dict[int, float]) -> list[tuple[float, pd.DataFrame]]:
     rows = pd.read_parquet(FOLDER / name)
-    for name in ("intended", "sent", "done"):
-        rows[f"{name}_ns"] = rows.pop(f"{name}_us").astype("Int64") * 1000
+    for name, recorded in (("intended_ns", "intended_us"), ("sent_ns", "sent_us"), ("whole_ns", "done_us")):
+        rows[name] = rows.pop(recorded).astype("Int64") * 1000
     rows["handled_ms"] = rows["server_ms"]
     rows = rows.assign(ok=True, rows=1, replica=pd.Categorical(["one"] * len(rows)))
     return [(rates[int(step)], mine) for step, mine in rows.groupby("step")]

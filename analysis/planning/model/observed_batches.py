@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 COLUMNS = (
-    "intended_ns", "sent_ns", "done_ns", "ok", "endpoint", "replica", "rows", "batch_rows",
+    "intended_ns", "sent_ns", WHOLE, "ok", "endpoint", "replica", "rows", "batch_rows",
     "queue_ms", "batch_ms", "h2d_ms", "compute_ms", "server_ms", "handled_ms",
 )  # fmt: skip
 JITTER_S = 1e-3
@@ -162,7 +163,7 @@ def of_rows(rows: pd.DataFrame, start_ns: int, seconds: float, settle_s: float) 
     rows = rows.sort_values("intended_ns", kind="stable")
     intended_s = since(rows["intended_ns"], start_ns)
     ok = rows["ok"].to_numpy(dtype=bool)
-    latency_s = np.where(ok, since(rows["done_ns"], start_ns) - intended_s, np.inf)
+    latency_s = np.where(ok, since(rows[WHOLE], start_ns) - intended_s, np.inf)
     told = ok & (rows["rows"] <= rows["batch_rows"]).to_numpy(dtype=bool, na_value=False)  # larger ones go in chunks
     for stage in ("queue_ms", "compute_ms"):
         told &= rows[stage].notna().to_numpy()
@@ -199,7 +200,7 @@ def _batches(rows: pd.DataFrame, start_ns: int) -> tuple[ObservedBatches, Ints]:
     handled_s = np.where(np.isnan(ms("handled_ms")), ms("server_ms"), ms("handled_ms")) / 1e3
     handled_s = np.where(np.isnan(handled_s), queue_s + stages_s, handled_s)
     earliest_s = since(rows["sent_ns"], start_ns) + queue_s
-    latest_s = since(rows["done_ns"], start_ns) - handled_s + queue_s
+    latest_s = since(rows[WHOLE], start_ns) - handled_s + queue_s
     replica = np.asarray(rows["replica"].cat.codes, dtype=np.int64)
 
     keys = (replica, size, compute_s, stages_s)

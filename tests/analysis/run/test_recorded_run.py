@@ -12,17 +12,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from folders import GPU, Load, Waveform, Written, constant, lognormal, make_run
+from folders import GPU, START_NS, Load, Waveform, Written, constant, lognormal, make_run, rewrite
 
 from tailrate import analysis
+from tailrate.analysis.pages.report.charts.time_slices import from_rows, slices
 from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import MANIFEST, RunError, append_event, segment_path
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.analysis.run import recorded_run, tables
 from tailrate.analysis.run.compact import move
+from tailrate.analysis.run.device_tracks import STATE
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import Stored
+from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.verdicts.run import Run
 
 LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
@@ -371,6 +374,26 @@ def test_an_error_text_makes_an_answer_a_failure(tmp_path: Path) -> None:
     texts = pa.array(["", "the answer was cut", *[None] * 98])
     _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index("error"), "error", texts))
     assert analysis.load(written.folder).requests()["ok"].tolist() == [True, False, *[True] * 98]
+
+
+def test_an_answer_without_an_end_is_a_success_from_its_last_token_on_and_seen_at_the_middle_of_that(
+    tmp_path: Path,
+) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 50, constant(400))], devices=[Waveform()])
+    rows = written.requests
+    rows["last_ns"] = rows["done_ns"] - 200_000_000
+    rows.loc[rows.index[:100], "done_ns"] = pd.NA
+    rewrite(written.folder, rows)
+    run = analysis.load(written.folder)
+    found = run.joined()
+    assert found["ok"].sum() == run.measured[0].summary.ok == 500
+    assert (found["latency_ms"] == 200).all()
+    middle_s = (rows["sent_ns"] + rows["last_ns"] - 2 * START_NS).astype(float) / 2e9
+    assert (found["temp_c"] - middle_s).abs().max() <= 0.05 + 1e-6
+    assert found["power_w"].mean() == pytest.approx(run.measured[0].tally.saw("power_w"))
+    assert list(found) == [*run.requests(), *STATE, "sample_ns"]
+    line = Timeline.of(run)
+    assert (from_rows(run.requests(), line)["m/a"].answered == slices(run, line)["m/a"].answered).all()
 
 
 def test_a_folder_of_the_former_name_is_read_and_its_rows_are_not_counted_twice(tmp_path: Path) -> None:

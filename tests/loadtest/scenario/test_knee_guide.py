@@ -140,7 +140,7 @@ class Virtual:
         number = 1000 * self.seed + len(self.seen)
         arrivals = poisson(rate, seconds, number)
         rows = rows_of(arrivals, self.server, 0, "m/a", 0.0, number)
-        rows["ok"], rows["replica"] = True, rows["replica"].astype("category")
+        rows["ok"], rows["whole_ns"], rows["replica"] = True, rows["done_ns"], rows["replica"].astype("category")
         start_ns = int(rows["intended_ns"].iloc[0]) - round(1e9 * float(arrivals[0]))
         found = of_rows(rows, start_ns, seconds, 3.0)
         overloaded = rate > 1.01 * MOST_RPS

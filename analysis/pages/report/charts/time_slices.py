@@ -88,11 +88,13 @@ def from_rows(rows: pd.DataFrame, line: Timeline) -> dict[str, Slices]:
     found: dict[str, Slices] = {}
     for endpoint, mine in rows.groupby("endpoint", observed=True):
         ok = mine["ok"].to_numpy(dtype=bool)
-        bins = np.searchsorted(EDGES_MS, mine["latency_ms"].to_numpy(dtype=np.float64), side="right") - 1
+        intended_ns, latency_ms = mine["intended_ns"].to_numpy(dtype=np.int64), mine["latency_ms"].to_numpy(np.float64)
+        bins = np.searchsorted(EDGES_MS, latency_ms, side="right") - 1
         bins = np.where(ok, np.clip(bins, 0, BINS - 1), BINS)
-        places = np.clip(line.numbers(mine["intended_ns"].to_numpy(dtype=np.int64)), 0, line.slices - 1)
+        places = np.clip(line.numbers(intended_ns), 0, line.slices - 1)
         counts = np.bincount(places * (BINS + 1) + bins, minlength=line.slices * (BINS + 1))
-        done = np.clip(line.numbers(mine.loc[ok, "done_ns"].to_numpy(dtype=np.int64)), 0, line.slices - 1)
+        done_ns = intended_ns[ok] + np.rint(1e6 * latency_ms[ok]).astype(np.int64)
+        done = np.clip(line.numbers(done_ns), 0, line.slices - 1)
         answered = np.bincount(done, minlength=line.slices)
         found[str(endpoint)] = _slices(counts.reshape(line.slices, BINS + 1), answered)
     return found
