@@ -783,9 +783,9 @@ LOADTEST = (
         ("loadtest/scenario/test_arrivals.py",),
     ),
     Mutant(
-        "the first arrival of a random schedule is missing", "row", "loadtest/engine/scenario/arrivals.py",
-        "at_s[at_s < seconds]", "at_s[at_s < seconds][1:]",
-        ("loadtest/scenario/test_arrivals.py::test_a_shape_that_changes_nothing_gives_the_plain_grid",),
+        "the first arrival of a schedule is missing", "row", "loadtest/engine/scenario/arrivals.py",
+        "at[at < in_ns(seconds)]", "at[1:][at[1:] < in_ns(seconds)]",
+        ("loadtest/scenario/test_arrivals.py::test_constant_is_a_grid_without_drift",),
     ),
     Mutant(
         "a step's arrivals count from its block's start", "unit", "loadtest/engine/scenario/arrivals.py",
@@ -1049,7 +1049,7 @@ LOADTEST = (
     ),
     Mutant(
         "a turn begins after its step", "bound", "loadtest/engine/workers/sessions.py",
-        "if due >= int(1e9 * (step.start_s + step.seconds)):", "if due < 0:",
+        "if due >= step.begin_ns + step.length_ns:", "if due < 0:",
         ("loadtest/workers/test_sessions.py::test_who_fails_says_no_more_and_nothing_begins_after_the_end",),
     ),
     Mutant(
@@ -1183,7 +1183,8 @@ LOADTEST = (
     ),
     Mutant(
         "rows that come late are in no second", "row", "loadtest/engine/live/step_stats.py",
-        "np.maximum((over_ns - self._origin_ns) // 1_000_000_000, self.next_second)", "((over_ns - self._origin_ns) // 1_000_000_000)",
+        "np.maximum((over_ns - self._origin_ns) // 1_000_000_000, self.next_second)",
+        "((over_ns - self._origin_ns) // 1_000_000_000)",
         ("loadtest/live/test_board.py",),
     ),
     Mutant(
@@ -1246,7 +1247,7 @@ LOADTEST = (
     ),
     Mutant(
         "a lost process owes arrivals of steps that had not begun", "sign", "loadtest/engine/workers/dispatch.py",
-        "elapsed - int(step.start_s * 1e9)", "elapsed + int(step.start_s * 1e9)",
+        "elapsed - step.begin_ns", "elapsed + step.begin_ns",
         ("loadtest/workers/test_dispatch.py::test_a_process_that_is_lost_owes_what_was_due_of_each_part",),
     ),
     Mutant(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tailrate.analysis.records.manifest import settled_ns
 from tailrate.analysis.run.bins import BINS, BY_BATCH, MOST_ROWS, PARTS
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.stats.array_types import Floats, Ints
@@ -44,8 +45,7 @@ class Grid:
     def of(cls, step: Mapping[str, Any], stop_ns: int | None) -> Grid:
         """The window of a step of the manifest, as long as the run lasted."""
         begin, end = int(step["start_ns"]), int(step["end_ns"])
-        start = begin + int(float(step.get("settle_s") or 0) * 1e9)
-        return cls(begin, start, end if stop_ns is None else min(end, stop_ns))
+        return cls(begin, settled_ns(step), end if stop_ns is None else min(end, stop_ns))
 
     @property
     def seconds(self) -> float:

@@ -36,6 +36,16 @@ def endpoint_name(entry: Mapping[str, Any]) -> str:
     return str(entry.get("name") or f"{entry.get('model')}/{entry.get('variant')}")
 
 
+def in_ns(seconds: float) -> int:
+    """A setting as a time: the nearest nanosecond, of 4.1 s not 4,099,999,999."""
+    return round(seconds * 1e9)
+
+
+def settled_ns(step: Mapping[str, Any]) -> int:
+    """When the settle time of a step of the manifest is over: its first arrival that counts is due from then on."""
+    return int(step["start_ns"]) + in_ns(float(step.get("settle_s") or 0))
+
+
 STATUSES = ("running", "complete", "aborted")
 
 _STEP: dict[str, tuple[type, ...]] = {

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrate.analysis.records.manifest import settled_ns
 from tailrate.analysis.records.rows import KINDS, kind_of
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import NEVER
@@ -137,7 +138,7 @@ def read(
 
     begins = np.full(max((int(step["index"]) for step in steps), default=0) + 2, 1 << 62)
     for step in steps:
-        begins[int(step["index"])] = int(step["start_ns"]) + round(float(step.get("settle_s") or 0) * 1e9)
+        begins[int(step["index"])] = settled_ns(step)
     step_of, intended, done = (rows.whole(name) for name in ("step", "intended_ns", WHOLE))
     ok = succeeded(rows)
     replica, label = (texts(name, lambda word: word, object) for name in ("replica", "label"))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.records.manifest import settled_ns
 from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.run.bins import BINS
 from tailrate.analysis.run.device_tracks import throttled_pct
@@ -170,7 +171,7 @@ def covered(run: Run, endpoint: str, line: Timeline) -> Floats:
     for step in run.manifest.scenario["steps"]:
         if step["endpoint"] == endpoint:
             start, end = int(step["start_ns"]), int(step["end_ns"])
-            settled = start + int(float(step.get("settle_s") or 0) * 1e9)
+            settled = settled_ns(step)
             settling += within(start, settled)
             found += within(settled, end if last is None else min(end, last))
     for event in run.events:

@@ -268,11 +268,11 @@ class Conductor:
         order = self._dispatch.start()
         self._steps += [step.index for step in steps]
         if self._soak:
-            self._soak.begin(order.start_ns, order.start_ns + int(steps[0].seconds * 1e9))
+            self._soak.begin(order.start_ns, order.start_ns + steps[0].length_ns)
         for step, due in zip(steps, due_s, strict=True):
-            start_ns = order.start_ns + int(step.start_s * 1e9)
+            start_ns = order.start_ns + step.begin_ns
             self._live[step.index] = self.board.begin(step, start_ns, due, keep=self._sought is not None)
-            times = {"start_ns": start_ns, "end_ns": start_ns + int(step.seconds * 1e9)}
+            times = {"start_ns": start_ns, "end_ns": start_ns + step.length_ns}
             self._manifest.scenario["steps"].append(asdict(step) | times)
             what = {"step": step.index, "of": of, "endpoint": step.endpoint, "rate": step.rate, "seconds": step.seconds}
             more = {"concurrency": step.concurrency} if step.concurrency else {}

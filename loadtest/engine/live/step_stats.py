@@ -19,6 +19,7 @@ from tailrate.analysis.judging.judge import Judgement, Window, answers
 from tailrate.analysis.judging.share import Term, judged, terms
 from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, late_limit_ms, lateness, queue_filled
 from tailrate.analysis.records.folder import REQUESTS
+from tailrate.analysis.records.manifest import in_ns
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import NEVER
@@ -102,7 +103,7 @@ class Live:
         self.ended_s: float | None = None
         """How long it took, once every arrival is answered."""
         self._origin_ns = start_ns if origin_ns is None else origin_ns
-        self._end_ns = start_ns + round(step.seconds * 1e9)
+        self._end_ns = start_ns + step.length_ns
         self._schedule_s = schedule_s
         self._slos = slos
         self.streams = False
@@ -154,7 +155,7 @@ class Live:
         if not limited:
             return
         figures_ms = limited_ms(ok, latency_ms, streams)
-        due_s = (intended - self.start_ns) / 1e9 - self.step.settle_s
+        due_s = (intended - self.start_ns - in_ns(self.step.settle_s)) / 1e9
         self._counted.add(due_s[due_s >= 0], {name: values[due_s >= 0] for name, values in figures_ms.items()})
         if self._keep:
             self._late_ms.append(late_ms[sent != NEVER])

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tailrate.analysis.records.manifest import in_ns
+
 Offsets = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -62,16 +64,15 @@ class Pattern:
         [0, 250000000, 500000000, 750000000]
         """
         if self.trace_ns:
-            at = np.asarray(self.trace_ns, dtype=np.int64)
-            return at[at < round(seconds * 1e9)]
-        if self.spacing == "constant" and self.shape == "flat":  # each rounded by itself, none accumulated
-            whole = np.round((np.arange(np.ceil(rate_rps * seconds)) + phase) * (1e9 / rate_rps)).astype(np.int64)
-            return whole[whole < seconds * 1e9] if phase else whole
-        times, factors = _cumulative(self.shape, seconds)
-        expected = factors * rate_rps
-        events = self._events(float(expected[-1]), np.random.default_rng(seed), phase)
-        at_s = np.interp(events, expected, times)
-        return np.asarray(np.round(at_s[at_s < seconds] * 1e9), dtype=np.int64)
+            at = np.asarray(self.trace_ns)
+        elif self.spacing == "constant" and self.shape == "flat":  # each rounded by itself, none accumulated
+            at = np.round((np.arange(np.ceil(rate_rps * seconds)) + phase) * (1e9 / rate_rps))
+        else:
+            times, factors = _cumulative(self.shape, seconds)
+            expected = factors * rate_rps
+            events = self._events(float(expected[-1]), np.random.default_rng(seed), phase)
+            at = np.round(np.interp(events, expected, times) * 1e9)
+        return at[at < in_ns(seconds)].astype(np.int64)  # what is due at the end itself, no window would count
 
     def _events(self, until: float, rng: np.random.Generator, phase: float) -> Floats:
         """Arrivals at a rate of one, to beyond `until`; their number is whatever it turns out to be."""

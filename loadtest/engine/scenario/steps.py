@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tailrate.analysis.records.manifest import in_ns
 from tailrate.loadtest.engine.scenario.arrivals import Offsets, Pattern
 from tailrate.loadtest.engine.scenario.knee_search import ProbeOutcome
 from tailrate.loadtest.engine.scenario.scenario import Scenario
@@ -44,6 +45,16 @@ class LoadStep:
     def of_manifest(cls, entry: Mapping[str, Any]) -> LoadStep:
         """As a run's manifest has it, among other things of it."""
         return cls(**{key: entry[key] for key in cls.__dataclass_fields__ if key in entry})
+
+    @property
+    def begin_ns(self) -> int:
+        """When it begins, after its block does."""
+        return in_ns(self.start_s)
+
+    @property
+    def length_ns(self) -> int:
+        """Nothing is sent from then on, after it has begun."""
+        return in_ns(self.seconds)
 
     @property
     def scheduled(self) -> bool:

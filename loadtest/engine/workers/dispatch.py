@@ -152,7 +152,7 @@ class Dispatch:
     def _due(self, order: WorkOrder, index: int) -> int:
         elapsed = (self.stopped_ns or self._now()) - order.start_ns
         return sum(
-            int(np.searchsorted(step.offsets(order.pattern)[index :: order.count], elapsed - int(step.start_s * 1e9)))
+            int(np.searchsorted(step.offsets(order.pattern)[index :: order.count], elapsed - step.begin_ns))
             for step in order.steps
             if not step.concurrency
         )

@@ -94,7 +94,7 @@ class Driver:
                 ours = {each.index: range(order.index, each.arrivals(order.pattern), order.count) for each in mine}
                 ready.data.prepare({each.index: (each.data_from, ours[each.index]) for each in mine})
         shares = [
-            share(step.offsets(order.pattern), step.index, order.index, order.count, int(step.start_s * 1e9))
+            share(step.offsets(order.pattern), step.index, order.index, order.count, step.begin_ns)
             for step in order.steps
             if not step.concurrency
         ]
@@ -125,7 +125,7 @@ class Driver:
             flusher.join()
             self._flush()
             watched = [
-                (step.index, self._watch.figures(begun := order.begun_ns(step), begun + int(step.seconds * 1e9)))
+                (step.index, self._watch.figures(begun := order.begun_ns(step), begun + step.length_ns))
                 for step in order.steps
             ]
             bad, self._batcher.bad = self._batcher.bad, Counter()
@@ -185,7 +185,7 @@ class Driver:
 
     def _turns(self, order: WorkOrder, step: LoadStep, to: Ready, began: int, numbers: Iterator[int]) -> None:
         gevent.sleep(max(0.0, (began - time.monotonic_ns()) / 1e9))
-        end = began + int(step.seconds * 1e9)
+        end = began + step.length_ns
         while not self._stopping and (now := time.monotonic_ns()) < end and (seq := next(numbers, None)) is not None:
             self._due += 1
             self._reached = max(self._reached, step.data_from + seq + 1)

@@ -84,7 +84,7 @@ class Sessions:
         if turn + 1 >= dialogue.count(session):
             return None
         due = answer.done_ns - self._start_ns + int(1e9 * dialogue.think(session, turn + 1))
-        if due >= int(1e9 * (step.start_s + step.seconds)):
+        if due >= step.begin_ns + step.length_ns:
             return None
         before = arrival.said if isinstance(arrival, Turn) else (_prompt(data, session, 0),)
         said = (*before, str(protocol.outputs(answer)["text"][0]))

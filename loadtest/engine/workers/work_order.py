@@ -35,7 +35,7 @@ class WorkOrder:
 
     def begun_ns(self, step: LoadStep) -> int:
         """When it begins, by the clock of the process that has the order."""
-        return self.base.monotonic_ns(self.start_ns) + int(step.start_s * 1e9)
+        return self.base.monotonic_ns(self.start_ns) + step.begin_ns
 
     def as_message(self) -> dict[str, Any]:
         return asdict(self) | {"endpoints": [endpoint.as_message() for endpoint in self.endpoints]}

@@ -18,6 +18,7 @@ from tailrate.analysis.run.bins import BINS, FAILED, PARTS
 from tailrate.analysis.run.recorded_run import seal
 from tailrate.analysis.run.tables import PART_ROWS
 from tailrate.analysis.run.time_axis import Timeline
+from tailrate.analysis.run.window import read
 from tailrate.analysis.steps.curves import EDGES_MS, batches, curves, in_bins, percentiles
 from tailrate.analysis.verdicts.run import Run
 
@@ -179,6 +180,15 @@ def test_the_join_counts_are_those_of_the_joined_rows(run: Run) -> None:
         halfway = (times[1:] + times[:-1]) / 2
         doubtful += int((np.abs(at[:, None] - halfway[None, :]).min(axis=1) < device.error_ns).sum())
     assert run.tallies.near_boundary == pytest.approx(doubtful, abs=2)  # a nanosecond at either end
+
+
+def test_settle_time_ends_at_the_nearest_nanosecond_whoever_reads_the_rows(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 100, settle_s=2.01)])
+    written.requests.loc[201, "intended_ns"] = START_NS + 2_009_999_999
+    rewrite(written.folder, written.requests)
+    run = analysis.load(written.folder)
+    (plan,), span = run.manifest.scenario["steps"], (START_NS, START_NS + 10 * 10**9)
+    assert run.measured[0].summary.n == len(read(run.tables[REQUESTS], "m/a", [plan], span)) == 798
 
 
 @pytest.mark.parametrize("group_rows", [97, 1000])

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from tailrate.loadtest.engine.scenario.arrivals import SHAPES, Pattern, parse_shape, peak, share
+from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 
 def offsets(spacing, rate, seconds, seed, **more):
@@ -135,6 +138,18 @@ def test_every_shape_is_described():
 
 def test_constant_of_a_count_that_is_not_whole_keeps_the_last_arrival():
     assert offsets("constant", 0.3, 11.0, seed=1).tolist() == [0, 3_333_333_333, 6_666_666_667, 10_000_000_000]
+
+
+@pytest.mark.parametrize("seconds", [10.0, 30.0, 60.0, 4.1])
+def test_nothing_is_due_at_the_end_of_a_step_where_no_window_counts_it(seconds):
+    step = LoadStep(0, "m/a", 1.0, seconds, 0.0, 0, 1)
+    for rate in np.arange(1, 3000) / 10:
+        at = replace(step, rate=float(rate)).offsets(Pattern())
+        assert at[-1] < step.length_ns
+        assert abs(len(at) - rate * seconds) < 1
+    assert len(offsets("constant", 8.3, 30.0, 1)) == 249
+    assert Pattern("constant", shape="steps:1:1").offsets(8.3, 30.0, 1)[-1] < 30_000_000_000
+    assert Pattern(trace_ns=(0, step.length_ns - 1, step.length_ns)).offsets(1, seconds, 1)[-1] == step.length_ns - 1
 
 
 def test_a_shape_that_changes_nothing_gives_the_plain_grid():

@@ -1,5 +1,7 @@
 """Who gets which share, when its start is said, and what is owed by those that go down."""
 
+from dataclasses import replace
+
 import gevent
 import msgpack
 import pytest
@@ -156,6 +158,14 @@ def test_a_process_that_is_lost_owes_what_was_due_of_each_part():
     crew.dispatch.wait()
     assert crew.lost == [(0, "w0")]
     assert crew.dispatch.went_down() == 80 + 20  # the first part, and two seconds of the second
+
+
+def test_a_step_begins_and_ends_at_the_nearest_nanosecond():
+    crew = Crew(1)
+    step = LoadStep(0, "m/a", 1.0, 4.1, 0.0, 0, 1, start_s=2.01)
+    crew.dispatch.prepare([step], [raw_endpoint("http://a")], Pattern())
+    assert replace(crew.shares["w0"], start_ns=7).begun_ns(step) == 2_010_000_007
+    assert step.length_ns == 4_100_000_000
 
 
 def test_what_is_halted_before_its_start_is_not_begun():
