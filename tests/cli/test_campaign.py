@@ -25,6 +25,8 @@ from tailrate.cli.campaign.published import CLAIMS
 from tailrate.cli.campaign.runner import LOCK, CampaignError, Work, spread
 from tailrate.cli.campaign.tables import STAGES, Table, best_batch, inside, served, tables, together
 from tailrate.serve import models
+from tailrate.serve.bare_loop import Loop
+from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.spec import install
 from tailrate.serve.variants import load, refusal
 
@@ -321,6 +323,27 @@ def test_without_torch_it_says_what_is_needed(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == f"tailrate: measuring a model needs torch: {install('serve')}\n"
     assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.computes
+def test_the_slowest_of_a_hundred_bare_calls_is_their_p99() -> None:
+    took_ms = iter([ms for call in range(100) for ms in (95.0 if call == 50 else 1.0, 1.0)])
+
+    class Played(Loop):
+        def __init__(self) -> None:
+            self._seconds, self._most, self._call, self._eager = 60.0, 100, list, list
+
+        def _inputs(self, bucket: Bucket) -> list[Any]:
+            return []
+
+        def _ms(self, call: Any, inputs: Any) -> float:
+            return next(took_ms)
+
+        def _rows_s(self, bucket: Bucket, inputs: Any, calls: int) -> float:
+            return 0.0
+
+    found = Played().batch(Bucket(1))
+    assert (found["calls"], found["p50_ms"], found["p99_ms"]) == (100, 1.0, 95.0)
 
 
 @pytest.mark.computes

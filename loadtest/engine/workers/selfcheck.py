@@ -22,6 +22,7 @@ import numpy as np
 
 from tailrate.analysis.records.folder import write_atomically
 from tailrate.analysis.records.objective import LATE_MS, MOST_CPU_PCT
+from tailrate.analysis.stats.trend import percentile
 from tailrate.loadtest.engine import child_python
 from tailrate.loadtest.engine.endpoint.answer import OK
 from tailrate.loadtest.engine.endpoint.credentials import Keys
@@ -100,10 +101,10 @@ def measure(order: WorkOrder, inputs: Inputs, timeout_s: float, max_in_flight: i
     late, latency = (sent - intended) / 1e6, (answered - intended) / 1e6
     return {
         "kept": len(sent) / max(1, done["due"]),
-        "late_p99_ms": round(float(np.quantile(late, 0.99)), 3),
+        "late_p99_ms": round(percentile(late, 99), 3),
         "cpu_pct": max(figures["cpu_pct"] for _, figures in done["watched"]),
-        "p50_ms": round(float(np.quantile(latency, 0.5)), 3),
-        "p99_ms": round(float(np.quantile(latency, 0.99)), 3),
+        "p50_ms": round(percentile(latency, 50), 3),
+        "p99_ms": round(percentile(latency, 99), 3),
         "rps": round(len(sent) / max(1e-9, float(answered.max() - intended.min()) / 1e9), 1),
     }
 

@@ -1,7 +1,10 @@
 import socket
 import time
+from contextlib import nullcontext
 
 import gevent
+import numpy as np
+import pyarrow as pa
 import pytest
 from asked import RESULT, raw_endpoint, raw_inputs
 
@@ -70,6 +73,25 @@ def test_a_process_measures_itself(monkeypatch):
     assert 0 < found["cpu_pct"] <= 110
     closed = selfcheck.measure(order(LoadStep(0, "null", 0.0, 1.0, 0.0, 0, 1, concurrency=4)), INPUTS, 5.0, 100)
     assert closed["rps"] > found["rps"]
+
+
+def test_one_hiccup_in_a_hundred_is_late_as_in_the_report(monkeypatch):
+    late_ns = np.where(np.arange(100) == 50, 95_000_000, 100_000)
+
+    class Hiccup:
+        def __init__(self, servers, inputs, max_in_flight, report):
+            self._report = report
+
+        def execute(self, what):
+            times = {"intended_ns": np.zeros(100, int), "sent_ns": late_ns, "done_ns": late_ns + 1_000_000}
+            self._report("rows", {"batch": pa.record_batch({"status": ["200"] * 100, **times})})
+            self._report("done", {"due": 100, "watched": [(0, {"cpu_pct": 1.0})]})
+
+    monkeypatch.setattr(selfcheck, "Driver", Hiccup)
+    monkeypatch.setattr(selfcheck, "null_server", lambda *_: nullcontext("http://nowhere"))
+    found = selfcheck.measure(order(LoadStep(0, "null", 100.0, 1.0, 0.0, 0, 1)), INPUTS, 5.0, 100)
+    assert [found[name] for name in ("late_p99_ms", "p50_ms", "p99_ms")] == [95.0, 1.1, 96.0]
+    assert selfcheck.search(100.0, lambda _: [found], closed=False).safe_rps == 0
 
 
 def test_what_is_not_kept_is_halved():

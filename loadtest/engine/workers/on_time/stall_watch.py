@@ -49,7 +49,7 @@ class StallWatch:
         pauses_ms = [took / 1e6 for began, took in self._pauses if start_ns <= began <= end_ns]
         return {
             "cpu_pct": round(100 * float(spent[1] - spent[0]) / max(1, end_ns - start_ns), 1),
-            "lag_p99_ms": round(float(np.quantile(lags_ms, 0.99)) if len(lags_ms) else 0.0, 3),
+            "lag_p99_ms": round(float(np.quantile(lags_ms, 0.99, method="higher")) if len(lags_ms) else 0.0, 3),
             "lag_max_ms": round(float(lags_ms.max(initial=0.0)), 3),
             "gc_pauses": len(pauses_ms),
             "gc_max_ms": round(max(pauses_ms, default=0.0), 3),

@@ -7,6 +7,12 @@ import gevent
 from tailrate.loadtest.engine.workers.on_time.stall_watch import StallWatch
 
 
+def test_one_late_look_in_a_hundred_is_their_p99():
+    watch = StallWatch()
+    watch._looks = [(second, 0, 95_000_000 if second == 50 else 0) for second in range(100)]
+    assert watch.figures(0, 99)["lag_p99_ms"] == 95
+
+
 def busy(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
