@@ -17,6 +17,7 @@ import numpy as np
 
 from tailrate.analysis.counting.order_statistics import PERCENTS
 from tailrate.analysis.run.bins import PARTS
+from tailrate.analysis.stats.trend import rank
 
 if TYPE_CHECKING:
     from tailrate.analysis.counting.counts import Tally
@@ -134,7 +135,7 @@ def _band(tally: Tally, percent: float) -> tuple[int, int]:
     """The bins of latency around a percentile, widened on both sides until they hold enough requests."""
     counts = tally.by_latency[:, 0]
     below = np.cumsum(counts)
-    place = int(np.searchsorted(below, math.ceil((tally.n - 1) * percent / 100), side="right"))
+    place = int(np.searchsorted(below, rank(tally.n, percent), side="right"))
     first = last = min(place, len(counts) - 1)
     enough = min(LEAST, max(5, 2 * tally.n * (1 - percent / 100)), float(below[-1]))
     while counts[first : last + 1].sum() < enough:

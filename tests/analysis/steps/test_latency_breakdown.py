@@ -34,6 +34,15 @@ def test_a_row_adds_up_to_the_latency_of_its_percentile(tmp_path: Path) -> None:
         assert row.compute_ms == pytest.approx(0.25 * service)
 
 
+def test_a_row_is_of_the_request_that_the_percentile_is_of(tmp_path: Path) -> None:
+    """41,000 × 99.9 % is a whole number, and in floating point a little more than one."""
+    load = Load("m/a", 4100.1, lambda rng, at_s: np.where(np.arange(len(at_s)) <= 40_959, 10.0, 20.0))
+    row = _rows(tmp_path / "run", [load])[-1]
+    (step,) = analysis.load(tmp_path / "run").measured
+    assert step.tally.n == 41_001
+    assert row.latency_ms == pytest.approx(step.order.latency_ms[99.9]) == pytest.approx(10.0)
+
+
 def test_slow_requests_are_averaged_and_not_all(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", [Load("m/a", 500, lognormal(20, 0.1), seconds=20)])
     rows = written.requests
