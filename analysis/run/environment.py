@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
+from tailrate.analysis.records.loopback import leads_here
 from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.text import words
 
@@ -20,7 +20,6 @@ _OF_AN_ENDPOINT = (
     "device", "max_batch", "device_name", "precision", "compile_mode", "threads", "buckets", "max_wait_ms", "max_queue",
     "weights", "weights_digest", "torch", "cuda",
 )  # fmt: skip
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def origin(manifest: Manifest) -> Origin:
@@ -46,8 +45,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str, Any]]:
         yield "version", key, value
     for host in manifest.hosts:
         for key, value in words.flat(host).items():
-            here = key == "url" and urlsplit(str(value)).hostname in _LOOPBACK
-            if key != "role" and not here:
+            if key != "role" and not (key == "url" and leads_here(str(value))):
                 yield "host", f"{host.get('role') or ''} {key}".strip(), value
     for entry in manifest.endpoints:
         said = {**(entry.get("parameters") or {}), **entry}

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from tailrate.analysis.records.loopback import leads_here
 from tailrate.analysis.records.manifest import Manifest, endpoint_name
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.steps import fault_windows
@@ -102,11 +102,7 @@ def on_one_machine(manifest: Manifest) -> bool:
     server, load = by_role.get("server", {}), by_role.get("load", {})
     if server.get("host") and load.get("host"):
         return bool(server["host"] == load["host"])
-    try:
-        name = urlsplit(str(server.get("url") or "")).hostname or ""
-    except ValueError:
-        return False
-    return name in ("localhost", "::1") or name.startswith("127.")
+    return leads_here(str(server.get("url") or ""))
 
 
 def number(count: int) -> str:

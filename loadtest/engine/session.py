@@ -33,6 +33,7 @@ from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from tailrate.analysis.records.folder import run_folder
+from tailrate.analysis.records.loopback import is_loopback
 from tailrate.loadtest.engine import modes
 from tailrate.loadtest.engine.clock import Base, Offset
 from tailrate.loadtest.engine.conductor import Conductor, spawn
@@ -373,7 +374,7 @@ def _initialise(environment: Any, runner: Any, web_ui: Any) -> None:
         return
     if isinstance(runner, MasterRunner):
         runners.HEARTBEAT_LIVENESS = SILENT_S
-        if not same_origin.on_loopback(runner.master_bind_host):
+        if not is_loopback(runner.master_bind_host):
             say.warning("whoever reaches port %s can be a worker: Locust asks for no password", runner.master_bind_port)
         for kind in ("ready", "prepared", "clock", "check", "done", "process", "failed"):
             runner.register_message(

@@ -123,7 +123,7 @@ def middlewares() -> list[Any]:
 
 def is_loopback(host: str) -> bool:
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-        return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+        found = ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)

@@ -1,15 +1,24 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flask import Flask
 from folders import Load, make_run
 
 from tailrate.analysis.records.folder import EVENTS, MANIFEST, RunError, append_event, read_events, write_atomically
+from tailrate.analysis.records.loopback import is_loopback
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.run.environment import origin
+from tailrate.analysis.verdicts.conclusion import on_one_machine
+from tailrate.loadtest.engine.live import same_origin
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+from tailrate.serve.edge import auth
 
 
 @pytest.mark.parametrize(
@@ -130,6 +139,34 @@ def test_an_atomic_write_replaces_the_whole(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a.txt", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "two"
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.2", True),
+        ("::1", True),
+        ("::1%lo", True),
+        ("::ffff:127.0.0.1", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("127.example.org", False),
+        ("10.0.0.7", False),
+        ("localhost.example.org", False),
+        ("", False),
+    ],
+)
+def test_all_agree_on_what_is_this_machine(monkeypatch: pytest.MonkeyPatch, host: str, here: bool) -> None:
+    assert is_loopback(host) is auth.is_loopback(host) is here
+    url = f"http://[{host}]:8000" if ":" in host else f"http://{host}:8000"
+    run = Manifest("r", "complete", {"steps": []}, hosts=[{"role": "server", "url": url}])
+    assert on_one_machine(run) is here
+    assert (("host", "server url") not in origin(run)) is here
+    monkeypatch.delenv(same_origin.PASSWORD, raising=False)
+    page = SimpleNamespace(app=Flask("test"), host=host, web_login=False)
+    with nullcontext() if here else pytest.raises(ScenarioError, match="would let whoever reaches this machine"):
+        same_origin.attach(page)
 
 
 def test_a_load_process_gets_the_records_without_pandas() -> None:

@@ -72,7 +72,7 @@ TABLE = {
     "loadtest.engine.soak.process_usage": ((), ("psutil",)),
     # the page on Locust's own server, which is Flask's; the table in the terminal, a program of its own
     "loadtest.engine.live.web": (("loadtest.engine", "analysis.pages.assets"), ("flask", "gevent")),
-    "loadtest.engine.live.same_origin": (("loadtest.engine",), ("flask",)),
+    "loadtest.engine.live.same_origin": (("loadtest.engine", "analysis.records"), ("flask",)),
     "loadtest.engine.live.terminal": (("analysis.text.words",), ("rich",)),
     # the run folder's segments are Arrow
     "loadtest.engine.record.segments": (("analysis.records",), ("pyarrow",)),

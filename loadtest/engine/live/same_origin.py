@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from flask import Response, request
 
+from tailrate.analysis.records.loopback import is_loopback
 from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 
 PASSWORD = "TAILRATE_WEB_PASSWORD"  # noqa: S105 -- its name
@@ -31,7 +32,7 @@ def attach(web_ui: Any) -> None:
     if 0 < len(password) < LEAST:
         raise ScenarioError(f"{PASSWORD} is too short: it needs at least {LEAST} characters")
     asks = bool(password) or web_ui.web_login
-    if not asks and not on_loopback(web_ui.host):
+    if not asks and not is_loopback(web_ui.host):
         open_to = f"--web-host {web_ui.host or '*'} would let whoever reaches this machine start load from it"
         raise ScenarioError(f"{open_to}: set {PASSWORD}, or leave the page on loopback")
 
@@ -55,13 +56,6 @@ def attach(web_ui: Any) -> None:
 def _refused(status: int, sentence: str, challenge: str | None = None) -> Response:
     headers = {"WWW-Authenticate": challenge} if challenge else None
     return Response(sentence + "\n", status, headers, content_type="text/plain; charset=utf-8")
-
-
-def on_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _nobody_elses(host: str) -> bool:
