@@ -30,12 +30,12 @@ import numpy as np
 
 from tailrate.serve import variants
 from tailrate.serve.engine.profiling import table_of
+from tailrate.serve.machine import cores, cpu_model, first_line_of
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.runner.open_runner import CUDA_CALLS, Opening, opened, seen_by
 from tailrate.serve.runner.runner import first_line, out_of_memory
 from tailrate.serve.spec import ServeError, install
-from tailrate.serve.telemetry.machine import cores, cpu_model, first_line_of
 from tailrate.serve.variants._precision import without_tf32
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tailrate.serve import models
+from tailrate.serve import machine, models
 from tailrate.serve.spec import ModelSpec, ServeError
-from tailrate.serve.telemetry import machine
 
 __all__ = ["ServeError", "ServeOptions", "as_args", "from_args", "named"]
 

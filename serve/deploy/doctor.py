@@ -16,11 +16,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from tailrate.serve import machine
 from tailrate.serve.deploy.listing import NVIDIA
 from tailrate.serve.edge import auth
 from tailrate.serve.models._code_digest import installed
 from tailrate.serve.spec import ServeError, install
-from tailrate.serve.telemetry import machine
 from tailrate.serve.telemetry.nvml import NvmlSource
 
 Check = tuple[str, str, str, str]

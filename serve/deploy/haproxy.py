@@ -164,10 +164,9 @@ def environment(
     `tls` are the files of a certificate and its key, `more` rules for bodies that are to be looked into. Tokens are
     those of our own environment (see `guard`).
     """
-    from tailrate.serve.edge import auth  # here alone: as HAProxy's program, this file may be all there is of us
-    from tailrate.serve.telemetry import (
-        machine,  # here alone: as HAProxy's program, this file may be all there is of us
-    )
+    # here alone: as HAProxy's program, this file may be all there is of us
+    from tailrate.serve.edge import auth
+    from tailrate.serve.machine import cores
 
     good = auth.tokens()
     common = COMMON | auth.CALLBACK if good else dict(COMMON)
@@ -189,12 +188,11 @@ def environment(
     words = [sys.executable, "-P", __file__, "--haproxy", str(binary()), host, bind, rule, more]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
-    cores = machine.cores()
     return {
         **common,
         **FAST,
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(program),
-        "RAY_SERVE_HAPROXY_NBTHREAD": str(max(1, min(4, cores // 2))),
+        "RAY_SERVE_HAPROXY_NBTHREAD": str(max(1, min(4, cores() // 2))),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),  # short: a long node id and a suffix join it
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m"),

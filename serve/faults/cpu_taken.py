@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 
+from tailrate.serve import machine
 from tailrate.serve.faults import ServerFault, ServerSide, Target, amount
 
 MOST_PER_CORE = 4
@@ -20,7 +20,7 @@ BARE = ("-S", "-E", "-c")
 
 
 async def strike(server: ServerSide, target: str, seconds: float) -> str:
-    cores = os.cpu_count() or 1
+    cores = machine.cores()
     count = min(int(amount(target or str(cores), "target")), MOST_PER_CORE * cores)
     for _ in range(count):
         server.start(subprocess.DEVNULL, *BARE, BUSY, str(seconds))

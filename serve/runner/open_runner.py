@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tailrate.serve import variants
+from tailrate.serve import machine, variants
 from tailrate.serve.models import _weights as weights_of
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner import buckets as bucket_memory
@@ -25,7 +25,6 @@ from tailrate.serve.runner.compile_cache import Artefacts
 from tailrate.serve.runner.compile_watch import Compiler, allow_compilations, cudagraph_skips
 from tailrate.serve.runner.runner import NullRunner, Runner, TorchRunner, first_line, out_of_memory
 from tailrate.serve.spec import BuildContext, ModelSpec, ServeError, Variant, as_tuple
-from tailrate.serve.telemetry import machine
 from tailrate.serve.variants._precision import NO_TF32, TF32, cast, set_tf32, without_tf32
 from tailrate.serve.wire import Array
 

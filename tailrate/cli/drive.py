@@ -19,7 +19,7 @@ import click
 from tailrate.cli import run_file
 from tailrate.cli.misuse import refuse
 from tailrate.cli.options import scenario_defaults, scenario_file
-from tailrate.cli.processes import STOP_S, serving, stop_with_parent, terminate_is_ctrl_c
+from tailrate.cli.processes import STOP_S, serving, stop_with_parent, terminate_is_ctrl_c, threads_beside
 from tailrate.cli.reporting import make_report
 
 
@@ -73,8 +73,7 @@ def drive(
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     words += locust_args
     how = {k: value for k, value in given.items() if k not in keys and value not in (None, ()) and value is not False}
-    # served and driven by one machine: the load keeps a core, or its lateness would be all there is to see
-    how.setdefault("threads", max(1, (os.cpu_count() or 1) - processes))
+    how.setdefault("threads", threads_beside(processes))
     how["log_file"] = str((folder / SERVER_LOG).resolve())
     if plan.faults:
         how["allow_faults"] = True

@@ -40,6 +40,16 @@ def stop_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def threads_beside(load: int) -> int:
+    """Of a server on the machine of so many load processes: they keep cores, or lateness would be all there is to see.
+
+    Of the cores that this process may use, such as those of a container or of `taskset`.
+    """
+    from tailrate.serve.machine import cores
+
+    return max(1, cores() - load)
+
+
 @contextmanager
 def serving(model: str, variants: Sequence[str], how: dict[str, Any], held: Sequence[int] = ()) -> Iterator[str]:
     """`tailrate serve` in a process of its own, from ready to stopped; yields its URL.

@@ -21,7 +21,7 @@ TABLE = {
         ("serve",),
         ("numpy", "torch", "torchvision", "transformers", "tokenizers", "safetensors", "psutil", "PIL"),
     ),
-    "serve.faults": (("serve.faults", "serve.wire"), ()),  # the load side reads there what it may ask for
+    "serve.faults": (("serve.faults", "serve.machine", "serve.wire"), ()),  # the load side reads what it may ask for
     "serve.deploy": (("serve",), ("ray", "uvicorn", "yaml", "psutil")),  # the others come with ray
     "serve.deploy.doctor": (("serve",), ("torch", "ray", "psutil")),
     "serve.edge.over_grpc": (("serve",), ("grpc",)),  # comes with ray
@@ -41,6 +41,7 @@ TABLE = {
             "loadtest.engine",
             "serve.faults",
             "serve.body",
+            "serve.machine",
             "serve.wire",
             "analysis.records",
             "analysis.judging",
@@ -100,7 +101,7 @@ TABLE = {
 }
 # each may import what stands in a line above its own, or itself: the floors of each house
 FLOORS = (
-    ("analysis.records", "serve.wire", "serve.file_locks"),
+    ("analysis.records", "serve.wire", "serve.file_locks", "serve.machine"),
     # serve
     ("serve.body",),
     ("serve.asgi", "serve.faults", "serve.spec"),
@@ -166,7 +167,7 @@ FLOORS = (
 )
 DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
-MOST_ENTRIES = {"analysis": 15, "analysis.stats": 13, "loadtest": 13, "loadtest.engine.endpoint": 15}
+MOST_ENTRIES = {"serve": 13, "analysis": 15, "analysis.stats": 13, "loadtest": 13, "loadtest.engine.endpoint": 15}
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
 EXTENSIONS = {
     "serve.models",

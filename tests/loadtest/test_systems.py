@@ -1,11 +1,14 @@
 """On macOS the load side and the analysis run, and say what is less there; on Windows nothing does."""
 
+import asyncio
 import json
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gevent
 import psutil
@@ -15,12 +18,17 @@ from endpoint import endpoint
 from waiting import PATIENCE_S
 
 from tailrate import analysis
+from tailrate.cli import drive, processes
 from tailrate.loadtest.engine.endpoint.client import Client
+from tailrate.loadtest.engine.endpoint.payloads import Payloads
+from tailrate.loadtest.engine.faults import cpu_taken_here
+from tailrate.loadtest.engine.record import provenance
 from tailrate.loadtest.engine.scenario import in_flight
 from tailrate.loadtest.engine.soak import process_usage
 from tailrate.loadtest.engine.workers import selfcheck
 from tailrate.loadtest.engine.workers.on_time import cpu_priority, timer
-from tailrate.serve.telemetry import machine
+from tailrate.serve import machine
+from tailrate.serve.faults import cpu_taken
 
 ROOT = Path(__file__).parents[2]
 NO_TIMER = "no timerfd"
@@ -151,6 +159,24 @@ def test_cores_that_no_process_can_be_bound_to_are_all_there_are(monkeypatch: py
         assert machine.cores() == len(os.sched_getaffinity(0))
         monkeypatch.delattr(os, "sched_getaffinity")
     assert machine.cores() == 12
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no process is bound to cores here")
+def test_who_may_use_one_core_of_many_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3})
+    assert processes.threads_beside(1) == 1
+    assert provenance.hosts({}, {})[-1]["cpus"] == 1
+    assert " 1 cores, " in selfcheck.key("oip", Payloads((b"x",), ({},), (1,)), b"", 1, "constant")
+    side: Any = SimpleNamespace(start=lambda *command: None)
+    with cpu_taken_here.lasting(side, "", 0.0) as said:
+        assert said == "1 busy processes on the load generator's 1 cores"
+    assert "which has 1 cores" in asyncio.run(cpu_taken.strike(side, "", 0.0))
+    start: list[Any] = []
+    monkeypatch.setattr(drive, "drive_as_started", lambda folder, how, *_: start.append(how))
+    monkeypatch.setattr(drive, "terminate_is_ctrl_c", lambda: None)
+    drive.drive("null", None, 1, (), {"run_dir": str(tmp_path)})
+    assert start[0]["how"]["threads"] == 1
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tailrate.loadtest.engine.faults import LoadFault, LoadSide
+from tailrate.serve import machine
 from tailrate.serve.faults.cpu_taken import BARE, BUSY, CORES, MOST_PER_CORE
 
 
 @contextmanager
 def lasting(here: LoadSide, target: str, seconds: float) -> Iterator[str]:
-    cores = os.cpu_count() or 1
+    cores = machine.cores()
     count = min(MOST_PER_CORE * cores, int(float(target or cores)))
     command = [sys.executable, *BARE, BUSY, str(seconds)]
     busy = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(count)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import shlex
@@ -13,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tailrate.loadtest.engine.child_python import ROOT
+from tailrate.serve.machine import cores
 
 PACKAGES = ("tailrate", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
 
@@ -24,7 +24,7 @@ NOT_ABOUT_THE_HOST = ("name", "version", "extensions", "endpoints", "versions", 
 
 def hosts(servers: Mapping[str, dict[str, Any]], promptness: dict[str, Any]) -> list[dict[str, Any]]:
     """What each server, by its URL, says of its machine in its metadata, and what we know of ours."""
-    load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": os.cpu_count()}
+    load: dict[str, Any] = {"role": "load", "host": socket.gethostname(), "cpus": cores()}
     load |= {"os": platform.platform(), **promptness}
     theirs = [
         {"role": "server", "url": url} | {key: value for key, value in said.items() if key not in NOT_ABOUT_THE_HOST}

@@ -8,7 +8,6 @@ and so on. What was kept is remembered for a day per machine, size of the bodies
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 import time
@@ -31,6 +30,7 @@ from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.workers.driver import Driver
 from tailrate.loadtest.engine.workers.null_server import Pace
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
+from tailrate.serve.machine import cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,4 +176,4 @@ def key(protocol: str, payloads: Payloads, answer: bytes, processes: int, spacin
     """What a check holds for: bodies within a factor of two of each other are alike, and so are answers."""
     size, other = max(map(len, payloads.bodies)).bit_length(), len(answer).bit_length()
     bodies = f"{protocol}, bodies under {1 << size} B, answers under {1 << other} B"
-    return f"{platform.node()} {os.cpu_count()} cores, {processes} processes, {bodies}, {spacing}"
+    return f"{platform.node()} {cores()} cores, {processes} processes, {bodies}, {spacing}"

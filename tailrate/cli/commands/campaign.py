@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tailrate.cli import run_file
-from tailrate.cli.processes import bare, serving, terminate_is_ctrl_c
+from tailrate.cli.processes import bare, serving, terminate_is_ctrl_c, threads_beside
 
 
 @click.command()
@@ -32,11 +32,10 @@ def _study(quick: bool, out: Path, device: str, only: str) -> None:
     from tailrate.cli.campaign.campaign import study
     from tailrate.cli.campaign.matrix import SIZES
     from tailrate.cli.campaign.runner import Work
-    from tailrate.serve.telemetry.machine import cores
 
     terminate_is_ctrl_c()
     machine = bare("--machine", device)
-    threads = max(1, cores() - 1)  # served and driven by one machine: the load keeps a core
+    threads = threads_beside(1)
     what = "quick" if quick else "full"
     size = SIZES[what, machine["kind"]]
     how = {"device": machine["kind"], "threads": threads, "cache_dir": str((out / "cache").resolve())}

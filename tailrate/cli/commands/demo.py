@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 from tailrate.cli.drive import drive
 from tailrate.cli.misuse import refuse
 from tailrate.cli.options import scenario_file
-from tailrate.cli.processes import serving, terminate_is_ctrl_c
+from tailrate.cli.processes import serving, terminate_is_ctrl_c, threads_beside
 
 if TYPE_CHECKING:
     from tailrate.analysis.steps.step_summary import StepSummary
@@ -36,8 +35,7 @@ def demo(run_dir: str, model: str) -> None:
     from tailrate.analysis.verdicts.verdict import EXIT_CODES
 
     terminate_is_ctrl_c()
-    threads = max(1, (os.cpu_count() or 1) - 1)
-    with serving(model, ("eager", "compiled"), {"threads": threads}) as url:
+    with serving(model, ("eager", "compiled"), {"threads": threads_beside(1)}) as url:
         flat_out_rps, slo = _flat_out(url, model)
         rates = [_short(share * flat_out_rps) for share in DEMO_SHARES]
         given = {
