@@ -55,7 +55,7 @@ def _words() -> list[str] | None:
     text = os.environ.get(TOKEN)
     if path := os.environ.get(FILE):
         try:
-            text = Path(path).read_text("ascii")
+            text = Path(path).expanduser().read_text("utf-8")
         except (OSError, UnicodeDecodeError) as problem:
             why = getattr(problem, "strerror", "it is no text")
             raise _bad(f"the token file {path} cannot be read: {why}") from None

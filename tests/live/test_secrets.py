@@ -203,7 +203,7 @@ def test_a_token_is_that_of_a_file_or_of_the_environment(tmp_path, monkeypatch):
     ("content", "header", "sentence"),
     [
         (None, "", "cannot be read: No such file or directory"),
-        (b"", "", "is empty"),
+        (b"", "", "holds no token"),
         (b"\xff\xfe", "", "cannot be read: it is no text"),
         (b"a\0Zq7", "", "has a character in it that no header can carry"),
         (b"a", "x y", "TAILRATE_TOKEN_HEADER 'x y' is not the name of a header"),

@@ -98,13 +98,13 @@ def for_devices(options: Any) -> Access:
 def _token(file: str, variable: str) -> tuple[str, str]:
     """The first token of a file, or else of an environment variable, and where it is from."""
     try:
-        text = Path(file).expanduser().read_text() if file else os.environ.get(variable, "")
+        text = Path(file).expanduser().read_text("utf-8") if file else os.environ.get(variable, "")
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is no text"
         raise ScenarioError(f"the token file {file} cannot be read: {why}") from None
     token, source = next(iter(re.findall(r"[^\s,]+", text)), ""), file or variable
-    if file and not token:
-        raise ScenarioError(f"the token file {file} is empty")
+    if (file or text) and not token:
+        raise ScenarioError(f"{f'the token file {file}' if file else variable} holds no token")
     if not re.fullmatch("[!-~]*", token):
         raise ScenarioError(f"the token of {source} has a character in it that no header can carry")
     return token, source

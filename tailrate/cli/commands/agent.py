@@ -36,7 +36,7 @@ def agent(token_file: str | None, **given: Any) -> None:
     if find_spec("psutil") is None:
         raise ServeError(f"the agent needs psutil: {install('agent')}")
     if token_file:
-        os.environ[auth.FILE] = str(Path(token_file).absolute())
+        os.environ[auth.FILE] = str(Path(token_file).expanduser().absolute())
     if why := check(options):
         click.echo(f"tailrate: {why}", err=True)
     stop_with_parent()

@@ -63,7 +63,7 @@ def serve(
     given["buckets"] = numbers("--buckets", given["buckets"])
     options = named(ServeOptions(models=models, **given))
     if token_file:
-        os.environ[auth.FILE] = str(Path(token_file).absolute())
+        os.environ[auth.FILE] = str(Path(token_file).expanduser().absolute())
     check(replace(options, port=0, grpc_port=0) if only_config else options)
     if not only_config and (why := exposure(options)):
         click.echo(f"tailrate: {why}", err=True)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, until
 
 from tailrate.cli.main import main
-from tailrate.loadtest.engine.endpoint import discovery
+from tailrate.loadtest.engine.endpoint import credentials, discovery
 from tailrate.loadtest.engine.endpoint.credentials import Access, Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import Servers
@@ -106,6 +107,25 @@ def test_a_file_that_is_no_good_is_one_sentence(
     monkeypatch.setenv(auth.FILE, str(tmp_path / "token"))
     with pytest.raises(ServeError, match=why):
         auth.tokens()
+
+
+def test_the_load_side_finds_a_token_where_the_server_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    options = SimpleNamespace(token_file="", ca_file="")
+    (tmp_path / "token").write_text(GOOD)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(auth.FILE, "~/token")
+    assert auth.tokens() == (credentials.read(options).common.token,) == (GOOD,)
+    (tmp_path / "token").write_text("gööd-0123456789abcdef", "utf-8")
+    with pytest.raises(ServeError, match="16 characters or more"):
+        auth.tokens()
+    with pytest.raises(ScenarioError, match="a character in it that no header can carry"):
+        credentials.read(options)
+    monkeypatch.delenv(auth.FILE)
+    monkeypatch.setenv(auth.TOKEN, " ")
+    with pytest.raises(ServeError, match="TAILRATE_TOKEN must hold a token"):
+        auth.tokens()
+    with pytest.raises(ScenarioError, match="TAILRATE_TOKEN holds no token"):
+        credentials.read(options)
 
 
 # ---- the comparison
