@@ -1,4 +1,4 @@
-"""What the kernel says of the machine that this process is on: cores that it may use, and the CPU's name."""
+"""The machine that this process is on: cores that it may use, the CPU's name, and the folder for what is kept there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ CPU_INFO = Path("/proc/cpuinfo")
 def cores() -> int:
     """Those that this process may use; where the system binds none to any (macOS), all that there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_folder() -> Path:
+    """For what was made once, by servers as by the load side: `TAILRATE_CACHE`, or `~/.cache/tailrate`."""
+    named = os.environ.get("TAILRATE_CACHE")
+    return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "tailrate"
 
 
 def cpu_model() -> str:

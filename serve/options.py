@@ -108,8 +108,7 @@ class ServeOptions:
     @property
     def cache_folder(self) -> Path:
         """Where calibrated weights and compiled artefacts are kept."""
-        named = self.cache_dir or os.environ.get("TAILRATE_CACHE")
-        return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "tailrate"
+        return Path(self.cache_dir).expanduser().absolute() if self.cache_dir else machine.cache_folder()
 
     @property
     def baked_folder(self) -> Path | None:

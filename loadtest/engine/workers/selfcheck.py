@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.workers.driver import Driver
 from tailrate.loadtest.engine.workers.null_server import Pace
 from tailrate.loadtest.engine.workers.work_order import WorkOrder
-from tailrate.serve.machine import cores
+from tailrate.serve.machine import cache_folder, cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +39,8 @@ FALLS = 6
 DAY_S = 86_400
 UNKNOWN_RPS = 4000.0
 """What is tried where a search may ask for any rate."""
-CACHE = Path.home() / ".cache" / "tailrate" / "self-check.json"
+NAME = "self-check.json"
+"""In the cache folder."""
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def search(wanted_rps: float, ask: Callable[[float], list[dict[str, float]]], cl
 def remembered(key: str, wanted_rps: float) -> Check | None:
     """A check of today that kept at least that rate."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        check = Check(**json.loads(CACHE.read_text())[key])
+        check = Check(**json.loads((cache_folder() / NAME).read_text())[key])
         if check.safe_rps >= wanted_rps > 0 and time.time() - check.at_s < DAY_S:
             return check
     return None
@@ -165,11 +165,11 @@ def remembered(key: str, wanted_rps: float) -> Check | None:
 
 def remember(key: str, check: Check) -> None:
     with suppress(OSError):  # a home that cannot be written costs a check, not the run
-        CACHE.parent.mkdir(parents=True, exist_ok=True)
+        (path := cache_folder() / NAME).parent.mkdir(parents=True, exist_ok=True)
         known: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            known = json.loads(CACHE.read_text())
-        write_atomically(CACHE, json.dumps(known | {key: check.as_json()}, indent=1) + "\n")
+            known = json.loads(path.read_text())
+        write_atomically(path, json.dumps(known | {key: check.as_json()}, indent=1) + "\n")
 
 
 def key(protocol: str, payloads: Payloads, answer: bytes, processes: int, spacing: str) -> str:

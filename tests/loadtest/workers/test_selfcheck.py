@@ -27,7 +27,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(selfcheck, "CACHE", tmp_path / "cache" / "self-check.json")
+    monkeypatch.setenv("TAILRATE_CACHE", str(tmp_path / "cache"))
 
 
 def test_the_null_server_answers_whatever_comes_in_whatever_pieces():
@@ -116,7 +116,7 @@ def test_a_closed_loop_adds_up():
     assert selfcheck.search(0.0, lambda _: [GOOD, GOOD], closed=True).safe_rps == 1000
 
 
-def test_what_was_kept_today_is_remembered():
+def test_what_was_kept_today_is_remembered(tmp_path):
     check = selfcheck.search(100.0, lambda _: [GOOD], closed=False)
     assert selfcheck.remembered("k", 100.0) is None
     selfcheck.remember("k", check)
@@ -124,7 +124,7 @@ def test_what_was_kept_today_is_remembered():
     assert selfcheck.remembered("k", 100.0) == check
     assert selfcheck.remembered("k", 50.0) == check
     assert selfcheck.remembered("k", 101.0) is None  # not tried
-    selfcheck.CACHE.write_text("half a fi")
+    (tmp_path / "cache" / "self-check.json").write_text("half a fi")
     assert selfcheck.remembered("k", 100.0) is None
     selfcheck.remember("k", check)  # heals
     assert selfcheck.remembered("k", 100.0) == check
