@@ -19,7 +19,7 @@ from tailrate.serve import machine, variants
 from tailrate.serve.models import _weights as weights_of
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.runner import buckets as bucket_memory
-from tailrate.serve.runner import parity, sizes
+from tailrate.serve.runner import cache_folders, parity, sizes
 from tailrate.serve.runner.buckets import Bucket
 from tailrate.serve.runner.compile_cache import Artefacts
 from tailrate.serve.runner.compile_watch import Compiler, allow_compilations, cudagraph_skips
@@ -141,7 +141,7 @@ class Opening:
                     if self.parity.failure(self._variant.precision):
                         raise _NoBetterError from problem
             if self._variant.keeps:
-                self._artefact_bytes = sizes.disk_bytes(artefacts.folder)
+                self._artefact_bytes = cache_folders.size(artefacts.folder)
         self._start = "warm" if artefacts.found else "cold"
 
     def _warm_and_compare(self, module: torch.nn.Module, artefacts: Artefacts) -> None:

@@ -1,4 +1,4 @@
-"""How much an endpoint weighs: bytes of its weights, of its compiled artefacts, and of device memory per batch size.
+"""How much an endpoint weighs: bytes of its weights, and of device memory per batch size.
 
 Measured once, when everything is warm: asking the allocator for its peak costs more than some batches do. On
 the CPU there is no allocator that could be asked, and a process's peak does not belong to any one batch: absent.
@@ -7,7 +7,6 @@ the CPU there is no allocator that could be asked, and a process's peak does not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -23,21 +22,6 @@ def module_bytes(module: torch.nn.Module) -> int:
         for tensor in (*module.parameters(), *module.buffers())
     }
     return sum(storages.values())
-
-
-def disk_bytes(path: Path) -> int:
-    """Of a file, or of everything in a folder; 0 where there is nothing."""
-    if path.is_file():
-        return path.stat().st_size
-    # another process may clean up meanwhile
-    return sum(_size(found) for found in path.rglob("*"))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
 
 
 def peak_memory(execute: Callable[[B], object], buckets: Iterable[B], memory: Any = None) -> dict[str, int]:

@@ -293,3 +293,14 @@ def test_names_are_those_that_the_makers_give(tmp_path: Path) -> None:
     made = Artefacts.of(small_net(), "compiled-bf16", "abc", "cpu", 2, tmp_path).folder
     assert cache_folders.NAMES["compiled"].fullmatch(made.name)
     assert made.parent.name == "compiled"
+
+
+def test_bytes_are_those_of_files_and_of_what_lies_there_itself(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a").write_bytes(bytes(10))
+    (tmp_path / "b").write_bytes(bytes(5))
+    assert cache_folders.size(tmp_path) == 15
+    assert cache_folders.size(tmp_path / "b") == 5
+    assert cache_folders.size(tmp_path / "nowhere") == 0
+    (tmp_path / "deep" / "link").symlink_to(tmp_path / "b")
+    assert cache_folders.size(tmp_path / "deep") == 10 + len(str(tmp_path / "b"))

@@ -1,8 +1,6 @@
-from pathlib import Path
-
 import torch
 
-from tailrate.serve.runner.sizes import disk_bytes, module_bytes, peak_memory
+from tailrate.serve.runner.sizes import module_bytes, peak_memory
 
 
 class Allocator:
@@ -44,12 +42,3 @@ def test_a_module_weighs_its_parameters_and_buffers_and_tied_ones_once() -> None
     tied[1].weight = tied[0].weight
     assert module_bytes(tied) == 16 * 4
     assert module_bytes(tied.half()) == 16 * 2
-
-
-def test_bytes_on_disk(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "a").write_bytes(bytes(10))
-    (tmp_path / "b").write_bytes(bytes(5))
-    assert disk_bytes(tmp_path) == 15
-    assert disk_bytes(tmp_path / "b") == 5
-    assert disk_bytes(tmp_path / "nowhere") == 0
