@@ -138,23 +138,23 @@ def from_args(args: Mapping[str, str]) -> ServeOptions:
     settings: dict[str, str] = {}
     for key, text in args.items():
         name = {"model": "models", "variant": "variants"}.get(key, key)
-        kind = kinds.get(name)
+        kind, words = kinds.get(name), [word.strip() for word in str(text).split(",") if word.strip()]
         try:
             if kind is None or name == "settings":
                 settings[key] = str(text)
             elif name == "sources":
-                values[name] = dict(word.split("=", 1) for word in str(text).split(","))
+                values[name] = dict(word.split("=", 1) for word in words)
             elif kind.startswith("tuple[int"):
-                values[name] = tuple(int(word) for word in str(text).split(","))
+                values[name] = tuple(map(int, words))
             elif kind.startswith("tuple"):
-                values[name] = tuple(str(text).split(","))
+                values[name] = tuple(words)
             elif kind.startswith("bool"):
                 values[name] = str(text).lower() in ("1", "true", "yes")
             else:
                 values[name] = {"int": int, "float": float, "str": str}[kind.split(" ")[0]](text)
         except ValueError:
             raise ServeError(f"{key} must be a number, not '{text}'") from None
-    if "models" not in values:
+    if not values.get("models"):
         raise ServeError("name a model, such as model=bert")
     return named(ServeOptions(**values, settings=settings))
 

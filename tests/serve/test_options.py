@@ -88,6 +88,10 @@ def test_options_from_the_text_of_serve_run() -> None:
     assert options.largest_batch == 8
     options = from_args({"model": "bert", "buckets": "1,16,4"})
     assert (options.buckets, options.largest_batch, options.max_batch) == ((1, 16, 4), 16, None)
+    options = from_args({"models": "bert, null,", "variants": "eager, compiled", "buckets": "1,4,"})
+    assert (options.models, options.variants, options.buckets) == (("bert", "null"), ("eager", "compiled"), (1, 4))
+    with pytest.raises(ServeError, match="name a model"):
+        from_args({"models": " "})
     with pytest.raises(ServeError, match="buckets must be a number, not '1,x'"):
         from_args({"model": "bert", "buckets": "1,x"})
     with pytest.raises(ServeError, match="port must be a number, not 'x'"):
