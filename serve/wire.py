@@ -9,7 +9,7 @@ imports nothing but the standard library and numpy.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -156,21 +156,6 @@ class EndpointInfo:
             "outputs": [spec.as_json() for spec in self.outputs],
             "parameters": dict(self.parameters),
         }
-
-    @classmethod
-    def from_json(cls, metadata: Mapping[str, Any], variant: str) -> EndpointInfo:
-        """Reads any v2 server's metadata; what it leaves out stays empty."""
-        return cls(
-            model=str(metadata["name"]),
-            variant=variant,
-            inputs=_specs(metadata.get("inputs")),
-            outputs=_specs(metadata.get("outputs")),
-            parameters=dict(metadata.get("parameters") or {}),
-        )
-
-
-def _specs(found: Iterable[Mapping[str, Any]] | None) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(s["name"], s["datatype"], tuple(int(n) for n in s["shape"])) for s in found or ())
 
 
 def model_path(model: str, variant: str | None = None) -> str:

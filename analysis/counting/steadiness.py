@@ -46,10 +46,6 @@ class Steadiness:
     flatters: bool | None = None
     """Of an unsteady step: whether its latencies are lower than what lasts, or else higher."""
 
-    def holds(self, answer: bool | None) -> bool | None:
-        """An answer to an objective, but for the one that only unsteadiness may have brought about."""
-        return None if answer is not None and self.flatters is answer else answer
-
     def sentence(self, tally: Tally) -> str | None:
         if self.steady is not False:
             return None

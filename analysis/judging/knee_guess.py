@@ -22,8 +22,6 @@ class KneeGuess:
     """Steps that corrected it."""
     error: float | None = None
     """By how much, beyond chance, the rate was off before the correction."""
-    fitted_rps: float = 0.0
-    """The highest rate that it was fitted to."""
     reason: str | None = None
 
     def as_line(self) -> str:

@@ -56,14 +56,14 @@ def guess(
         model = fit(endpoint, seen, said)
     except CalibrationError as problem:
         return KneeGuess(reason=str(problem))
-    fleet, fitted = model.fleet(), model.highest_rps * model.replicas
+    fleet = model.fleet()
     rough = knee(fleet, limit_s, percent, lambda rate: unit[:ROUGH] / rate)
     if not rough:
-        return KneeGuess(fitted_rps=fitted, reason="no rate keeps the objective, says the model")
+        return KneeGuess(reason="no rate keeps the objective, says the model")
     near = [step for step in seen if step.doubt is None and not step.closed and rough / NEAR < step.rate < rough * NEAR]
     stretch = _stretch(model, near, limit_s)
     if stretch is None:
-        return KneeGuess(rough, fitted_rps=fitted)
+        return KneeGuess(rough)
     seen_at, seen_error = stretch
     # as far as it is more than chance; the batches' own records speak for the model as it is
     weight = max(0.0, 1 - (CHANCE * seen_error / (seen_at - 1)) ** 2) if seen_at != 1 else 0.0
@@ -79,9 +79,9 @@ def guess(
     # how much the rate moves with the times
     moves = math.log(at / knee_at(middle * BESIDE)) / math.log(BESIDE) if at else 0.0
     if moves <= 0:
-        return KneeGuess(rough, fitted_rps=fitted, reason="its knee does not move with the times of the batches")
+        return KneeGuess(rough, reason="its knee does not move with the times of the batches")
     off = (1 + SURE * error) ** moves
-    return KneeGuess(at, at / off, at * off, len(near), middle**-moves - 1, fitted)
+    return KneeGuess(at, at / off, at * off, len(near), middle**-moves - 1)
 
 
 def _stretched(fleet: Fleet, factor: float) -> Fleet:

@@ -62,12 +62,6 @@ class Sketch:
         cells = np.asarray(slices, np.int64) * self.counts.shape[1] + np.searchsorted(self.edges, values)
         self.counts[...] += np.bincount(cells, minlength=self.counts.size).reshape(self.counts.shape)
 
-    def __add__(self, other: Sketch) -> Sketch:
-        """Both together; they must have the same edges."""
-        if not np.array_equal(self.edges, other.edges):
-            raise ValueError("sketches can be added only if they have the same edges")
-        return Sketch(self.edges, self.counts + other.counts)
-
     @property
     def n(self) -> int:
         return int(self.counts.sum())

@@ -77,9 +77,6 @@ class NvmlSource:
                 continue
             self._gpus += [gpu, *self._parts(gpu)]
 
-    def close(self) -> None:
-        self._nvml.nvmlShutdown()
-
     def read(self) -> list[Sample]:
         now_s = time.monotonic()
         found = []

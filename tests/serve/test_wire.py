@@ -225,12 +225,6 @@ def test_paths_quote_what_is_not_a_name() -> None:
     assert wire.model_path("a/b") == "/v2/models/a%2Fb"
 
 
-def test_endpoint_info_reads_what_it_writes() -> None:
-    info = EndpointInfo("m", "v", (TensorSpec("x", "FP32", (-1, 2)),), (), {"device": "cpu"})
-    assert EndpointInfo.from_json(info.as_json(["v"]), "v") == info
-    assert EndpointInfo.from_json({"name": "m"}, "v") == EndpointInfo("m", "v")
-
-
 def test_each_tensor_is_made_of_its_own_bytes() -> None:
     inputs = {"x": np.arange(6, dtype=np.int64).reshape(2, 3), "y": np.array([[1.5], [2.5]], np.float32)}
     found = decode(*encode_infer(inputs)).inputs

@@ -97,21 +97,6 @@ class Calibration:
             "notes": list(self.notes),
         }
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Calibration:
-        declared = found["declared_rule"]
-        return cls(
-            **{one.name: found[one.name] for one in fields(cls)}
-            | {
-                "service": Service.from_json(found["service"]),
-                "rule": Rule(found["rule"]),
-                "declared_rule": None if declared is None else Rule(declared),
-                "routing": Routing(found["routing"]),
-                "batches": np.asarray(found["batches"], dtype=np.int64),
-                "notes": tuple(found["notes"]),
-            }
-        )
-
 
 def observed(runs: Sequence[Run], endpoint: str) -> list[Observed]:
     """The endpoint's steps, in the order in which they were run."""

@@ -56,7 +56,7 @@ def told(knee_rps, width=0.02, error=0.01, before=2):
     def ask():
         asked.append(1)
         near = max(0, len(asked) - before)
-        return KneeGuess(knee_rps, knee_rps / (1 + width / 2), knee_rps * (1 + width / 2), near, error, 100.0)
+        return KneeGuess(knee_rps, knee_rps / (1 + width / 2), knee_rps * (1 + width / 2), near, error)
 
     return ask
 
@@ -236,6 +236,6 @@ def test_a_rate_that_changes_within_a_step_has_no_stationary_knee():
 
 
 def test_a_guess_comes_over_a_line_as_it_is():
-    known = KneeGuess(100.0, 99.0, 101.0, 3, 0.01, 200.0)
+    known = KneeGuess(100.0, 99.0, 101.0, 3, 0.01)
     assert KneeGuess.from_line(known.as_line()) == known
     assert KneeGuess.from_line(KneeGuess(reason="no steps").as_line()).reason == "no steps"

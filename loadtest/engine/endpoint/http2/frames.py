@@ -10,7 +10,7 @@ END_STREAM = ACK = 0x1
 END_HEADERS, PADDED, WITH_PRIORITY = 0x4, 0x8, 0x20
 ENABLE_PUSH, MAX_STREAMS, INITIAL_WINDOW, MAX_FRAME = 2, 3, 4, 5
 """Settings."""
-PROTOCOL_ERROR, FLOW_ERROR, REFUSED, CANCEL = 1, 3, 7, 8
+PROTOCOL_ERROR, REFUSED, CANCEL = 1, 7, 8
 REASONS = (
     "no error", "protocol error", "internal error", "flow control error", "settings timeout", "stream closed",
     "frame size error", "refused", "cancelled", "compression error", "connect error", "enhance your calm",

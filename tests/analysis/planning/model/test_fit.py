@@ -5,18 +5,18 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from batched import Server, batched_run, linear, poisson
+from batched import Server, batched_run, linear
 from fitted import calibrate, validate
 from folders import Load, Waveform, make_run, rewrite
 
 from tailrate import analysis
 from tailrate.analysis.planning.model.cross_validation import measured, replay
-from tailrate.analysis.planning.model.fit import Calibration, CalibrationError, observed
+from tailrate.analysis.planning.model.fit import CalibrationError, observed
 from tailrate.analysis.planning.model.observed_batches import observe
 from tailrate.analysis.planning.model.service_time import by_size, computed_as
 from tailrate.analysis.planning.plan.candidates import variants
 from tailrate.analysis.planning.simulator.fleet import AWAKE
-from tailrate.analysis.planning.simulator.simulate import Routing, Rule, simulate
+from tailrate.analysis.planning.simulator.simulate import Routing, Rule
 from tailrate.analysis.records.folder import RunError
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
@@ -132,13 +132,6 @@ def test_what_the_endpoint_declares(model):
     assert (model.idle_w, model.active_w) == (None, None)
     fleet = model.fleet(3)
     assert (fleet.replicas, fleet.max_batch, fleet.queue) == (3, 8, 256)
-
-
-def test_a_calibration_survives_json(model):
-    again = Calibration.from_json(json.loads(json.dumps(model.as_json())))
-    assert again.as_json() == model.as_json()
-    arrivals = poisson(300, 5, 1)
-    assert (simulate(arrivals, again.fleet(2)).latency_s == simulate(arrivals, model.fleet(2)).latency_s).all()
 
 
 def test_steps_that_say_nothing_are_left_out_and_said(tmp_path):
