@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -33,17 +34,23 @@ class RunError(Exception):
     """A run folder that cannot be read: one sentence naming the file (and line) and what is wrong."""
 
 
-def write_atomically(path: Path, text: str) -> None:
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside it, which takes its place once it is whole and on the disk."""
     scratch = path.with_name(path.name + ".part")
     try:
-        with scratch.open("w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
+        yield scratch
+        with scratch.open("rb+") as written:
+            os.fsync(written.fileno())
         scratch.replace(path)
-    except OSError:  # on a full disk half a file would stay in the way
+    except BaseException:  # on a full disk half a file would stay in the way
         scratch.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    with replacing(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
 
 
 # ---- events

@@ -1,6 +1,7 @@
 """`tailrate report` and `tailrate rows` on folders that are there already."""
 
 import csv
+import errno
 import io
 import subprocess
 import sys
@@ -80,6 +81,26 @@ def test_a_pdf_takes_the_page_and_a_browser(tmp_path: Path, monkeypatch: pytest.
     assert found.exit_code == 2
     assert "tailrate: a PDF takes chromium or Chrome, and there is none; print " in found.output
     assert (folder / "report.html").exists()
+    browser = tmp_path / "chromium"
+    half = 'for word; do case $word in --print-to-pdf=*) echo half >"${word#*=}"; esac; done'
+    browser.write_text(f"#!/bin/sh\n{half}\nexit 1\n")
+    browser.chmod(0o755)
+    found = CliRunner().invoke(main, ["report", str(folder), "--export", "pdf"])
+    assert f"{browser} could not print {folder / 'report.html'}" in found.output
+    assert not [*folder.glob("*.pdf*"), *folder.glob("*.part")]
+
+
+def test_a_table_that_does_not_fit_on_the_disk_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(table: pd.DataFrame, path: Path, index: bool) -> None:
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
+    folder = _folder(tmp_path / "run")
+    assert CliRunner().invoke(main, ["report", str(folder), "--no-page", "--export", "parquet"]).exit_code
+    assert not list(folder.glob("steps.parquet*"))
 
 
 def test_rows_of_any_table_are_csv_whether_sealed_or_not(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.exports.forms._form import Report
+from tailrate.analysis.records.folder import replacing
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run
@@ -18,9 +19,8 @@ def _write(run: Run, report: Report) -> Path:
     table.insert(0, "run", run.manifest.id)
     table.insert(1, "started_ns", run.manifest.started_ns)
     path = run.folder / "steps.parquet"
-    scratch = path.with_name(path.name + ".part")
-    table.to_parquet(scratch, index=False)
-    scratch.replace(path)
+    with replacing(path) as scratch:
+        table.to_parquet(scratch, index=False)
     return path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrate.analysis.exports.forms._form import Report
-from tailrate.analysis.records.folder import RunError
+from tailrate.analysis.records.folder import RunError, replacing
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run
@@ -25,8 +25,7 @@ def _write(run: Run, report: Report) -> Path:
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
         raise RunError(f"a PDF takes chromium or Chrome, and there is none; print {page} from any browser instead")
-    scratch = path.with_name(path.name + ".part")
-    with tempfile.TemporaryDirectory(prefix="tailrate-") as profile:
+    with replacing(path) as scratch, tempfile.TemporaryDirectory(prefix="tailrate-") as profile:
         command = [browser, "--headless", "--disable-gpu", f"--user-data-dir={profile}", "--no-pdf-header-footer"]
         command += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
         command += ["--no-sandbox"] if os.geteuid() == 0 else []  # which a browser of root does not start with
@@ -35,9 +34,9 @@ def _write(run: Run, report: Report) -> Path:
             said = subprocess.run(command, capture_output=True, text=True, timeout=_PRINT_S, check=False)
         except subprocess.TimeoutExpired:
             raise RunError(f"{browser} took more than {_PRINT_S} s to print {page}") from None
-    if said.returncode or not scratch.exists():
-        raise RunError(f"{browser} could not print {page}: {(said.stderr.strip().splitlines() or ['no reason'])[-1]}")
-    scratch.replace(path)
+        if said.returncode or not scratch.exists():
+            why = (said.stderr.strip().splitlines() or ["no reason"])[-1]
+            raise RunError(f"{browser} could not print {page}: {why}")
     return path
 
 

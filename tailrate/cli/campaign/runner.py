@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tailrate.analysis.records.folder import write_atomically
 from tailrate.cli.campaign.matrix import RATES, Cell, Size, Subject, cells, expected_s
 from tailrate.loadtest.engine import child_python
 
@@ -267,9 +268,4 @@ def spread(first: float, last: float, count: int) -> list[float]:
 def write(path: Path, value: object) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    with beside.open("w") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.rename(path)
+    write_atomically(path, json.dumps(value, indent=1))
