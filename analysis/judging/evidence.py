@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
 
-from tailrate.analysis.judging.share import ALL, Count, Term, terms
+from tailrate.analysis.judging.share import Count, Term, terms
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.dependence import LEAST_BEYOND, effective_size, worth
 from tailrate.analysis.stats.sketch import Sketch
@@ -44,7 +43,7 @@ def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Call
     over = int(beyond.sum())
     if over >= LEAST_BEYOND:
         return Count(n, over, n / worth(sketch.counts.sum(axis=1), beyond), seconds)
-    if math.isinf(term.limit_ms) and term.figure != ALL:
+    if not term.of_latency:
         in_a_row = burst() if over else 1.0
         return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")
     size, percent = shown()

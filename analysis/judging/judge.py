@@ -58,17 +58,17 @@ def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool 
     They are `rounds` of the same, or else one after the other what is asked about, as the chapters of a soak are.
     """
     every, trusted = ([w for w in windows if w.counts[number].n and not (w.doubts and only)] for only in (False, True))
+    doubt = _first(doubt for window in every or windows for doubt in window.doubts)
     if not every:
-        return _open(term, "no arrivals were recorded", against=True)
+        return _open(term, doubt or "no arrivals were recorded", against=True)
     against = _share(every, number) > term.allowed or any(window.overloaded for window in every)
-    doubt = _first(doubt for window in windows for doubt in window.doubts)
     if not trusted:
         return _open(term, doubt, against)
     counts = [window.counts[number] for window in trusted]
     overloaded = _first(window.overloaded for window in trusted)
-    if overloaded and math.isfinite(term.limit_ms):
+    if overloaded and (term.of_latency or term.for_rate):
         if grew := _first(window.overloaded for window in trusted if not window.late):
-            return Judgement(False, f"{term.text} is missed: {grew}")
+            return Judgement(False, f"{'this rate' if term.for_rate else term.text} is missed: {grew}")
         return _open(term, _first(window.late for window in trusted), True)
     pooled, said = _pooled(term, counts, rounds)
     if pooled is False:
@@ -81,25 +81,22 @@ def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool 
         unsteady = _first(window.unsteady for window in trusted)
         return _open(term, f"{said}; {unsteady}" if unsteady else said, against, few=not (unsteady or doubt))
     # of what cannot be trusted nobody knows what it would have shown
-    why = doubt or overloaded or _first(window.unsteady for window in trusted if window.flatters)
+    unknown = [doubt, overloaded, *(window.unsteady for window in trusted if window.flatters)]
+    unknown += [window.late for window in trusted if term.for_rate]
+    if rounds and len(every) < len(windows):
+        unknown.append(f"no arrivals were recorded in {len(windows) - len(every)} of {len(windows)} rounds")
+    why = _first(unknown)
     return _open(term, why, against) if why else Judgement(True, f"{term.text} is kept: {said}")
 
 
 def _excuse(term: Term, window: Window) -> str:
     """Why what is beyond the limit in this window may not be the endpoint's; what fails does not fail of lateness."""
-    return (window.late if math.isfinite(term.limit_ms) else "") or (
-        window.unsteady if window.flatters is False else ""
-    )
+    return (window.late if term.of_latency else "") or (window.unsteady if window.flatters is False else "")
 
 
 def answers(slo: Slo, windows: Sequence[Window], *, rounds: bool = True) -> tuple[Judgement, ...]:
-    """To each term; an objective that asks for nothing but a rate is kept where the endpoint keeps up with it."""
-    if found := tuple(at_rate(term, windows, number, rounds=rounds) for number, term in enumerate(terms(slo))):
-        return found
-    if doubt := _first(doubt for window in windows for doubt in window.doubts):
-        return (Judgement(None, f"this rate cannot be said to be kept: {doubt}", any(w.overloaded for w in windows)),)
-    overloaded = _first(window.overloaded for window in windows)
-    return (Judgement(not overloaded, overloaded or "the endpoint kept up"),)
+    """To each term."""
+    return tuple(at_rate(term, windows, number, rounds=rounds) for number, term in enumerate(terms(slo)))
 
 
 def _first(sentences: Iterable[str]) -> str:
@@ -144,7 +141,7 @@ def _pooled(term: Term, counts: Sequence[Count], rounds: bool) -> tuple[bool | N
         return None, said
     more_s = (times_more(share, worth, term.allowed) - 1) * seconds
     near = more_s > LONGEST_ADVICE_S
-    return None, f"{said}: too near the limit" if near else f"{said}; {duration(more_s)} more would settle it"
+    return None, f"{said}: too near the limit" if near else f"{said}; {duration(math.ceil(more_s))} more would settle it"
 
 
 def _apart(shares: Sequence[float], worths: Sequence[float]) -> float:

@@ -5,7 +5,6 @@ A rate is sustained where it is kept and nothing below it speaks against that. P
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -69,7 +68,7 @@ def sustained(rates: Iterable[AtRate]) -> Sustained:
 
 def lent(slo: Slo, rates: Sequence[AtRate]) -> list[AtRate]:
     """The same, where errors that had too few arrivals to say are answered by a higher rate that is sustained."""
-    numbers = [number for number, term in enumerate(terms(slo)) if math.isinf(term.limit_ms)]
+    numbers = [number for number, term in enumerate(terms(slo)) if not term.of_latency]
     top = sustained(rates).low
     if top is None or not numbers:
         return list(rates)
@@ -111,15 +110,18 @@ def _why_not(wanted_rps: float, found: Sustained, rates: Sequence[AtRate]) -> st
 def of_rates(slo: Slo, rates: Sequence[AtRate], rising: bool) -> Judgement:
     """The objective as a whole, for one endpoint. `rising`: high rates may miss it, one that is sustained will do."""
     rates = lent(slo, rates)
-    if slo.min_rate_rps is not None and (rising or not terms(slo)):
-        return reaches(slo.min_rate_rps, rates)
+    answers = [] if slo.min_rate_rps is None else [reaches(slo.min_rate_rps, rates)]
+    if rising:
+        answers.append(_of_any(slo, rates))
+    else:
+        answers += [Judgement(at.kept, f"at {at.name} {at.sentence}", at.against) for at in rates]
+    kept = all_of(answer.kept for answer in answers)
+    return next((answer for answer in answers if answer.kept is kept), Judgement(None, "nothing was tried"))
+
+
+def _of_any(slo: Slo, rates: Sequence[AtRate]) -> Judgement:
+    """Whether a rate is sustained; missed where the lowest misses and none above it is kept."""
     found = sustained(rates)
-    if not rising:
-        answers = [Judgement(at.kept, f"at {at.name} {at.sentence}", at.against) for at in rates]
-        if slo.min_rate_rps is not None:
-            answers.append(reaches(slo.min_rate_rps, rates))
-        kept = all_of(answer.kept for answer in answers)
-        return next((answer for answer in answers if answer.kept is kept), Judgement(None, "nothing was tried"))
     if found.low:
         few = [at.name for at in rates if at.kept is None and at.rate < found.low.rate]
         said = f"; {' and '.join(few)} had too few arrivals to say" if few else ""

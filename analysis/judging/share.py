@@ -16,6 +16,8 @@ from tailrate.analysis.text.words import significant
 
 SURE = 0.99
 ALL = "all"
+RATE_ERRORS = 0.01
+"""Share of the arrivals that may fail where an objective asks for nothing but a rate."""
 
 
 def all_of(answers: Iterable[bool | None]) -> bool | None:
@@ -36,14 +38,21 @@ class Term:
     """What is limited: a whole answer's latency, `ttft`, `tpot`, or `all` limits of the objective at once."""
     joint: tuple[tuple[str, float], ...] = ()
     """Of `all`: the figures with their limits."""
+    for_rate: bool = False
+    """Asked beside a rate and no latency: it holds where the endpoint keeps up and the rate was sent in time."""
+
+    @property
+    def of_latency(self) -> bool:
+        """Whether waiting shows in it: in a queue, or in the load generator."""
+        return math.isfinite(self.limit_ms) or self.figure == ALL
 
     @property
     def beyond(self) -> str:
         """What those did that are."""
+        if not self.of_latency:
+            return "failed"
         if self.figure == ALL:
             return "missed a limit or failed"
-        if math.isinf(self.limit_ms):
-            return "failed"
         what = f"had a {self.figure.upper()} above" if self.figure else "took longer than"
         return f"{what} {significant(self.limit_ms)} ms or failed"
 
@@ -60,7 +69,11 @@ class Term:
 
 
 def terms(slo: Slo) -> tuple[Term, ...]:
-    """All of an objective but the rate that it asks for, which is no share: `reaches`."""
+    """All of an objective but the rate that it asks for, which is no share: `reaches`.
+
+    >>> [term.text for term in terms(Slo.parse("rate>=200"))]
+    ['errors<1%']
+    """
     found = []
     for name, bound in slo.bounds.items():
         found.append(Term(f"{slo.prefix}{bound.text(name)}", _rest(bound.percentile / 100), bound.ms, name))
@@ -69,8 +82,10 @@ def terms(slo: Slo) -> tuple[Term, ...]:
         limits = tuple((name, bound.ms) for name, bound in slo.bounds.items())
         (name, limit_ms), *more = limits
         found.append(Term(text, allowed, math.inf, ALL, limits) if more else Term(text, allowed, limit_ms, name))
-    if slo.max_error_rate is not None:
-        found.append(Term(f"{slo.prefix}errors<{100 * slo.max_error_rate:g}%", slo.max_error_rate, math.inf))
+    errors = RATE_ERRORS if slo.max_error_rate is None and not found else slo.max_error_rate
+    if errors is not None:
+        for_rate = slo.min_rate_rps is not None and not found
+        found.append(Term(f"{slo.prefix}errors<{100 * errors:g}%", errors, math.inf, for_rate=for_rate))
     return tuple(found)
 
 

@@ -108,6 +108,7 @@ def test_a_rate_says_what_it_rests_on():
     assert "worth 250 independent ones" in said.sentence
     assert "more would settle it" in said.sentence
     assert "too near the limit" in at_rate(LATENCY, [window(99)], 0).sentence
+    assert at_rate(LATENCY, [window(0, 458)], 0).sentence.endswith("; 1 s more would settle it")
 
 
 def test_lateness_withholds_a_miss_and_nothing_else():
@@ -118,6 +119,14 @@ def test_lateness_withholds_a_miss_and_nothing_else():
     assert late in missed.sentence
     (errors,) = terms(Slo.parse("errors<1%"))
     assert kept(window(300, late=late), term=errors) is False  # nothing fails of that
+
+
+def test_goodput_over_several_limits_is_judged_as_each_of_them():
+    slo = Slo.parse("p99 ttft<450ms, p99 tpot<40ms, goodput>99%")
+    late = Window((Count(5000, 200),) * 3, late="the load generator was late")
+    assert [answer.kept for answer in judge.answers(slo, [late])] == [None] * 3
+    grew = Window((Count(5000, 0),) * 3, overloaded="the queue grew")
+    assert [answer.kept for answer in judge.answers(slo, [grew])] == [False] * 3
 
 
 def test_what_is_missed_without_the_late_windows_is_missed():
@@ -156,6 +165,13 @@ def test_overload_is_a_miss_of_latency_and_no_proof_of_success():
     assert kept(grew) is False
     assert kept(grew, term=errors) is None
     assert kept(replace(grew, late="late")) is None
+
+
+def test_a_round_without_arrivals_withholds_what_the_others_keep_but_not_what_they_miss():
+    said = at_rate(LATENCY, [window(20), window(0, 0)], 0)
+    assert (said.kept, "no arrivals were recorded in 1 of 2 rounds" in said.sentence) == (None, True)
+    assert kept(window(300), window(0, 0)) is False
+    assert at_rate(LATENCY, [window(20), window(0, 0)], 0, rounds=False).kept is True  # a gap between hours
 
 
 def test_unsteadiness_withholds_what_it_may_have_brought_about():
@@ -257,13 +273,41 @@ def test_a_rate_is_judged_by_what_was_asked_for():
         ([at(100, 300), at(200, 20)], False),
     ):
         assert of_rates(slo, tried, rising=True).kept is wanted
+    # at every rate that was tried
+    assert of_rates(slo, [at(250, 300), at(300, 300)], rising=True).kept is False
+    assert of_rates(slo, [at(250, 300), at(300, 20)], rising=True).kept is None
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_a_rate_alone_is_kept_where_requests_sent_in_time_are_answered(rising):
     alone = Slo.parse("rate>=200")
-    assert of_rates(alone, [at(200, 0, slo=alone)], rising=False).kept is True
-    assert of_rates(alone, [at(200, 0, slo=alone, overloaded="the queue grew")], rising=False).kept is False
-    assert of_rates(alone, [at(150, 0, slo=alone)], rising=False).kept is None
+
+    def found(rate, beyond, *more, n=10_000, **why):
+        return of_rates(alone, [at(rate, beyond, n, alone, **why), *more], rising)
+
+    assert found(200, 0).kept is True
+    assert found(150, 0).kept is None
+    for failed in (10_000, 9_000, 150):
+        assert found(200, failed, at(100, 0, slo=alone)).kept is False
+    grew, late = "the queue grew", "the load generator was late"
+    assert found(200, 0, overloaded=grew).sentence == f"rate>=200 is missed: at 200/s this rate is missed: {grew}"
+    for why in ({"late": late}, {"late": late, "overloaded": grew}, {"doubts": ("a load process was busy",)}):
+        assert found(200, 0, **why).kept is None
+    assert found(200, 0, n=0).kept is None
+    assert found(200, 0, n=100).kept is None
+
+
+def test_errors_beside_a_rate_are_not_kept_by_a_queue_or_by_sending_late():
+    slo = Slo.parse("errors<1%, rate>=200")
+    assert of_rates(slo, [at(200, 0, slo=slo)], rising=True).kept is True
+    assert of_rates(slo, [at(200, 0, slo=slo, overloaded="the queue grew")], rising=True).kept is False
+    assert of_rates(slo, [at(200, 0, slo=slo, late="late")], rising=True).kept is None
 
 
 def test_errors_kept_at_a_higher_sustained_rate_answer_lower_ones_with_too_few():
+    goodput = Slo.parse("p50 ttft<450ms, p50 tpot<40ms, goodput>99%")
+    rates = [at(10, 0, 300, goodput), at(200, 0, slo=goodput)]
+    assert of_rates(goodput, rates, rising=False).kept is None  # a lower rate has other latencies
     slo = Slo.parse("p90<50ms, errors<0.1%")
     few, enough = at(10, 0, 300, slo=slo), at(200, 0, slo=slo)
     assert few.kept is None

@@ -100,6 +100,21 @@ def test_a_rate_in_the_objective_of_a_ramp(tmp_path: Path, latencies: tuple[Late
 
 
 @pytest.mark.parametrize(
+    ("high", "verdict"),
+    [
+        ({}, PASS),
+        ({"failed": 1.0}, FAIL),
+        ({"failed": 0.9}, FAIL),
+        ({"late_ms": 3000.0}, INCONCLUSIVE),
+        ({"settle_s": 10.0}, INCONCLUSIVE),
+    ],
+)
+def test_a_rate_alone_is_one_whose_requests_are_answered(tmp_path: Path, high: dict[str, float], verdict: str) -> None:
+    loads = [Load("m/a", 50, FAST), Load("m/a", 100, FAST), Load("m/a", 200, FAST, **high)]
+    assert _judge(tmp_path / "run", loads, slo=["rate>=200"]).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("loads", "verdict"),
     [
         (_ramp("m/a", FAST, FAST), PASS),
