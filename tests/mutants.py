@@ -1754,9 +1754,9 @@ ANALYSIS = (
         ("analysis/server_metrics/test_metric_evidence.py::test_somebody_else_at_the_server_is_seen_to_one_request",),
     ),
     Mutant(
-        "of streams lateness is held against the whole answer", "unit", "analysis/judging/trust.py",
-        "default=0.0 if streams else usual_ms", "default=usual_ms",
-        ("analysis/verdicts/test_verdict.py::test_what_counts_as_late_of_streams_is_seen_against_the_first_token",),
+        "of streams lateness is held against the usual answer", "unit", "analysis/judging/trust.py",
+        "usual_ms = 0.0 if streams else usual_ms", "pass",
+        ("analysis/verdicts/test_verdict.py::test_what_counts_as_late_of_streams_is_seen_against_the_nearest_latency",),
     ),
     Mutant(
         "a server that fills with streams is overloaded", "bound", "analysis/steps/step_evidence.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from tailrate.analysis.judging.share import percent
@@ -20,13 +21,12 @@ BUILT_UP = 2.0
 def late_limit_ms(slos: Iterable[Slo], usual_ms: float, *, streams: bool = False) -> float:
     """How late arrivals may be sent: so that the nearest objective would not show it, or else the usual service.
 
-    Of streams the first token is what lateness would show in, however long the whole answer takes.
+    Of streams without one the first token would show it, however long the whole answer takes. TPOT shows nothing of it.
     """
-    if streams:
-        limits = [slo.ttft.ms for slo in slos if slo.ttft]
-    else:
-        limits = [slo.latency_ms for slo in slos if slo.latency_ms]
-    return max(LATE_MS, LATE_SHARE * min(limits, default=0.0 if streams else usual_ms))
+    bounds = (bound for slo in slos for name, bound in slo.bounds.items() if name != "tpot")
+    nearest_ms = min((bound.ms for bound in bounds), default=math.inf)
+    usual_ms = 0.0 if streams else usual_ms
+    return max(LATE_MS, LATE_SHARE * (nearest_ms if math.isfinite(nearest_ms) else usual_ms))
 
 
 def lateness(p99_ms: float, late: int, limit_ms: float) -> str:

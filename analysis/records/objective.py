@@ -166,6 +166,8 @@ def _share_or_rate(term: str) -> dict[str, Any]:
             "goodput>95% or rate>=200, and of streams p99 ttft<450ms or p99 tpot<40ms"
         )
     match known.figure, known.below, known.unit:
+        case ("errors", True, "%") | ("goodput", False, "%") if not 0 < known.value < 100:
+            raise ValueError(f"SLO term '{term.strip()}' needs a share above 0 % and below 100 %")
         case "errors", True, "%":
             return {"max_error_rate": known.value / 100}
         case "goodput", False, "%":

@@ -37,10 +37,11 @@ def test_what_counts_as_late() -> None:
     assert [late_limit_ms(slos, 200) for slos in (near, nearer)] == [3, 1]
 
 
-def test_what_counts_as_late_of_streams_is_seen_against_the_first_token() -> None:
+def test_what_counts_as_late_of_streams_is_seen_against_the_nearest_latency() -> None:
     whole, first = Slo.parse("p99<10s"), Slo.parse("p99 ttft<450ms, p99 tpot<40ms")
     assert late_limit_ms([], 9000, streams=True) == 1
-    assert late_limit_ms([whole], 9000, streams=True) == 1
+    assert late_limit_ms([Slo.parse("p99 tpot<40ms")], 9000, streams=True) == 1
+    assert late_limit_ms([whole], 9000, streams=True) == 500
     assert late_limit_ms([whole, first], 9000, streams=True) == pytest.approx(22.5)
 
 
