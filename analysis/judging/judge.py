@@ -140,8 +140,9 @@ def _pooled(term: Term, counts: Sequence[Count], rounds: bool) -> tuple[bool | N
     if not seconds or found is False:
         return None, said
     more_s = (times_more(share, worth, term.allowed) - 1) * seconds
-    near = more_s > LONGEST_ADVICE_S
-    return None, f"{said}: too near the limit" if near else f"{said}; {duration(math.ceil(more_s))} more would settle it"
+    if more_s > LONGEST_ADVICE_S:
+        return None, f"{said}: too near the limit"
+    return None, f"{said}; {duration(math.ceil(more_s))} more would settle it"
 
 
 def _apart(shares: Sequence[float], worths: Sequence[float]) -> float:

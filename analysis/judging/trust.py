@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tailrate.analysis.judging.share import percent
 from tailrate.analysis.records.objective import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT, Slo
+from tailrate.analysis.stats.trend import Growth
 from tailrate.analysis.text.words import significant
 
 MOST_GIVEN_UP = 0.05
@@ -48,6 +49,18 @@ def doubts(dropped: int, n: int, would_do: float | None, cpu_pct: float | None) 
     if cpu_pct is not None and cpu_pct > MOST_CPU_PCT:
         found.append(f"a load process was busy for {cpu_pct:.0f} % of the time")
     return found
+
+
+def overload(growth: Growth, n: int, given_up: int, dropped: int, early_ms: float, later_ms: float) -> str:
+    """How the queue grew, where it did: of so many arrivals, those given up ran into the time limit or were dropped.
+
+    Where all were dropped, nothing was asked of the endpoint.
+    """
+    if growth.rising:
+        return f"the queue grew by {growth.per_s:.3g} requests/s"
+    if dropped < n and queue_filled(given_up / n, early_ms, later_ms):
+        return f"{percent(given_up / n)} of the arrivals were dropped or ran into the time limit"
+    return ""
 
 
 def queue_filled(given_up: float, early_ms: float, later_ms: float) -> bool:

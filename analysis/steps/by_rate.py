@@ -49,6 +49,11 @@ def by_endpoint(steps: Iterable[MeasuredStep]) -> dict[str, list[MeasuredStep]]:
     return found
 
 
+def level(step: MeasuredStep) -> tuple[float, int]:
+    """The rate that a step asked for, or the concurrency."""
+    return 0.0 if step.concurrency else step.rate, step.concurrency
+
+
 def at_rates(
     steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequence[Window] = (), *, rounds: bool = True
 ) -> list[AtRate]:
@@ -59,7 +64,7 @@ def at_rates(
     """
     levels: dict[tuple[float, int], list[MeasuredStep]] = {}
     for step in steps:
-        levels.setdefault((0.0 if step.concurrency else step.rate, step.concurrency), []).append(step)
+        levels.setdefault(level(step), []).append(step)
     return [
         AtRate(
             rate,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailrate.analysis.counting.counts import Tally
 from tailrate.analysis.counting.order_statistics import Ordered, OrderStatistics
 from tailrate.analysis.counting.slices import SliceFigures, counted
 from tailrate.analysis.counting.steadiness import Steadiness, causes, steadiness
@@ -22,13 +23,14 @@ from tailrate.analysis.judging.evidence import counts
 from tailrate.analysis.judging.judge import Judgement, Window
 from tailrate.analysis.judging.judge import answers as judged
 from tailrate.analysis.judging.share import ALL, Count, terms
-from tailrate.analysis.judging.trust import SPARE, lateness, queue_filled
+from tailrate.analysis.judging.trust import SPARE, lateness, overload
 from tailrate.analysis.judging.trust import doubts as doubts_of
 from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.records.objective import Slo, overall
 from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
+from tailrate.analysis.stats.array_types import Bools
 from tailrate.analysis.stats.interval import least_for_upper
 from tailrate.analysis.stats.trend import Growth
 from tailrate.analysis.steps import by_rate
@@ -87,26 +89,16 @@ class StepEvidence(StepDevices):
 
     @cached_property
     def growth(self) -> Growth:
-        if not self.n:
-            return Growth(False, 0.0, 1.0)
-        grid = self.tally.grid
-        # while the first answers come, more and more are under way without anything having to wait
-        filled_s = self.streams.tally.filled_s if self.streams else 0.0
-        skip = max(grid.before, int(filled_s * 1e9 / grid.slice_ns))
-        left, arrived = self.tally.in_flight()[skip:], self.tally.arrived[skip:]
-        return trend.queue_growth(left, arrived, len(left) * grid.slice_ns / 1e9)
+        return growth_of(self.tally, self.streams) if self.n else Growth(False, 0.0, 1.0)
 
     @cached_property
     def overload(self) -> str:
         """How the queue grew, where it did."""
         if not self.n:
             return ""
-        if self.growth.rising:
-            return f"the queue grew by {self.growth.per_s:.3g} requests/s"
-        given_up = (self.tally.inside["timeout"] + self.tally.inside["dropped"]) / self.n
-        if not queue_filled(given_up, self.tally.early_ms(), self.tally.mean("latency_ms") or math.inf):
-            return ""
-        return f"{given_up:.1%} of the arrivals were dropped or ran into the time limit once the queue had grown so far"
+        dropped, later_ms = self.tally.inside["dropped"], self.tally.mean("latency_ms") or math.inf
+        given_up = self.tally.inside["timeout"] + dropped
+        return overload(self.growth, self.n, given_up, dropped, self.tally.early_ms(), later_ms)
 
     @property
     def overloaded(self) -> bool:
@@ -254,6 +246,17 @@ class StepEvidence(StepDevices):
             longer_s = short * self.seconds
             advice = f"; a window of {words.duration(longer_s)} would do" if longer_s <= LONGEST_ADVICE_S else ""
             yield f"P99 is not bounded from above: {n} arrivals are worth {int(n_eff)} independent ones{advice}"
+
+
+def growth_of(tally: Tally, streams: StreamFigures | None, chosen: Bools | None = None) -> Growth:
+    """Whether the queue grew in the step's window; `chosen` are the slices to look at, settle time first."""
+    grid = tally.grid
+    # while the first answers come, more and more are under way without anything having to wait
+    filled_s = streams.tally.filled_s if streams else 0.0
+    skip = max(grid.before, int(filled_s * 1e9 / grid.slice_ns))
+    looked = slice(skip, None) if chosen is None else np.flatnonzero(chosen[skip:]) + skip
+    left, arrived = tally.in_flight()[looked], tally.arrived[looked]
+    return trend.queue_growth(left, arrived, len(left) * grid.slice_ns / 1e9)
 
 
 def cpu_pct(run: MeasuredRun, plan: Mapping[str, Any]) -> float | None:

@@ -62,8 +62,6 @@ def judge(run: Run) -> Verdict:
         return Verdict(INCONCLUSIVE, (*broken, *notes))
     answers = [*(_objectives(run) if run.manifest.slos else _trust(run)), *fault_windows.answers(run)]
     kept = all_of(answer.kept for answer in answers)
-    if not run.calm and run.measured and kept is not False:
-        return Verdict(INCONCLUSIVE, ("planned faults left no time in which the objective could be judged", *notes))
     verdict = {True: PASS if run.manifest.slos else MEASURED, False: FAIL, None: INCONCLUSIVE}[kept]
     reasons = [answer.sentence for answer in answers if answer.kept is kept and answer.sentence]
     if not run.manifest.slos and kept is not False:
@@ -76,7 +74,7 @@ def _objectives(run: Run) -> Iterable[Judgement]:
     rising, soaking = is_rising(run), run.manifest.scenario.get("mode") == "soak"
     knees = {str(event.get("endpoint")): event for event in run.events if event["event"] == "knee"}
     for endpoint, steps in by_endpoint(run.calm).items():
-        if not any(step.summary.ok for step in steps) and any(step.summary.n for step in steps):
+        if not any(step.summary.ok for step in steps) and any(step.summary.n > step.summary.dropped for step in steps):
             yield Judgement(False, f"not one request to {endpoint} succeeded")
             continue
         why = knees.get(endpoint, {}).get("reason")
@@ -98,7 +96,7 @@ def _surely(best: Judgement, worst: Judgement) -> Judgement:
 def _trust(run: Run) -> Iterable[Judgement]:
     """Whether the figures of each endpoint can be trusted; where rates rise, those of one step."""
     for endpoint, steps in by_endpoint(run.calm).items():
-        if not any(step.summary.ok for step in steps):
+        if not any(step.summary.ok for step in steps) and any(step.summary.n for step in steps):
             yield Judgement(None, f"not one request to {endpoint} succeeded")
             continue
         doubted = [step for step in steps if not step.summary.trusted]

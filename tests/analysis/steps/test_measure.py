@@ -207,6 +207,13 @@ def test_drops_of_a_growing_queue_are_the_endpoints_others_the_clients(tmp_path:
     assert small["reasons"][0].endswith("were dropped although the queue did not grow: raise --max-in-flight to 14")
 
 
+def test_where_nothing_ever_succeeded_no_more_is_said_than_is_known(tmp_path: Path) -> None:
+    none = _only(make_run(tmp_path / "run", [Load("m/a", 100, constant(10), seconds=30, failed=0.5, timed_out=0.5)]))
+    assert none["reasons"][0].endswith(
+        " % of the arrivals were dropped or ran into the time limit, so no P99 describes this step"
+    )
+
+
 def test_time_limits_that_cap_a_queue_say_overload(tmp_path: Path) -> None:
     load = Load("m/a", 50, _filled, seconds=30, timed_out=0.5)
     run = analysis.load(make_run(tmp_path / "run", [load]).folder)

@@ -13,6 +13,7 @@ from folders import START_NS, Load, make_run
 from slots import Slots
 
 from tailrate.analysis import load
+from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.records.rows import REQUEST_COLUMNS, arrow_type
 from tailrate.analysis.verdicts.stream_risks import stream_risks
 
@@ -47,6 +48,20 @@ def test_a_queue_that_grows_is_told_from_one_that_fills(
     served(tmp_path / "run", share, 40.0, settle_s)
     (step,) = load(tmp_path / "run").measured
     assert step.overloaded == overloaded
+
+
+@pytest.mark.parametrize(("share", "seconds", "overloaded"), [(0.6, 12.0, False), (1.4, 40.0, True)])
+def test_it_is_so_of_what_a_planned_fault_leaves(
+    tmp_path: Path, share: float, seconds: float, overloaded: bool
+) -> None:
+    served(tmp_path / "run", share, seconds, 0.0)
+    start_ns, end_ns = (START_NS + s * 10**9 for s in (10, 11))
+    known = {"fault": "telemetry_cut", "target": "", "id": 0, "start_ns": start_ns, "sentence": "done"}
+    append_event(tmp_path / "run", "fault", time_ns=start_ns, **known, end_ns=None, phase="begin")
+    append_event(tmp_path / "run", "fault", time_ns=end_ns, **known, end_ns=end_ns, phase="end")
+    (step,) = load(tmp_path / "run").calm
+    assert step.overloaded == overloaded
+    assert step.summary.n < step.tally.n
 
 
 def test_a_step_that_is_measured_before_it_has_filled_has_a_risk(tmp_path: Path) -> None:

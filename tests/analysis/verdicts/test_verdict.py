@@ -159,6 +159,15 @@ def test_where_nothing_succeeded_nothing_was_measured_and_every_objective_is_mis
     assert (judged.verdict, judged.exit_code) == (FAIL, 1)
 
 
+@pytest.mark.parametrize("slo", [SLO, []])
+def test_where_nothing_was_sent_nothing_can_be_said(tmp_path: Path, slo: list[str]) -> None:
+    unsent = [Load("m/a", 100, FAST), Load("m/b", 100, FAST, dropped=1)]
+    found = _judge(tmp_path / "run", unsent, slo=slo, mode="hold")
+    assert found.verdict == INCONCLUSIVE
+    if slo:
+        assert "100 % of the arrivals were dropped although the queue did not grow: raise max_in_flight" in str(found)
+
+
 def test_mixed_endpoints_are_a_ramp_only_at_several_rates(tmp_path: Path) -> None:
     once = [Load("m/a", 100, FAST, at_s=0), Load("m/b", 100, SLOW, at_s=0)]
     assert _judge(tmp_path / "a", once, slo=SLO, mode="mixed").verdict == FAIL

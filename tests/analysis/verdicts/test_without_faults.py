@@ -87,10 +87,64 @@ def test_a_run_that_was_all_fault_cannot_say(tmp_path: Path) -> None:
     fault(short, 0, 30)
     assert judged(short.folder) == (
         "inconclusive",
-        "planned faults left no time in which the objective could be judged | 30 s of 1 planned fault, in which 0 of "
-        "3,000 requests failed, are left out of this verdict | when users of m/a were served "
-        "as before after replica_killed is not known",
+        "m/a: at 100/s p99<50ms cannot be said: planned faults left no time in which it could be judged | 30 s of 1 "
+        "planned fault, in which 0 of 3,000 requests failed, are left out of this verdict | when users of m/a were "
+        "served as before after replica_killed is not known",
     )
+
+
+@pytest.mark.parametrize("slo", [SLO, []])
+@pytest.mark.parametrize(("endpoint", "rate"), [("m/b", RATE), ("m/a", 2 * RATE)])
+def test_an_endpoint_or_rate_of_which_faults_left_nothing_cannot_be_said(
+    tmp_path: Path, endpoint: str, rate: int, slo: list[str]
+) -> None:
+    loads = [Load("m/a", RATE, constant(10), seconds=60), Load(endpoint, rate, constant(10), seconds=60, failed=1)]
+    written = make_run(tmp_path / "run", loads, mode="hold", slo=slo)
+    assert judged(written.folder)[0] != "pass"
+    fault(written, 60, 61, target=endpoint)
+    verdict, said = judged(written.folder)
+    assert verdict == "inconclusive"
+    assert "planned faults left no time in which it could be judged" in said.split(" | ")[bool(not slo)]
+
+
+def test_a_round_of_which_faults_left_nothing_is_excused_by_the_others(tmp_path: Path) -> None:
+    rounds = [Load("m/a", RATE, constant(10), seconds=60, block=block, failed=block) for block in (0, 1)]
+    written = make_run(tmp_path / "run", rounds, mode="hold", slo=SLO)
+    fault(written, 60, 120, fault="telemetry_cut")
+    assert judged(written.folder)[0] == "pass"
+
+
+@pytest.mark.parametrize("until_s", [31, 50])
+def test_the_rest_is_held_to_be_as_steady_as_a_whole_step(tmp_path: Path, until_s: float) -> None:
+    def rising(rng: np.random.Generator, at_s: Any) -> Any:
+        return (10 + 0.02 * at_s) * np.exp(0.3 * rng.normal(size=len(at_s)))
+
+    written = make_run(tmp_path / "run", [Load("m/a", RATE, rising, seconds=120)], mode="hold", slo=["p90<50ms"])
+    assert judged(written.folder)[0] == "inconclusive"
+    fault(written, 30, until_s, fault="telemetry_cut")
+    verdict, said = judged(written.folder)
+    assert (verdict, "not steady: latency rose by " in said) == ("inconclusive", True)
+    (risk,) = [risk for risk in report_of(analysis.load(written.folder))["risks"] if risk["kind"] == "unsteady"]
+    assert risk["figure"] == pytest.approx(18, abs=3)
+
+
+def test_when_the_rest_settled_is_told_in_the_time_of_the_step(tmp_path: Path) -> None:
+    def cold(rng: np.random.Generator, at_s: Any) -> Any:
+        return np.where(at_s < 40, 20, 10) * np.exp(0.1 * rng.normal(size=len(at_s)))
+
+    written = make_run(tmp_path / "run", [Load("m/a", RATE, cold, seconds=120)], mode="hold", slo=["p90<15ms"])
+    fault(written, 10, 30, fault="telemetry_cut")
+    assert "latency settled 40." in judged(written.folder)[1]
+
+
+def test_what_was_answered_in_the_rest_is_achieved(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", RATE, constant(5000), seconds=60)], mode="hold")
+    fault(written, 20, 30, fault="telemetry_cut")
+    run = analysis.load(written.folder)
+    ((start_ns, end_ns),) = fault_windows.spans(run)
+    gone_s = (end_ns - start_ns) / 1e9
+    assert gone_s == pytest.approx(10, abs=6)
+    assert run.calm[0].summary.achieved_rps == pytest.approx(RATE * (55 - gone_s) / (60 - gone_s), rel=0.01)
 
 
 def test_a_recovery_that_nobody_can_tell_is_given_a_minute(tmp_path: Path) -> None:
