@@ -18,17 +18,21 @@ up, had no CPU left, or recorded nothing. An overloaded endpoint is no reason fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging import server_claims
 from tailrate.analysis.judging.judge import Judgement
 from tailrate.analysis.judging.rates import of_rates
 from tailrate.analysis.judging.share import all_of
+from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.rows import LOST
+from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.device_tracks import idle_moved
+from tailrate.analysis.run.window import joined, read
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant
@@ -138,11 +142,24 @@ def flaws(run: Run) -> list[str]:
     if manifest.status == "complete" and scheduled is not None and scheduled != sum(ledger.values()):
         parts = [f"{count} are {what}" for what, count in ledger.items() if count or what == "recorded"]
         found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {' and '.join(parts)}")
+    if scheduled is None and (skipped := sum(map(partial(_skipped, run), manifest.scenario["steps"]))):
+        found.append(f"the ledger is broken: {skipped} arrivals are missing, as the numbers of the others show")
     if rows.doubled:
         found.append(f"the ledger is broken: {rows.doubled} arrivals are recorded twice")
     if rows.strangers:
         found.append(f"the ledger is broken: {rows.strangers} arrivals belong to no step of the manifest")
     return found + server_claims.flaws(manifest, broken=bool(fault_windows.injected(run)))
+
+
+def _skipped(run: Run, plan: Mapping[str, Any]) -> int:
+    """Arrivals of a step without a row, between others that have one; none where each load process numbers by itself."""
+    lost = (step for event in run.events if event["event"] == "worker_lost" for step in event.get("steps") or ())
+    endpoints = run.tallies.of(int(plan["index"]))
+    if not endpoints or plan["index"] in lost or any(plan.get(key) for key in ("concurrency", "sessions", "cut")):
+        return 0
+    span = int(plan["start_ns"]), int(plan["end_ns"])
+    rows = joined([run.reading(REQUESTS, partial(read, endpoint=name, steps=[plan], span=span)) for name in endpoints])
+    return rows.where(rows.seq != NEVER).counted(set())[1]
 
 
 def warnings(run: Run) -> list[str]:

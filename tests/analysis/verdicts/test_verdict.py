@@ -11,7 +11,7 @@ from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.stats.trend import percentile
-from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, judge, warnings
+from tailrate.analysis.verdicts.verdict import FAIL, INCONCLUSIVE, MEASURED, PASS, Verdict, flaws, judge, warnings
 
 
 def _judge(folder: Path, loads: list[Load], **more: Any) -> Verdict:
@@ -214,6 +214,25 @@ def test_a_broken_ledger_makes_the_run_invalid(tmp_path: Path) -> None:
     assert judge(analysis.load(stranger.folder)).reasons == (
         "the ledger is broken: 2000 arrivals belong to no step of the manifest",
     )
+
+
+@pytest.mark.parametrize(
+    ("missing", "known"), [(100, {}), (0, {"concurrency": 4}), (0, {"sessions": True}), (0, {"cut": True})]
+)
+def test_without_totals_the_numbers_of_arrivals_tell_that_rows_are_missing(
+    tmp_path: Path, missing: int, known: dict[str, Any]
+) -> None:
+    written = make_run(tmp_path / "run", [Load("m/a", 100, lambda _, at_s: np.where(at_s % 0.1 < 0.01, 90, 10))])
+    rewrite(written.folder, written.requests[written.requests["seq"] % 10 != 3])
+    written.manifest.totals.clear()
+    written.manifest.scenario["steps"][0] |= known
+    written.manifest.write(written.folder)
+    said = (
+        [f"the ledger is broken: {missing} arrivals are missing, as the numbers of the others show"] if missing else []
+    )
+    assert flaws(analysis.load(written.folder)) == said
+    rewrite(written.folder, written.requests)
+    assert flaws(analysis.load(written.folder)) == []
 
 
 def test_missing_rows_are_a_flaw_missing_samples_a_note(tmp_path: Path) -> None:
