@@ -150,7 +150,8 @@ def _limit(row: Capacity, slo: Slo | None, first: bool, exact: bool) -> str:
     if low is None and high is None:
         return "could be judged at no rate"
     if low is None:
-        return f"{f'misses {objective}' if objective else 'is overloaded'} already at {three(high)} requests/s"
+        said = f"misses {objective} already at" if objective else "does not sustain even"
+        return f"{said} {three(high)} requests/s"
     if high is None:
         why = row.limited_by or ""
         end = ", the highest rate tried" if why.startswith("nothing") else ""

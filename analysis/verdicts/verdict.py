@@ -152,7 +152,7 @@ def flaws(run: Run) -> list[str]:
 
 
 def _skipped(run: Run, plan: Mapping[str, Any]) -> int:
-    """Arrivals of a step without a row, between others that have one; none where each load process numbers by itself."""
+    """Arrivals without a row between others of their step; none where load processes number theirs by themselves."""
     lost = (step for event in run.events if event["event"] == "worker_lost" for step in event.get("steps") or ())
     endpoints = run.tallies.of(int(plan["index"]))
     if not endpoints or plan["index"] in lost or any(plan.get(key) for key in ("concurrency", "sessions", "cut")):

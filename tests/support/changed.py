@@ -14,7 +14,14 @@ from tailrate.analysis.records.folder import append_event
 from tailrate.analysis.verdicts.verdict import judge
 
 Rng = np.random.Generator
-LIMITS = ("p99<50ms", "p95<50ms, errors<1%", "p90<50ms, goodput>92%", "p99<50ms, errors<0.5%, rate>=150", "errors<2%")
+LIMITS = (
+    "p99<50ms",
+    "p95<50ms, errors<1%",
+    "p90<50ms, goodput>92%",
+    "p99<50ms, errors<0.5%, rate>=150",
+    "errors<2%",
+    "rate>=60",
+)
 
 
 def drawn(folder: Path, rng: Rng) -> Written:

@@ -273,9 +273,15 @@ GOLDEN: dict[str, tuple[list[Load], dict[str, Any], str]] = {
     "a rate alone, and overloaded": (
         [*ramp("m/a", FAST, queue(20)), *ramp("m/b", queue(20), queue(20))],
         {"slo": ["rate>=100"]},
-        "On one H200 (torch 2.11), m/b is overloaded already at 100 requests/s, where 100 were asked for, limited "
+        "On one H200 (torch 2.11), m/b does not sustain even 100 requests/s, where 100 were asked for, limited "
         "by a queue at the endpoint that grows without bound; m/a sustains between 100 and 200, limited by waiting"
         " for the replica.",
+    ),
+    "a rate alone, and half of it fails": (
+        [Load("m/a", 100, FAST), Load("m/a", 200, FAST, failed=0.5)],
+        {"slo": ["rate>=200"]},
+        "On one H200 (torch 2.11), m/a sustains between 100 and 200 requests/s, where 200 were asked for, limited by "
+        "errors.",
     ),
     "held at a rate": (
         [Load("m/a", 100, FAST)],
