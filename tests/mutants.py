@@ -1718,6 +1718,21 @@ ANALYSIS = (
         ("analysis/verdicts/test_without_faults.py::test_the_minutes_of_a_fault_are_looked_at_by_nobody_else",),
     ),
     Mutant(
+        "a rate that was not sent in time is kept", "bound", "analysis/judging/judge.py",
+        "unknown += [window.late for window in trusted if term.for_rate]", "pass",
+        ("analysis/judging/test_judge.py",),
+    ),
+    Mutant(
+        "what planned faults took whole is not missed", "row", "analysis/verdicts/without_faults.py",
+        "if rest or (step.summary.endpoint, level(step)) not in judged", "if rest",
+        ("analysis/verdicts/test_without_faults.py",),
+    ),
+    Mutant(
+        "without totals no row is missing", "row", "analysis/verdicts/verdict.py",
+        "if scheduled is None and (", "if scheduled and (",
+        ("analysis/verdicts/test_verdict.py::test_without_totals_the_numbers_of_arrivals_tell_that_rows_are_missing",),
+    ),
+    Mutant(
         "only the time of planned faults is judged", "sign", "analysis/verdicts/without_faults.py",
         "whole.where(~inside(", "whole.where(inside(",
         ("analysis/verdicts/test_without_faults.py::test_an_outage_that_was_planned_leaves_the_objective_to_the_rest",),
@@ -1755,7 +1770,7 @@ ANALYSIS = (
     ),
     Mutant(
         "of streams lateness is held against the usual answer", "unit", "analysis/judging/trust.py",
-        "usual_ms = 0.0 if streams else usual_ms", "pass",
+        "default=0.0 if streams else usual_ms", "default=usual_ms",
         ("analysis/verdicts/test_verdict.py::test_what_counts_as_late_of_streams_is_seen_against_the_nearest_latency",),
     ),
     Mutant(

@@ -111,10 +111,8 @@ def of_rates(slo: Slo, rates: Sequence[AtRate], rising: bool) -> Judgement:
     """The objective as a whole, for one endpoint. `rising`: high rates may miss it, one that is sustained will do."""
     rates = lent(slo, rates)
     answers = [] if slo.min_rate_rps is None else [reaches(slo.min_rate_rps, rates)]
-    if rising:
-        answers.append(_of_any(slo, rates))
-    else:
-        answers += [Judgement(at.kept, f"at {at.name} {at.sentence}", at.against) for at in rates]
+    each = [Judgement(at.kept, f"at {at.name} {at.sentence}", at.against) for at in rates]
+    answers += [_of_any(slo, rates)] if rising else each
     kept = all_of(answer.kept for answer in answers)
     return next((answer for answer in answers if answer.kept is kept), Judgement(None, "nothing was tried"))
 
@@ -123,8 +121,8 @@ def _of_any(slo: Slo, rates: Sequence[AtRate]) -> Judgement:
     """Whether a rate is sustained; missed where the lowest misses and none above it is kept."""
     found = sustained(rates)
     if found.low:
-        few = [at.name for at in rates if at.kept is None and at.rate < found.low.rate]
-        said = f"; {' and '.join(few)} had too few arrivals to say" if few else ""
+        unknown = [at.name for at in rates if at.kept is None and at.rate < found.low.rate]
+        said = f"; at {' and '.join(unknown)} that cannot be said" if unknown else ""
         return Judgement(True, f"{slo} is sustained at up to {found.low.name}{said}{_void(found)}")
     lowest = min(rates, key=lambda at: at.rate, default=None)
     if lowest is None:

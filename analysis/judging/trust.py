@@ -24,10 +24,8 @@ def late_limit_ms(slos: Iterable[Slo], usual_ms: float, *, streams: bool = False
 
     Of streams without one the first token would show it, however long the whole answer takes. TPOT shows nothing of it.
     """
-    bounds = (bound for slo in slos for name, bound in slo.bounds.items() if name != "tpot")
-    nearest_ms = min((bound.ms for bound in bounds), default=math.inf)
-    usual_ms = 0.0 if streams else usual_ms
-    return max(LATE_MS, LATE_SHARE * (nearest_ms if math.isfinite(nearest_ms) else usual_ms))
+    limits = [bound.ms for slo in slos for name, bound in slo.bounds.items() if name != "tpot" and bound.ms < math.inf]
+    return max(LATE_MS, LATE_SHARE * min(limits, default=0.0 if streams else usual_ms))
 
 
 def lateness(p99_ms: float, late: int, limit_ms: float) -> str:
