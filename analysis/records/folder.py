@@ -150,5 +150,10 @@ def segment_path(folder: Path, table: str, number: int) -> Path:
     return folder / f"{table}-{number:04d}.arrows"
 
 
+def judged_path(folder: Path, step: int) -> Path:
+    """What a chapter that begins with this step had shown, until the word that its rows are deleted says so."""
+    return folder / f"chapter-{step:04d}.json"
+
+
 def sealed_path(folder: Path, table: str) -> Path:
     return folder / f"{table}.parquet"

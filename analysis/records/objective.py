@@ -16,6 +16,8 @@ arrivals although the endpoint kept up."""
 
 MAX_RECOVERY_S = 60.0
 """After a planned fault users are served as before within so long, where nothing else was asked for."""
+BEFORE_FAULT_S = 60.0
+"""How long before a fault tells what users are used to."""
 
 LEAST_FOR_P999 = 4603
 """Arrivals that P99.9 takes at least, by MLPerf's rule; of fewer there is none, so that its absence says nothing."""
@@ -175,6 +177,11 @@ def _share_or_rate(term: str) -> dict[str, Any]:
         case "rate", False, "":
             return {"min_rate_rps": known.value}
     raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
+
+
+def looked_for_s(max_recovery_s: float) -> float:
+    """How long after a fault its recovery is looked for."""
+    return max(600.0, 2 * max_recovery_s)
 
 
 def overall(slos: Iterable[Slo]) -> list[Slo]:

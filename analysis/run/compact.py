@@ -24,6 +24,13 @@ from tailrate.analysis.run.tables import VanishedError, segment
 LEAST = 19
 
 
+def at_leisure() -> None:
+    """Of this process from here on: it stands in nobody's way."""
+    os.nice(LEAST)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
 def compact(folder: Path, until: int = 1 << 30) -> None:
     for table in COLUMNS:
         for path in segments(folder, table):
@@ -43,7 +50,5 @@ def move(path: Path, table: str) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(LEAST)
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
+    at_leisure()
     compact(Path(sys.argv[1]), int(sys.argv[2]))

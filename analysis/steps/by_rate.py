@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,10 @@ def level(step: MeasuredStep) -> tuple[float, int]:
     return 0.0 if step.concurrency else step.rate, step.concurrency
 
 
-def at_rates(
-    steps: Iterable[MeasuredStep], number: int, slo: Slo, gone: Sequence[Window] = (), *, rounds: bool = True
-) -> list[AtRate]:
+def at_rates(steps: Iterable[MeasuredStep], number: int, slo: Slo, *, rounds: bool = True) -> list[AtRate]:
     """What an endpoint's steps say to the objective of this number: those of one rate, or concurrency, together.
 
-    `gone`: of a soak, what is left of its first chapters; it has one rate, and whether its hours were steady is asked
-    of all of them together (`soak`), not of each chapter.
+    Of chapters of a soak, whether they were steady is asked of all of them together (`soak`), not of each.
     """
     levels: dict[tuple[float, int], list[MeasuredStep]] = {}
     for step in steps:
@@ -68,7 +65,7 @@ def at_rates(
     return [
         AtRate(
             rate,
-            judging.answers(slo, [*gone, *(_windows(at, number, steady=not rounds))], rounds=rounds),
+            judging.answers(slo, [*_windows(at, number, steady=not rounds)], rounds=rounds),
             load(rate, concurrency),
         )
         for (rate, concurrency), at in sorted(levels.items(), key=lambda level: level[0])

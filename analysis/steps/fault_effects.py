@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.judge import in_time
 from tailrate.analysis.records.folder import REQUESTS
-from tailrate.analysis.records.objective import MAX_RECOVERY_S
+from tailrate.analysis.records.objective import BEFORE_FAULT_S, MAX_RECOVERY_S, looked_for_s
 from tailrate.analysis.records.rows import LOST
 from tailrate.analysis.run.window import Excerpt, joined, read
 from tailrate.analysis.steps.faults import reach
@@ -27,9 +27,7 @@ from tailrate.analysis.text import words
 if TYPE_CHECKING:
     from tailrate.analysis.steps.measured_run import MeasuredRun
 
-WINDOW_NS = 60 * 10**9
-HORIZON_S = 600.0
-"""How long a recovery is looked for."""
+WINDOW_NS = round(BEFORE_FAULT_S * 1e9)
 SLICE_S, SLICE_ARRIVALS = 1.0, 50
 STEADY_SLICES = 5
 LEAST_SLICES = 3
@@ -110,7 +108,7 @@ def struck(run: MeasuredRun) -> list[Struck]:
     may_take_s = run.manifest.max_recovery_s
     admitted = run.manifest.totals.get("lost", 0) - run.tallies.statuses[LOST] if begun else 0
     over_at_ns = max((int(step["end_ns"]) for step in run.manifest.scenario["steps"]), default=1 << 62)
-    found: list[Struck] = []
+    kept, found = _kept(run), []
     free_ns: dict[str, int] = {}
     """By endpoint, when the fault before was over."""
     usual: dict[str, tuple[int, int]] = {}
@@ -120,9 +118,13 @@ def struck(run: MeasuredRun) -> list[Struck]:
         if event.get("phase") == "refused":
             found.append(Struck(_bare(run, event, None, "it could not be injected: {said}"), start_ns, start_ns))
             continue
+        if event["id"] in kept:
+            found += kept[event["id"]]
+            free_ns |= {one.effect.endpoint: one.end_ns for one in kept[event["id"]]}
+            continue
         end_ns = ends.get(event["id"])
         seconds = None if end_ns is None else (end_ns - start_ns) / 1e9
-        last_ns = (end_ns or start_ns) + round(max(HORIZON_S, 2 * may_take_s) * 1e9)
+        last_ns = (end_ns or start_ns) + round(looked_for_s(may_take_s) * 1e9)
         due_ns = (end_ns or start_ns) + round(may_take_s * 1e9)
         next_ns = min([last_ns, *(at for at in instants if at > start_ns)])
         over_ns = int(end_ns or next_ns)
@@ -154,6 +156,18 @@ def struck(run: MeasuredRun) -> list[Struck]:
                 if effect.why == UNRECOVERED:
                     usual[endpoint] = span.before_ns
         found += seen or [Struck(bare, start_ns, until_ns)]
+    return found
+
+
+def _kept(run: MeasuredRun) -> dict[int, list[Struck]]:
+    """By number, those whose rows were deleted since, as they were told before."""
+    found: dict[int, list[Struck]] = {}
+    for chapter in run.kept:
+        mine: dict[int, list[Struck]] = {}
+        for one in chapter["faults"]:
+            effect = {key: tuple(value) if isinstance(value, list) else value for key, value in one["effect"].items()}
+            mine.setdefault(effect["id"], []).append(Struck(FaultEffect(**effect), one["start_ns"], one["end_ns"]))
+        found |= mine
     return found
 
 

@@ -64,7 +64,8 @@ def lost_s(taken: Spans, start_ns: int, end_ns: int) -> float:
 
 def counted(run: MeasuredRun, endpoint: str) -> tuple[int, int]:
     """(arrivals, failed ones) of an endpoint in that time, settle times aside."""
-    n = failed = 0
+    kept = [step["in_faults"] for chapter in run.kept for step in chapter["steps"] if step["endpoint"] == endpoint]
+    n, failed = (sum(each[place] for each in kept) for place in (0, 1))
     mine = [step for step in run.manifest.scenario["steps"] if step["endpoint"] == endpoint]
     for span in spans(run, endpoint):
         rows = run.reading(REQUESTS, partial(read, endpoint=endpoint, steps=mine, span=span))

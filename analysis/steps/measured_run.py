@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.counting.counted_run import CountedRun
+from tailrate.analysis.records.folder import REQUESTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,13 @@ class MeasuredRun(CountedRun):
         from tailrate.analysis.steps.measure import measure
 
         return measure(self)
+
+    @cached_property
+    def kept(self) -> list[dict[str, Any]]:
+        """What chapters had shown whose rows were deleted as the run went on, as `retired_chapters` put it."""
+        there = self.tables[REQUESTS].held.keys()
+        told = (event for event in self.events if event["event"] == "retired" and event.get("judged"))
+        return [event["judged"] for event in told if not there & set(event["files"])]
 
     @cached_property
     def struck(self) -> list[Struck]:

@@ -36,7 +36,6 @@ from tailrate.analysis.run.window import joined, read
 from tailrate.analysis.steps import fault_windows
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
 from tailrate.analysis.text.words import significant
-from tailrate.analysis.verdicts import retired_minutes
 
 if TYPE_CHECKING:
     from tailrate.analysis.verdicts.run import Run
@@ -82,19 +81,10 @@ def _objectives(run: Run) -> Iterable[Judgement]:
             yield Judgement(False, f"not one request to {endpoint} succeeded")
             continue
         why = knees.get(endpoint, {}).get("reason")
-        gone = retired_minutes.minutes(run, endpoint)
         for number, slo in enumerate(run.manifest.slos):
-            ends = [at_rates(steps, number, slo, end, rounds=not soaking) for end in retired_minutes.windows(gone, slo)]
-            found = _surely(*(of_rates(slo, rates, rising) for rates in ends))
+            found = of_rates(slo, at_rates(steps, number, slo, rounds=not soaking), rising)
             searched = f"; the search for the knee did not come to its end: {why}" if why else ""
             yield Judgement(found.kept, f"{endpoint}: {found.sentence}{searched}", found.against)
-
-
-def _surely(best: Judgement, worst: Judgement) -> Judgement:
-    """Of the answers with the fewest and the most misses that minutes without rows can have had."""
-    if best.kept is worst.kept:
-        return worst
-    return best if best.kept is False else Judgement(None, worst.sentence, worst.against)
 
 
 def _trust(run: Run) -> Iterable[Judgement]:

@@ -37,6 +37,7 @@ from tailrate.analysis.steps.faults import reach
 from tailrate.analysis.steps.step_evidence import cpu_pct, growth_of
 from tailrate.analysis.steps.step_summary import StepSummary
 from tailrate.analysis.text import words
+from tailrate.analysis.verdicts.retired_chapters import retired
 
 if TYPE_CHECKING:
     from tailrate.analysis.steps.measure import MeasuredStep
@@ -46,10 +47,12 @@ NOTHING = "planned faults left no time in which it could be judged"
 
 
 def calm(run: Run) -> list[MeasuredStep]:
-    """A step of which faults left nothing is empty, or left out where its endpoint has another at the same load."""
-    left = [(step, _left(run, step)) for step in run.measured]
-    judged = {(step.summary.endpoint, level(step)) for step, rest in left if rest}
-    return [rest or _emptied(step) for step, rest in left if rest or (step.summary.endpoint, level(step)) not in judged]
+    """First those whose rows were deleted. A step of which faults left nothing is empty, or left out where its endpoint
+    has another at the same load."""
+    gone, left = [*retired(run)], [(step, _left(run, step)) for step in run.measured]
+    judged = {(step.summary.endpoint, level(step)) for step in (*gone, *(rest for _, rest in left if rest))}
+    kept = (rest or _emptied(step) for step, rest in left if rest or (step.summary.endpoint, level(step)) not in judged)
+    return [*gone, *kept]
 
 
 def _emptied(step: MeasuredStep) -> MeasuredStep:

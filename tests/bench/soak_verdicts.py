@@ -35,6 +35,7 @@ from tailrate import analysis  # noqa: E402
 from tailrate.analysis.exports.report_json import report_of  # noqa: E402
 from tailrate.analysis.records.folder import append_event  # noqa: E402
 from tailrate.analysis.records.manifest import Manifest  # noqa: E402
+from tailrate.analysis.verdicts.retired_chapters import remembered  # noqa: E402
 
 HOURS = 8.0
 SLO = ("p99<500ms", "errors<1%")
@@ -137,28 +138,22 @@ def retired(folder: Path, rng: Rng, seed: int) -> Path:
     bad = (rows["step"] < chapters).to_numpy() & (rng.random(len(rows)) < 0.2)
     rows["status"] = rows["status"].astype(str)
     rows.loc[bad, "status"] = "503"
-    due_s = ((rows["intended_ns"] - START_NS) / 1e9).to_numpy()
+    rewrite(folder, rows)
+    due_s, whole = ((rows["intended_ns"] - START_NS) / 1e9).to_numpy(), analysis.load(folder)
     for chapter in range(chapters):
         mine = rows[rows["step"] == chapter]
         ok = int((mine["status"] == "200").sum())
         totals = {"scheduled": len(mine), "ok": ok, "failed": len(mine) - ok, "timed_out": 0, "dropped": 0, "lost": 0}
         append_event(
-            folder, "retired", steps=[chapter], rows=len(mine), files=[f"requests-{chapter}.arrows"], totals=totals
-        )
+            folder, "retired", steps=[chapter], rows=len(mine), files=[f"requests-{chapter}.arrows"], totals=totals,
+            judged=remembered(whole, [chapter]),
+        )  # fmt: skip
     for minute in range(chapters * 10):
         part = rows[(due_s >= 60 * minute) & (due_s < 60 * minute + 60) & (rows["step"] < chapters)]
         good = (part["status"] == "200").to_numpy()
         ms = np.where(good, (part["done_ns"] - part["intended_ns"]).astype("float64") / 1e6, np.inf)
-        counts = [
-            {
-                "limit_ms": limit,
-                "beyond": int((ms > (limit or np.inf)).sum() if limit else (~good).sum()),
-                "worth": len(ms),
-            }
-            for limit in (500.0, None)
-        ]
         start = START_NS + 60 * minute * 10**9
-        said = {"p50_ms": _quantile(ms, 0.5), "p99_ms": _quantile(ms, 0.99), "counts": counts}
+        said = {"p50_ms": _quantile(ms, 0.5), "p99_ms": _quantile(ms, 0.99)}
         append_event(
             folder, "minute", time_ns=start + 60 * 10**9, endpoint="m/a", start_ns=start, end_ns=start + 60 * 10**9,
             n=len(ms), ok=int(good.sum()), **said,

@@ -6,17 +6,18 @@ that, `lost` says why the run should end; rows that never reached the disk are c
 kept back from the start, so that a run which ends on a full one can still say so.
 
 A long run turns to new segments from time to time (`turn`), has the closed ones made into Parquet by a process of its
-own (`compact`), and deletes the oldest (`retire`).
+own (`compact`), and deletes the oldest (`retire`), once that process has written down what they say to the objectives.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tailrate.analysis.records.folder import (
     REQUESTS,
     RESERVE,
     append_event,
+    judged_path,
     part_path,
     parts,
     segment_number,
@@ -88,6 +90,7 @@ class RunFolder:
         self._retry_s = 0.0
         self._unwritten: Counter[str] = Counter()
         self._compactor: subprocess.Popen[bytes] | None = None
+        self._asked: set[int] = set()  # first steps of the chapters that it was to judge
         with (path / RESERVE).open("wb") as out:
             out.write(bytes(RESERVE_BYTES))
         self._segments = self._opened()
@@ -143,41 +146,54 @@ class RunFolder:
             found["lost"] += count
         return {kind: found[kind] for kind in ("scheduled", *KINDS)}
 
-    def compact(self) -> None:
-        """Makes closed segments into Parquet, beside the run; returns at once."""
+    def compact(self, due: Sequence[list[int]] = ()) -> None:
+        """Makes closed segments into Parquet, and judges chapters that are due, beside the run; returns at once."""
         if self._busy():
             return
+        self._asked |= {steps[0] for steps in due}
+        chapters = [",".join(map(str, steps)) for steps in due]
+        program = "tailrate.analysis.verdicts.retired_chapters" if chapters else "tailrate.analysis.run.compact"
         self._compactor = subprocess.Popen(
-            child_python.command("tailrate.analysis.run.compact", str(self.path), str(self._first)),
+            child_python.command(program, str(self.path), str(self._first), *chapters),
             env=child_python.environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
 
-    def retire(self, keep_s: float, keep_bytes: float, now_ns: int) -> None:
-        """Deletes request rows of the oldest chapters, as far as older than asked for or beyond the size; 0: keep."""
+    def retire(self, keep_s: float, keep_bytes: float, now_ns: int, told_ns: int) -> list[list[int]]:
+        """Deletes request rows of the oldest chapters, as far as older than asked for or beyond the size; 0: keep.
+
+        None that ended after `told_ns`. Returns the steps of those that are due, and that `compact` is to judge before.
+        """
         if self._busy() or not (keep_s or keep_bytes):
-            return
+            return []
+        due = []
         there = [chapter for chapter in self.chapters if not chapter.get("retired")]
         files = {chapter["end_ns"]: self._files(chapter) for chapter in there}
         size = sum(path.stat().st_size for paths in files.values() for path in paths)
         for chapter in there:
-            paths = files[chapter["end_ns"]]
-            first, last = chapter["segments"]
+            paths, (first, last) = files[chapter["end_ns"]], chapter["segments"]
             if len(paths) <= last - first:  # somebody sealed the run before it went on
                 continue
-            if not (keep_s and chapter["end_ns"] < now_ns - keep_s * 1e9) and not (keep_bytes and size > keep_bytes):
+            old = keep_s and chapter["end_ns"] < now_ns - keep_s * 1e9
+            if chapter["end_ns"] > told_ns or not (old or (keep_bytes and size > keep_bytes)):
                 break
             size -= sum(path.stat().st_size for path in paths)
+            if chapter["steps"][0] not in self._asked:
+                due.append(chapter["steps"])
+                continue
             names = sorted({path.with_suffix(".arrows").name for path in paths})
             what = {"steps": chapter["steps"], "rows": chapter["rows"], "files": names, "totals": chapter["totals"]}
-            self.event("retired", **what)
+            record = judged_path(self.path, chapter["steps"][0])
+            judged = json.loads(record.read_text(encoding="utf-8")) if record.exists() else None
+            self.event("retired", **what, judged=judged)
             if self._queue:  # first the word, then the deed
                 break
             chapter["retired"] = True
-            for path in paths:
+            for path in (*paths, record):
                 path.unlink(missing_ok=True)
+        return due
 
     def disk(self) -> dict[str, int]:
         """What the folder takes of its disk, and what is left there."""
@@ -212,6 +228,8 @@ class RunFolder:
                 segment.close()
         if self._compactor is not None:
             self._compactor.wait()
+        for step in self._asked:
+            judged_path(self.path, step).unlink(missing_ok=True)
 
     # ---- the queue
 

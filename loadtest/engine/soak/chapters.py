@@ -14,7 +14,7 @@ from typing import Any
 
 import gevent
 
-from tailrate.analysis.records.objective import overall
+from tailrate.analysis.records.objective import BEFORE_FAULT_S, looked_for_s
 from tailrate.loadtest.engine.endpoint.servers import OpenEndpoint
 from tailrate.loadtest.engine.live.step_stats import Live
 from tailrate.loadtest.engine.modes.soak import Soak
@@ -51,12 +51,12 @@ class SoakConduct:
         self._conductor_too = conductor_too
         """It is a process of its own, beside the load processes."""
         self._stop = soak.stop
-        self._minutes = Minutes(scenario.timeout_s, overall(scenario.slos))
+        self._minutes = Minutes(scenario.timeout_s)
         self._steps: list[dict[str, Any]] = folder.manifest.scenario["steps"]
         self._entries = folder.manifest.endpoints
         self._names = [endpoint.name for endpoint in endpoints]
         self._planned: dict[int, tuple[int, float]] = {}
-        """The time of each planned fault, as far as it is over."""
+        """The time of each planned fault; infinite while it lasts."""
         self._greenlets: list[gevent.Greenlet[..., None]] = []
         folder.manifest.extra["chapters"] = folder.chapters
 
@@ -102,11 +102,16 @@ class SoakConduct:
 
     def fault(self, what: Mapping[str, Any]) -> None:
         if what["phase"] != "refused":
-            end_ns = math.inf if what["end_ns"] is None else what["end_ns"] + SPARED_NS
-            self._planned[what["id"]] = what["start_ns"], end_ns
+            self._planned[what["id"]] = what["start_ns"], math.inf if what["end_ns"] is None else what["end_ns"]
 
     def _spared(self, start_ns: int, end_ns: int) -> bool:
-        return any(start < end_ns and start_ns < end for start, end in self._planned.values())
+        return any(start < end_ns and start_ns < end + SPARED_NS for start, end in self._planned.values())
+
+    def _told_ns(self) -> int:
+        """Up to when all rows are there from which faults are told: those before one, and those after it."""
+        now, looked_ns = self._now(), 1e9 * looked_for_s(self._scenario.max_recovery_s)
+        open_ = (start for start, end in self._planned.values() if end + looked_ns > now)
+        return min([now, *open_]) - round(BEFORE_FAULT_S * 1e9)
 
     def finished(self, live: Live) -> None:
         """One step of a chapter."""
@@ -117,8 +122,8 @@ class SoakConduct:
         """Every arrival of the chapter has its row, and its steps are in the manifest."""
         self._note_minutes(None)
         self._folder.turn()
-        self._folder.retire(3600 * self._soak.keep_hours, 1e9 * self._soak.keep_gb, self._now())
-        self._folder.compact()
+        keep_s, keep_bytes = 3600 * self._soak.keep_hours, 1e9 * self._soak.keep_gb
+        self._folder.compact(self._folder.retire(keep_s, keep_bytes, self._now(), self._told_ns()))
 
     # ---- beside them
 

@@ -1,4 +1,4 @@
-"""Each minute of a long run in a line: what is left of it when its rows have been deleted.
+"""Each minute of a long run in a line: what series over days show of it when its rows have been deleted.
 
 A minute counts from its chapter's start and ends with it at the latest, by the instants at which arrivals were due; it
 is told when the last of them has been answered or given up. Percentiles are those of histograms.
@@ -6,21 +6,16 @@ is told when the last of them has been answered or given up. Percentiles are tho
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.run.columns import WHOLE
-from tailrate.analysis.run.outcomes import StreamTimes, limited_ms, succeeded
+from tailrate.analysis.run.outcomes import succeeded
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.limit_counts import Counted
 from tailrate.loadtest.engine.live.step_stats import COLUMNS, as_chunk
-from tailrate.loadtest.engine.scenario.knee_search import Limits
 
 LENGTH_NS = 60_000_000_000
 GRACE_NS = 2_000_000_000
@@ -36,7 +31,6 @@ class Minute:
     statuses: Counter[str] = field(default_factory=Counter)
     latency: Histogram = field(default_factory=Histogram)
     replicas: set[str] = field(default_factory=set)
-    counted: Counted = field(default_factory=lambda: Counted(()))
 
     @property
     def n(self) -> int:
@@ -53,28 +47,13 @@ class Minute:
             "p50_ms": self.latency.quantile(0.5),
             "p99_ms": self.latency.quantile(0.99),
             "replicas": len(self.replicas),
-            # of each limit of the objectives (null: failure), so that they can be judged when rows have been deleted
-            "counts": [
-                {**_plain(limit), "beyond": found.beyond, "worth": found.worth}
-                for limit, found in self.counted.counts()
-            ],
         }
-
-
-def _plain(limit: Limits) -> dict[str, Any]:
-    """As JSON: that of a latency by itself, others with what they limit."""
-    (figure, limit_ms), *more = limit
-    if more:
-        return {"joint": [list(each) for each in limit]}
-    found: dict[str, Any] = {"limit_ms": limit_ms if math.isfinite(limit_ms) else None}
-    return found | ({"figure": figure} if figure else {})
 
 
 class Minutes:
     """`begin` a chapter, `see` its rows, `over` gives the minutes that nothing can be added to."""
 
-    def __init__(self, timeout_s: float, slos: Sequence[Slo] = ()) -> None:
-        self._slos = slos
+    def __init__(self, timeout_s: float) -> None:
         self._after_ns = int(timeout_s * 1e9) + GRACE_NS
         self._start_ns, self._end_ns = 0, 0
         self._open: dict[tuple[int, str], Minute] = {}
@@ -86,7 +65,6 @@ class Minutes:
         rows = as_chunk(batch, (*COLUMNS, "endpoint", "replica"))
         intended, ok = rows.whole("intended_ns"), succeeded(rows)
         latency_ms = (rows.whole(WHOLE) - intended) / 1e6
-        figures_ms = limited_ms(ok, latency_ms, StreamTimes.of(rows, ok))
         statuses, endpoints, replicas = (
             np.array([*names, None], dtype=object)[codes]
             for codes, names in map(rows.text, ("status", "endpoint", "replica"))
@@ -100,14 +78,11 @@ class Minutes:
                 minute.replicas.update(name for name in replicas[mine] if name)
                 minute.ok += int((mine & ok).sum())
                 minute.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
-                due_s = (intended[mine] - minute.start_ns) / 1e9
-                minute.counted.add(due_s, {name: values[mine] for name, values in figures_ms.items()})
 
     def _minute(self, number: int, endpoint: str) -> Minute:
         start_ns = self._start_ns + number * LENGTH_NS
         end_ns = min(start_ns + LENGTH_NS, self._end_ns)
-        fresh = Minute(endpoint, start_ns, end_ns, counted=Counted(self._slos))
-        return self._open.setdefault((number, endpoint), fresh)
+        return self._open.setdefault((number, endpoint), Minute(endpoint, start_ns, end_ns))
 
     def over(self, now_ns: int | None = None) -> list[Minute]:
         """Without an instant: all of them, because the chapter has ended."""

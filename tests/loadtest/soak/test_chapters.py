@@ -40,6 +40,7 @@ from tailrate.loadtest.engine.scenario.scenario import ScenarioError
 from tailrate.loadtest.engine.scenario.steps import StepPlan
 from tailrate.loadtest.engine.scenario.stop_rules import Stop
 from tailrate.loadtest.engine.soak import timers
+from tailrate.loadtest.engine.soak.chapters import SoakConduct
 from tailrate.loadtest.engine.soak.minutes import Minutes
 
 S = 1_000_000_000
@@ -537,18 +538,28 @@ def test_compaction_without_space_leaves_what_there_was(files, monkeypatch):
     assert_whole(files.path)
 
 
+EVER = 10**9 * S
+
+
+def judge_and_retire(files, keep_s, keep_bytes, now_ns, told_ns=EVER):
+    """As two chapters do it, one after the other."""
+    files.compact(files.retire(keep_s, keep_bytes, now_ns, told_ns))
+    files._compactor.wait()
+    files.retire(keep_s, keep_bytes, now_ns, told_ns)
+
+
 def test_the_oldest_rows_are_deleted_and_the_ledger_knows_of_them(files):
     folder = files.path
-    files.retire(0, 0, 10**6 * S)
+    judge_and_retire(files, 0, 0, 10**6 * S)
     assert_whole(folder)
     # the first chapter ended at 600 s, the second at 1200 s
-    files.retire(3600.0, 0, (3600 + 1300) * S)
+    judge_and_retire(files, 3600.0, 0, (3600 + 1300) * S)
     found = assert_whole(folder, (2, 3))
     assert [(event["steps"], event["rows"]) for event in found.events if event["event"] == "retired"] == [
         ([0], 100), ([1], 100),
     ]  # fmt: skip
     assert found.retired == 200
-    files.retire(0, 1.0, 0)  # a byte: nothing but what is still written may stay
+    judge_and_retire(files, 0, 1.0, 0)  # a byte: nothing but what is still written may stay
     files.manifest.totals, files.manifest.status = files.totals(), "complete"
     files.close()
     files.manifest.write(folder)
@@ -567,7 +578,7 @@ def test_what_was_reported_before_it_went_on_can_still_be_deleted(files):
     assert (len(parts(folder, "requests")), segments(folder, "requests")) == (5, [])
     assert_whole(folder)
     more = RunFolder(folder, Manifest.read(folder), time.time_ns, lambda _: None)
-    more.retire(3600.0, 0, (3600 + 1300) * S)
+    judge_and_retire(more, 3600.0, 0, (3600 + 1300) * S)
     more.close()
     assert_whole(folder, (2, 3))
     whole = Manifest.read(folder)
@@ -578,6 +589,46 @@ def test_what_was_reported_before_it_went_on_can_still_be_deleted(files):
     assert_whole(folder, (2, 3))
 
 
+def test_a_chapter_is_judged_before_it_is_deleted_and_the_word_about_it_says_what_it_showed(files):
+    steps = [{"index": k, "endpoint": "m/a", "rate": 10.0, "seconds": 600.0, "block": k} for k in range(4)]
+    times = [{"start_ns": k * 600 * S, "end_ns": (k + 1) * 600 * S} for k in range(4)]
+    files.manifest.scenario |= {"mode": "soak", "steps": [one | at for one, at in zip(steps, times, strict=True)]}
+    files.manifest.scenario["slo"] = [{"percentile": 90.0, "latency_ms": 50.0}]
+    files.manifest.write(files.path)
+    files.retire(3600.0, 0, (3600 + 1300) * S, EVER)
+    assert_whole(files.path)
+    judge_and_retire(files, 3600.0, 0, (3600 + 1300) * S, told_ns=700 * S)  # and a fault began then
+    found = assert_whole(files.path, (1, 2, 3))
+    (chapter,) = found.kept
+    (step,) = chapter["steps"]
+    assert (step["index"], step["n"], step["ok"], step["trusted"]) == (0, 100, 100, True)
+    assert step["windows"][0][1]["counts"][0]["beyond"] == 0
+    files.close()
+    assert not list(files.path.glob("chapter-*"))
+
+
+def test_no_rows_go_from_which_a_fault_is_still_to_be_told(files, monkeypatch):
+    """From a minute before it began until ten minutes after its end, when a recovery is looked for no longer."""
+    clock, told = [1000 * S], []
+    soak = scenario(keep_hours=1.0)
+    conduct = SoakConduct(soak, soak.mode, [], files, lambda: clock[0], print, conductor_too=False)
+    monkeypatch.setattr(files, "retire", lambda *given: told.append(given[-1] // S) or [])
+    monkeypatch.setattr(files, "compact", list)
+    known = {"id": 0, "start_ns": 2000 * S}
+    for at_s, fault in (
+        (1500, None),
+        (2500, known | {"phase": "begin", "end_ns": None}),
+        (4000, known | {"phase": "end", "end_ns": 3700 * S}),
+        (4300, None),
+        (4301, {"id": 1, "phase": "refused", "start_ns": 4301 * S, "end_ns": 4301 * S}),
+    ):
+        clock[0] = at_s * S
+        if fault:
+            conduct.fault(fault)
+        conduct.over()
+    assert told == [1440, 1940, 1940, 4240, 4241]
+
+
 def test_a_kill_between_the_word_and_the_deed_of_deletion_counts_nothing_twice(files, monkeypatch):
 
     def killed(*_, **__):
@@ -586,7 +637,7 @@ def test_a_kill_between_the_word_and_the_deed_of_deletion_counts_nothing_twice(f
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            files.retire(3600.0, 0, (3600 + 700) * S)
+            judge_and_retire(files, 3600.0, 0, (3600 + 700) * S)
     found = assert_whole(files.path)
     assert found.retired == 0
 
