@@ -46,6 +46,11 @@ def applied(context: click.Context, argument: str = SCENARIO) -> dict[str, Any]:
     return found
 
 
+def is_given(context: click.Context, name: str) -> bool:
+    """On the command line, in the environment or in a run file, not by default."""
+    return name in context.meta.get(FILE, {}) or context.get_parameter_source(name) in GIVEN
+
+
 def text(context: click.Context) -> str:
     """What a command was given, as a file that says the same, less what is secret."""
     import yaml
@@ -54,11 +59,10 @@ def text(context: click.Context) -> str:
 
     found: dict[str, Any] = {}
     parameters = applied(context) if is_run_file(context.params[SCENARIO]) else context.params
-    said = context.meta.get(FILE, {})
     for param in context.command.params:
         name = str(param.name)
-        given = name in said or context.get_parameter_source(name) in GIVEN
-        if given and name not in (*OF_ONE_RUN, "locust_args") and not re.fullmatch(HIDDEN, f"--{_key(param)}"):
+        left_out = name in (*OF_ONE_RUN, "locust_args") or re.fullmatch(HIDDEN, f"--{_key(param)}")
+        if is_given(context, name) and not left_out:
             value = parameters[name]
             value = [*map(str, value)] if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
             found[_key(param)] = without_secrets(str(value)) if name == "json_headers" else value

@@ -285,6 +285,18 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path):
     assert "it-2 is no folder" in sentence(here("run", "null", *words[:-3], "it-2", *words[-2:]))
 
 
+@pytest.mark.parametrize("how", ["word", "environment", "file"])
+def test_a_soak_goes_on_with_its_own_plan_wherever_another_is_given(tmp_path, monkeypatch, how):
+    words = ["soak", "--resume", tmp_path]
+    if how == "environment":
+        monkeypatch.setenv("TAILRATE_SOAK_RATES", "70")
+    elif how == "file":
+        (tmp_path / "it.yaml").write_text("scenario: bert\nrates: 70\n")
+        words.insert(1, tmp_path / "it.yaml")
+    said = sentence(here(*words, *(["--rates", "70"] if how == "word" else [])))
+    assert said.endswith("beside it there can be --extend, --webhook and --export, not --rates")
+
+
 @pytest.mark.live
 def test_a_run_that_never_began_takes_back_what_it_made_and_nothing_else(tmp_path, started):
     words = ["--host", "http://127.0.0.1:9", "--run-dir", tmp_path, "--run-id", "it", "--self-check", "off"]

@@ -77,10 +77,12 @@ def soak(scenario: str | None, **given: Any) -> None:
     run_dir = resumed.parent if resumed else Path(given["run_dir"] or "runs")
     with launch.alone(run_dir) as lock:
         if resumed:
+            context = click.get_current_context()
             extra = [key for key, value in given.items() if value not in (None, (), False) and key != "resume"]
-            changed = [key for key in extra if _was_given(key)]
+            changed = [f"--{key.replace('_', '-')}" for key in extra if run_file.is_given(context, key)]
             if scenario or asked["host"] or changed:
-                refuse("--resume goes on with the same plan: beside it there can be --extend, --webhook and --export")
+                beside = ", not ".join(["there can be --extend, --webhook and --export", *changed[:1]])
+                refuse(f"--resume goes on with the same plan: beside it {beside}")
             folder, start, more = _resumption(resumed, asked["extend"])
             terminate_is_ctrl_c()
             code = drive_as_started(folder, start, asked["forms"], lock, more)
@@ -105,12 +107,6 @@ def _without(words: Sequence[str], option: str) -> list[str]:
             found.append(word)
         skip = not skip and word == option
     return found
-
-
-def _was_given(key: str) -> bool:
-    """On the command line, not by default."""
-    source = click.get_current_context().get_parameter_source(key)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _run_name(run_dir: Path, scenario: str) -> str:
