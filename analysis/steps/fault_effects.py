@@ -165,8 +165,9 @@ def _kept(run: MeasuredRun) -> dict[int, list[Struck]]:
     for chapter in run.kept:
         mine: dict[int, list[Struck]] = {}
         for one in chapter["faults"]:
-            effect = {key: tuple(value) if isinstance(value, list) else value for key, value in one["effect"].items()}
-            mine.setdefault(effect["id"], []).append(Struck(FaultEffect(**effect), one["start_ns"], one["end_ns"]))
+            known = one["effect"]
+            effect = FaultEffect(**known | {name: tuple(known[name]) for name in ("replicas_gone", "replicas_new")})
+            mine.setdefault(effect.id, []).append(Struck(effect, one["start_ns"], one["end_ns"]))
         found |= mine
     return found
 

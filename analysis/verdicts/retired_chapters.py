@@ -159,7 +159,7 @@ def _step(run: Run, plan: Mapping[str, Any], said: Mapping[str, Any]) -> Measure
     )  # fmt: skip
 
 
-def _window(said: Mapping[str, Any]) -> Window:
+def _window(said: dict[str, Any]) -> Window:
     return Window(**said | {"counts": tuple(Count(**one) for one in said["counts"]), "doubts": tuple(said["doubts"])})
 
 

@@ -436,6 +436,8 @@ class Conductor:
                 pct = figures.pop("cpu_pct")
                 self._event("load_cpu", worker=index, step=step, pct=pct, lead_ms=content["lead_ms"], **figures)
                 self._cpu_pct = max(self._cpu_pct, pct)
+                if live := self._live.get(step):
+                    live.window.cpu_pct = max(pct, live.window.cpu_pct or 0.0)
             if content["bad"]:
                 self._event("bad_fields", worker=index, fields=content["bad"], sentence=bad_fields(content["bad"]))
             self._scheduled += content["due"]
@@ -509,7 +511,7 @@ class Conductor:
         facts |= {"slo_ms": [one[""].ms for one in bounds if "" in one]}
         facts |= {"ttft_slo_ms": [one["ttft"].ms for one in bounds if "ttft" in one]}
         names = [endpoint.name for endpoint in self._endpoints]
-        self.board.open(facts, names, overall(self.scenario.slos), self._now())
+        self.board.open(facts, names, overall(self.scenario.slos), self._now(), self._manifest.streams)
         say.info("run folder: %s", self.folder)
 
     def _end_chapter(self) -> None:

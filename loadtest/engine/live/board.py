@@ -19,7 +19,8 @@ from tailrate.analysis.records.objective import MOST_CPU_PCT, Slo
 from tailrate.analysis.records.rows import is_success
 from tailrate.loadtest.engine.clock import Base
 from tailrate.loadtest.engine.live.points import DEVICES, RATES, LivePoints, Point
-from tailrate.loadtest.engine.live.step_stats import DROPPED, SETTLED_S, Live, Second
+from tailrate.loadtest.engine.live.step_stats import Live, Second
+from tailrate.loadtest.engine.live.window import DROPPED, SETTLED_S
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
 MOST_EVENTS = 2000
@@ -82,6 +83,7 @@ class Board:
         self._told = 0
         self._endpoints: list[str] = []
         self._slos: Sequence[Slo] = ()
+        self._streams = False
         self._of: int | None = None
         self._disk: dict[str, Any] = {}
         self._blocks_left_s: list[float] | None = None
@@ -98,9 +100,12 @@ class Board:
 
     # ---- what the conductor tells
 
-    def open(self, facts: dict[str, Any], endpoints: Sequence[str], slos: Sequence[Slo], now_ns: int) -> None:
-        """`facts` are for the reader alone."""
+    def open(
+        self, facts: dict[str, Any], endpoints: Sequence[str], slos: Sequence[Slo], now_ns: int, streams: bool = False
+    ) -> None:
+        """`facts` are for the reader alone; `streams`: answers of any endpoint come token by token."""
         self.facts, self._endpoints, self._slos, self._origin_ns = facts, list(endpoints), slos, now_ns
+        self._streams = streams
         self.status = "running"
 
     def plan(self, of: int | None, block_s: Sequence[float] | None, after_s: float, now_ns: int) -> None:
@@ -112,7 +117,7 @@ class Board:
             self._end_ns = now_ns + int(self._blocks_left_s[0] * 1e9)
 
     def begin(self, step: LoadStep, start_ns: int, schedule_s: Any, keep: bool = False) -> Live:
-        live = Live(step, start_ns, schedule_s, self._origin_ns, keep, self._slos)
+        live = Live(step, start_ns, schedule_s, self._origin_ns, keep, self._slos, self._streams)
         live.next_second = self._second
         self._lives.append(live)
         self.doing = ""
@@ -309,14 +314,8 @@ class Board:
     def _doubts(self, live: Live) -> list[str]:
         """What would be held against a step if it ended now."""
         name = live.step.endpoint
-        found = []
-        late_ms, limit_ms = live.lateness.quantile(0.99), live.late_limit_ms
-        if late_ms is not None and late_ms > limit_ms:
-            found.append(
-                f"{name}: the load generator is late (P99 {late_ms:.3g} ms, at most {limit_ms:.3g}): not trusted"
-            )
-        if dropped := live.statuses.get(DROPPED):
-            found.append(f"{name}: {dropped} arrivals were dropped, because as many as allowed were unanswered")
+        shown = live.shown
+        found = [f"{name} is not trusted: {why}" for why in (shown.late, *shown.doubts) if why]
         told = (answer for answer in live.answers() if answer.kept is False or answer.against)
         found += [f"{name}: so far {answer.sentence}" for answer in told]
         return found
@@ -343,5 +342,5 @@ def _shown(heard: Iterable[tuple[int, list[float | None]]], at_ns: int) -> list[
 
 
 def _name(host: str, device: str, index: int, hosts: int) -> str:
-    name = "CPU" if device == "cpu" else f"GPU {index}" if device.startswith("GPU-") else device
+    name = "CPU" if device.lower().startswith("cpu") else f"GPU {index}" if device.startswith("GPU-") else device
     return f"{host} {name}" if hosts > 1 else name

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from tailrate.analysis.judging.judge import Judgement, Window, answers
-from tailrate.analysis.judging.share import Term, judged, terms
-from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, late_limit_ms, lateness, queue_filled
+from tailrate.analysis.judging.share import Term, judged
+from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, lateness, queue_filled
 from tailrate.analysis.records.folder import REQUESTS
-from tailrate.analysis.records.manifest import in_ns
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import NEVER
@@ -30,20 +29,14 @@ from tailrate.analysis.stats.dependence import inflation, worth
 from tailrate.analysis.stats.sketch import SLICES
 from tailrate.analysis.text.words import percentile, significant
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.limit_counts import Counted, beyond_any, limits_of
+from tailrate.loadtest.engine.live.limit_counts import held_to, limits_of
+from tailrate.loadtest.engine.live.window import DROPPED, FIRST, LEAST_S, SEGMENTS, SETTLED_S, LiveWindow
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
-SEGMENTS = 10
 SURELY_RISING = 35
 """Mann-Kendall's S of ten segments that has one chance in 4000 without a trend."""
-DROPPED = "dropped"
-FIRST = 20
-"""Answers that tell how long one took before anything waited."""
-SETTLED_S = 1.0
-"""What was answered so long ago has its row here, from whichever process."""
-LEAST_S = 4.0
-COLUMNS = ("worker", "status", "error", "sent_ns", WHOLE, *STREAM_COLUMNS)
+COLUMNS = ("worker", "seq", "status", "error", "sent_ns", WHOLE, *STREAM_COLUMNS)
 
 
 class Second:
@@ -89,6 +82,7 @@ class Live:
         origin_ns: int | None = None,
         keep: bool = False,
         slos: Sequence[Slo] = (),
+        streams: bool = False,
     ) -> None:
         self.step = step
         self.start_ns = start_ns
@@ -106,9 +100,7 @@ class Live:
         self._end_ns = start_ns + step.length_ns
         self._schedule_s = schedule_s
         self._slos = slos
-        self.streams = False
-        """Whether its answers come token by token."""
-        self._counted = Counted(slos)
+        self.window = LiveWindow(step, start_ns, slos, streams)
         """Without the settle time."""
         self._statuses: Counter[str] = Counter()
         self._workers: Counter[int] = Counter()
@@ -132,7 +124,7 @@ class Live:
         ok, dropped = succeeded(rows), np.array([name == DROPPED for name in names], np.bool_)[codes]
         intended, sent, done = (rows.whole(name) for name in ("intended_ns", "sent_ns", WHOLE))
         late_ms, latency_ms = np.where(sent != NEVER, (sent - intended) / 1e6, np.nan), (done - intended) / 1e6
-        was_late = late_ms > self.late_limit_ms  # False for what was not sent
+        was_late = late_ms > self.window.late_limit_ms  # False for what was not sent
         self.late += int(was_late.sum())
         self.lateness.add(late_ms[sent != NEVER])
         self.latency.add(latency_ms[ok], int((~ok).sum()))
@@ -146,17 +138,11 @@ class Live:
             place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
-        limited, streamed = self._slos or self._keep, (rows.whole("first_ns") != NEVER).any()
-        if not (limited or streamed):
-            return
         streams = StreamTimes.of(rows, ok)
-        if streamed:
-            self._see_streams(streams, seconds, ok)
-        if not limited:
-            return
         figures_ms = limited_ms(ok, latency_ms, streams)
-        due_s = (intended - self.start_ns - in_ns(self.step.settle_s)) / 1e9
-        self._counted.add(due_s[due_s >= 0], {name: values[due_s >= 0] for name, values in figures_ms.items()})
+        if (streams.first_ns != NEVER).any():
+            self._see_streams(streams, seconds, ok)
+        self.window.see(rows, ok, figures_ms)
         if self._keep:
             self._late_ms.append(late_ms[sent != NEVER])
             for name, values in figures_ms.items():
@@ -166,7 +152,7 @@ class Live:
 
     def _see_streams(self, streams: StreamTimes, seconds: Ints, ok: Bools) -> None:
         began, ttft_ms = streams.first_ns != NEVER, streams.ttft_ns / 1e6
-        self.streams = True
+        self.window.streams = True
         if self._keep:
             self._streamed_s.append((streams.last_ns - streams.first_ns)[ok & began] / 1e9)
         for second in np.unique(seconds).tolist():
@@ -180,19 +166,23 @@ class Live:
 
     def answers(self) -> list[Judgement]:
         """What the judge says of it so far, to each term of each objective."""
-        if not self._counted:
+        if not self.window.n:
             return []
-        late = lateness(self.lateness.quantile(0.99) or 0.0, self.late, self.late_limit_ms)
-        return [
-            answer
-            for slo in self._slos
-            for answer in answers(slo, [Window(tuple(map(self._counted.count, terms(slo))), late=late)])
-        ]
+        found = zip(self._slos, self.window.windows(self._due), strict=True)
+        return [answer for slo, window in found for answer in answers(slo, [window])]
 
     @property
-    def late_limit_ms(self) -> float:
-        """From where on lateness is held against the load generator; as the report, of what is known by now."""
-        return late_limit_ms(self._slos, self.latency.quantile(0.5) or 0.0, streams=self.streams)
+    def shown(self) -> Window:
+        """What stands in the way of its figures so far."""
+        return self.window.shown(self._due)
+
+    def _due(self, at_s: Floats) -> Ints:
+        return np.searchsorted(self._schedule_s, at_s)
+
+    @property
+    def streams(self) -> bool:
+        """Whether its answers come token by token."""
+        return self.window.streams
 
     @property
     def n(self) -> int:
@@ -239,6 +229,7 @@ class Live:
     def lose(self, index: int, count: int) -> None:
         """That load process, of so many, will report no more."""
         self._gone.append((self._schedule_s[index::count], self._workers[index]))
+        self.window.short = True
 
     def cut(self, end_ns: int) -> None:
         """It ends before its time: nothing more is sent."""
@@ -254,6 +245,7 @@ class Live:
         """Its last second has been taken: lets the schedule go."""
         self._schedule_s = np.empty(0)
         self._gone.clear()
+        self.window.forget()
 
     def figures(self, seconds: float) -> dict[str, Any]:
         return {
@@ -304,25 +296,26 @@ class Live:
         latency, settle_s = figures_ms[""], self.step.settle_s
         counted = (intended >= settle_s) & (intended < seconds)
         inside = {name: values[counted] for name, values in figures_ms.items()}
-        missed = max((beyond_any(inside, (limit,)) for limit in objective.limits), key=np.count_nonzero)
+        found = (held_to(inside, (limit,)) for limit in objective.limits)
+        known, missed = max(found, key=lambda one: one[1].sum() / max(1, one[0].sum()))
         slices = ((intended[counted] - settle_s) / max(1e-9, seconds - settle_s) * SLICES).astype(np.int64)
 
-        def by_slice(weights: Any = None) -> Floats:
+        def by_slice(weights: Any) -> Floats:
             return np.bincount(slices, weights, minlength=SLICES).astype(np.float64)
 
-        arrivals, beyond, kept = by_slice(), by_slice(missed), []
+        kept = []
         for term in vetoes:
-            over = by_slice(beyond_any(inside, limits_of(term)))
-            kept.append(judged(over.sum() / max(1, len(missed)), worth(arrivals, over), term.allowed))
+            arrivals, over = map(by_slice, held_to(inside, limits_of(term)))
+            kept.append(judged(over.sum() / max(1, arrivals.sum()), worth(arrivals, over), term.allowed))
         overloaded = cut or False in kept or self._filled(latency[np.argsort(intended, kind="stable")])
         return ProbeOutcome(
             rate=self.step.rate,
-            n=len(missed),
+            n=int(known.sum()),
             missed=int(missed.sum()),
-            inflation=inflation(arrivals, beyond),
+            inflation=inflation(by_slice(known), by_slice(missed)),
             overloaded=overloaded,
             vetoes=tuple((term.text, known) for term, known in zip(vetoes, kept, strict=True)),
-            hindered=None if overloaded else self._hindered(latency, missed, objective, cpu_pct),
+            hindered=None if overloaded else self._hindered(latency, known, missed, objective, cpu_pct),
             seconds=seconds,
         )
 
@@ -338,16 +331,18 @@ class Live:
         gone = sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout")) / len(latency)
         return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
 
-    def _hindered(self, latency: Floats, missed: Bools, objective: KneeObjective, cpu_pct: float) -> str | None:
+    def _hindered(
+        self, latency: Floats, known: Bools, missed: Bools, objective: KneeObjective, cpu_pct: float
+    ) -> str | None:
         n, late = len(missed), self._kept(self._late_ms)
-        if not n:
+        if not known.any():
             return "no arrival was recorded"
-        limit_ms, dropped = self.late_limit_ms, self._statuses.get(DROPPED, 0)
+        limit_ms, dropped = self.window.late_limit_ms, self._statuses.get(DROPPED, 0)
         late_ms = float(np.quantile(late, 0.99, method="higher")) if len(late) else 0.0
         answered = latency[np.isfinite(latency)]
         would_do = SPARE * self.step.rate * float(np.quantile(answered, 0.99)) / 1e3 if len(answered) else 0.0
         found = doubts(dropped, n, would_do, cpu_pct)
-        if missed.sum() > objective.target * n:  # it is in the latencies, so it makes no rate look good
+        if missed.sum() > objective.target * known.sum():  # it is in the latencies, so it makes no rate look good
             found.insert(0, lateness(late_ms, int((late > limit_ms).sum()), limit_ms))
         return next(filter(None, found), None)
 

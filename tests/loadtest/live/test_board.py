@@ -190,10 +190,23 @@ def test_failures_drops_and_lateness_are_counted_by_second_and_so_far():
     assert (row["p50_ms"], row["p99_ms"], row["late_p99_ms"]) == (5.0, None, 3.0)
     assert other == {"endpoint": "m/compiled", "step": None}
     doubts = " | ".join(found.state(at(2.1))["doubts"])
-    assert "the load generator is late (P99 3 ms, at most 2.5)" in doubts
-    assert "3 arrivals were dropped" in doubts
-    assert "so far p99<50ms cannot be said: the load generator was late" in doubts
-    assert "so far errors<1% is missed: 10 % of 100 arrivals failed, where 1 % may" in doubts
+    assert "m/eager is not trusted: the load generator was late: P99 3 ms, where 2.50 ms would do no harm" in doubts
+    assert "m/eager is not trusted: 3 % of the arrivals were dropped although the queue did not grow" in doubts
+    assert "so far errors<1% cannot be said: 3 % of the arrivals were dropped" in doubts
+
+
+def test_what_the_report_trusts_is_no_warning():
+    """One arrival that was sent late, and one of many that was dropped."""
+    found = board()
+    live = found.begin(step(), at(0), even())
+    due = even()[:900]
+    live.see(batch(due[1:], np.full(899, 1.0), ["dropped", *["200"] * 898]))
+    live.see(batch(due[:1], [6.0], late_ms=5.0))
+    found.tick(at(9.5))
+    assert found.state(at(9.5))["endpoints"][0]["late"] == 1
+    assert "dropped" in found.state(at(9.5))["doubts"][0]  # 0.11 %
+    live.see(batch(even()[900:], np.full(100, 1.0)))
+    assert found.state(at(10))["doubts"] == []
 
 
 def test_offered_and_achieved_count_from_the_steps_start_to_what_is_reported():
@@ -337,6 +350,8 @@ def test_devices_are_averaged_over_what_came_at_once_and_go_stale():
     assert points(found)[-1]["d"] == {}
     found.samples(samples(("other", "cpu", 0, 6.0, None)), at(12.0))
     assert [one["name"] for one in found.state(at(12.0))["devices"]] == ["h GPU 0", "h CPU", "other CPU"]
+    found.samples(samples(("third", "cpu:third", 0, 6.0, None)), at(12.0))
+    assert [one["name"] for one in found.state(at(12.0))["devices"]][-1] == "third CPU"
     assert DEVICES[:2] == ("util_pct", "mem_bytes")
 
 

@@ -103,13 +103,13 @@ def test_a_busy_queue_that_does_not_grow_is_no_overload():
     assert outcome(found, cut=True).overloaded
 
 
-def streams(at, first_ms, whole_ms):
-    """The same as streams."""
+def streams(at, first_ms, whole_ms, events=101):
+    """The same as streams, of so many tokens in as many events."""
     found = batch(at, whole_ms)
     first = [START + int((s + ms / 1e3) * 1e9) for s, ms in zip(at, first_ms, strict=True)]
     columns = dict(zip(SCHEMA.names, found.columns, strict=True)) | {
         "first_ns": pa.array(first), "last_ns": found.column("done_ns"),
-        "events": pa.array([101] * len(at), pa.int32()), "tokens_out": pa.array([101] * len(at), pa.int32()),
+        **dict.fromkeys(("events", "tokens_out"), pa.array(np.broadcast_to(events, len(at)), pa.int32())),
     }  # fmt: skip
     return pa.record_batch([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
 
@@ -147,6 +147,21 @@ def test_of_several_limits_the_one_that_most_miss_is_what_a_probe_showed():
     assert (seen.n, seen.missed) == (1500, 100)
     only = found.outcome(KneeObjective((("tpot", 45.0),), 0.01), 20.0, 10.0, False, terms(Slo.parse("p99 ttft<50ms")))
     assert (only.missed, only.vetoes, only.overloaded) == (49, (("p99 ttft<50ms", False),), True)
+
+
+def test_a_share_of_times_per_token_is_one_of_the_answers_that_have_one():
+    """Three of four come in one event, and of the others one in fifty is slow."""
+    number = np.arange(2000)
+    at, events = number / 100, np.where(number % 4, 1, 101)
+    whole = np.where(number % 200, 1000.0, 9000.0)
+    found, only = live(), KneeObjective((("tpot", 45.0),), 0.01)
+    found.see(streams(at, np.full(2000, 20.0), whole, events))
+    seen = found.outcome(only, 20.0, 10.0, False, terms(Slo.parse("p99 tpot<45ms")))
+    assert (seen.n, seen.missed, seen.hindered) == (375, 7, None)
+    assert seen.vetoes == (("p99 tpot<45ms", None),)  # 1.9 %, of so few
+    none = live()
+    none.see(streams(at, np.full(2000, 20.0), whole, 1))
+    assert none.outcome(only, 20.0, 10.0, False).hindered == "no arrival was recorded"
 
 
 def test_what_the_load_generator_did_wrong_is_said():

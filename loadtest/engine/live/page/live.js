@@ -98,7 +98,7 @@
     const over = events.filter((event) => event.event === "step_end").slice(-200).reverse().map((event) => ["", [
       [event.endpoint, colour(event.endpoint)], `${event.step + 1}`, load(event), rate(event.achieved_rps), percentile(event.p50_ms, 1),
       percentile(event.p99_ms, 1), ms(event.late_p99_ms), some(event.errors)]]);
-    fill(find("steps"), ["variant", "step", "asked", ...figures, "late, P99", "failed"], over);
+    fill(find("steps"), ["variant", "step", "asked", ...figures, "late, P99", "errors"], over);
   };
 
   const list = (node, items) => node.replaceChildren(...items.map((parts) => tag("li", {}, parts)));
