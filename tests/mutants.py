@@ -1216,6 +1216,21 @@ LOADTEST = (
         ("loadtest/soak/test_chapters.py::test_minutes_count_every_arrival_once_and_end_with_their_chapter",),
     ),
     Mutant(
+        "rows go that tell what became of a fault", "bound", "loadtest/engine/soak/chapters.py",
+        "if end + looked_ns > now", "if end > now",
+        ("loadtest/soak/test_chapters.py::test_no_rows_go_from_which_a_fault_is_still_to_be_told",),
+    ),
+    Mutant(
+        "an objective is answered by what another was told", "pair", "analysis/verdicts/retired_chapters.py",
+        "for known, one in kept if known == slo", "for _, one in kept if slo",
+        ("analysis/verdicts/test_retired_chapters.py::test_an_objective_that_was_set_later_is_not_answered_by_another",),
+    ),
+    Mutant(
+        "a time per token is asked of answers in one event", "row", "loadtest/engine/live/limit_counts.py",
+        "if len(limits) == 1 else", "if not limits else",
+        ("loadtest/live/test_step_stats.py::test_a_share_of_times_per_token_is_one_of_the_answers_that_have_one",),
+    ),
+    Mutant(
         "minutes of a timer are its hours", "pair", "loadtest/engine/soak/timers.py",
         "minute, hour, day, month, weekday = (", "hour, minute, day, month, weekday = (",
         ("loadtest/soak/test_chapters.py::test_a_cron_line_in_the_words_of_systemd",),

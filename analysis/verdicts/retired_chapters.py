@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "rows of it were deleted, and whether its figures could be trusted was not kept"
 BEFORE_NS = round(BEFORE_FAULT_S * 1e9)
+NO_LINE = Timeline(0, 1.0, 1)
 TIMES = {REQUESTS: "intended_ns", DEVICES: "time_ns", METRICS: "time_ns"}
 
 
@@ -42,45 +44,21 @@ TIMES = {REQUESTS: "intended_ns", DEVICES: "time_ns", METRICS: "time_ns"}
 
 
 def remembered(run: Run, chapter: Collection[int]) -> dict[str, Any]:
-    """What the judge needs of the steps of a chapter, as JSON."""
-    low_ns, high_ns = _span(run, chapter)
+    """What the judge needs of the steps of a chapter, as JSON; with faults that are held against its end."""
+    mine = [step for step in run.manifest.scenario["steps"] if step["index"] in chapter]
+    low_ns, high_ns = min(step["start_ns"] for step in mine), max(step["end_ns"] for step in mine) + BEFORE_NS
     near = _near(run, low_ns, high_ns)
+    began_ns = {event.get("id"): event.get("start_ns") for event in run.events if event["event"] == "fault"}
+    felt = [one for one in near.struck if one.effect.injected and low_ns <= began_ns[one.effect.id] < high_ns]
     left = {(step.summary.index, step.summary.endpoint): step for step in near.calm}
-    faults = (one for one in near.struck if one.effect.injected)
     return {
         "steps": [
             _said(step, left.get((step.summary.index, step.summary.endpoint)), near.manifest.slos)
             for step in near.measured
             if step.summary.index in chapter
         ],
-        "faults": [
-            asdict(one)
-            for one in faults
-            if low_ns <= near.manifest.started_ns + round(one.effect.start_s * 1e9) < high_ns
-        ],
+        "faults": [asdict(one) for one in felt],
     }
-
-
-def _said(step: MeasuredStep, left: MeasuredStep | None, slos: list[Slo]) -> dict[str, Any]:
-    """`left`: without the time of planned faults; None where that is nothing."""
-    row, rest = step.summary, left.summary if left else StepSummary()
-    windows = [] if left is None else [[slo.as_json(), asdict(w)] for slo, w in zip(slos, left.windows, strict=True)]
-    return {
-        "index": row.index,
-        "endpoint": row.endpoint,
-        "in_faults": [row.n - rest.n, row.errors - rest.errors],
-        "n": rest.n,
-        "ok": rest.ok,
-        "trusted": rest.trusted,
-        "reasons": [*(rest.reasons or ())][:1],
-        "windows": windows,
-    }
-
-
-def _span(run: Run, chapter: Collection[int]) -> tuple[int, int]:
-    """Faults that began in it, or so soon after it that it is what they are held against."""
-    mine = [step for step in run.manifest.scenario["steps"] if step["index"] in chapter]
-    return min(step["start_ns"] for step in mine), max(step["end_ns"] for step in mine) + BEFORE_NS
 
 
 def _near(run: Run, low_ns: int, high_ns: int) -> Run:
@@ -103,59 +81,62 @@ def _between(stored: Stored, from_ns: int, until_ns: int) -> Stored:
     return replace(stored, parts=tuple(part for part, first, last in spans if first < until_ns and last >= from_ns))
 
 
+def _said(step: MeasuredStep, left: MeasuredStep | None, slos: Sequence[Slo]) -> dict[str, Any]:
+    """`left`: without the time of planned faults; None where that is nothing."""
+    row, rest = step.summary, left.summary if left else StepSummary()
+    windows = [] if left is None else [[slo.as_json(), asdict(w)] for slo, w in zip(slos, left.windows, strict=True)]
+    return {
+        "index": row.index,
+        "endpoint": row.endpoint,
+        "in_faults": [row.n - rest.n, row.errors - rest.errors],
+        "n": rest.n,
+        "ok": rest.ok,
+        "trusted": rest.trusted,
+        "reasons": [*(rest.reasons or ())][:1],
+        "windows": windows,
+    }
+
+
 # ---- afterwards
 
 
 def retired(run: Run) -> Iterator[MeasuredStep]:
     """The steps without rows, as they were when they had some; of those that were all fault, nothing."""
-    gone = {step for event in run.events if event["event"] == "retired" for step in event.get("steps") or ()}
-    kept = [step for chapter in run.kept for step in chapter["steps"]]
+    gone = {step: event for event in run.events if event["event"] == "retired" for step in event.get("steps") or ()}
+    there, kept = {step for step, _ in run.tallies.groups}, defaultdict(list)
+    for chapter in run.kept:
+        for step in chapter["steps"]:
+            kept[step["index"]].append(step)
     for plan in run.manifest.scenario["steps"]:
-        if plan["index"] in gone and not run.tallies.of(int(plan["index"])):
-            known = [step for step in kept if step["index"] == plan["index"]]
-            for step in known or [_counted(run, plan)]:
+        if plan["index"] in gone and plan["index"] not in there:
+            for step in kept[plan["index"]] or [_forgotten(plan, gone[plan["index"]])]:
                 if step["n"] or not step["in_faults"][0]:
                     yield _step(run, plan, step)
 
 
-def _counted(run: Run, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What its minutes say of one that nobody judged."""
-    mine = [
-        event
-        for event in run.events
-        if event["event"] == "minute" and event.get("endpoint") == plan["endpoint"]
-        if plan["start_ns"] <= event["start_ns"] < plan["end_ns"]
-    ]
-    n, ok = (sum(int(event.get(name) or 0) for event in mine) for name in ("n", "ok"))
-    known = {"endpoint": plan["endpoint"], "in_faults": [0, 0], "n": n, "ok": ok}
+def _forgotten(plan: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+    """A step of which nothing is known but how many arrivals its chapter had."""
+    known = {"endpoint": plan["endpoint"], "in_faults": [0, 0], "n": event["rows"], "ok": event["totals"].get("ok", 0)}
     return known | {"trusted": False, "reasons": [UNKNOWN], "windows": []}
 
 
 def _step(run: Run, plan: Mapping[str, Any], said: Mapping[str, Any]) -> MeasuredStep:
     n, ok = said["n"], said["ok"]
-    summary = StepSummary(
-        index=plan["index"],
-        endpoint=said["endpoint"],
-        block=int(plan.get("block") or 0),
-        n=n,
-        ok=ok,
-        errors=n - ok,
-        trusted=said["trusted"],
-        reasons=tuple(said["reasons"]),
+    unknown = Window((Count(n, n - ok),), doubts=(UNKNOWN,))
+    kept = [(Slo.from_json(slo), _window(one)) for slo, one in said["windows"]]
+    windows = tuple(
+        next((one for known, one in kept if known == slo), replace(unknown, counts=unknown.counts * len(terms(slo))))
+        for slo in run.manifest.slos
     )
-    kept = [(Slo.from_json(slo), _window(window)) for slo, window in said["windows"]]
-
-    def window(slo: Slo) -> Window:
-        """One that it was not judged by, it may have missed."""
-        unknown = Window(tuple(Count(n, n - ok) for _ in terms(slo)), doubts=(UNKNOWN,))
-        return next((found for known, found in kept if known == slo), unknown)
-
-    windows = tuple(map(window, run.manifest.slos))
+    summary = StepSummary(
+        index=plan["index"], endpoint=said["endpoint"], block=int(plan.get("block") or 0), n=n, ok=ok, errors=n - ok,
+        trusted=said["trusted"], reasons=tuple(said["reasons"]),
+    )  # fmt: skip
     overloaded = any(one.overloaded for one in windows)
-    tally = Tally.empty(plan, run.ended_ns, Timeline.of(run))
     return MeasuredStep(
-        summary, float(plan["rate"]), int(plan.get("concurrency") or 0), False, tally, OrderStatistics.empty(),
-        Growth(overloaded, 0.0, 1.0), overloaded, Window(()), windows,
+        summary, float(plan["rate"]), int(plan.get("concurrency") or 0), False,
+        Tally.empty(plan, run.ended_ns, NO_LINE), OrderStatistics.empty(), Growth(overloaded, 0.0, 1.0), overloaded,
+        Window(()), windows,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.outcomes import succeeded
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.step_stats import COLUMNS, as_chunk
+from tailrate.loadtest.engine.live.step_stats import as_chunk
 
 LENGTH_NS = 60_000_000_000
 GRACE_NS = 2_000_000_000
@@ -62,7 +62,7 @@ class Minutes:
         self._start_ns, self._end_ns = start_ns, end_ns
 
     def see(self, batch: Any) -> None:
-        rows = as_chunk(batch, (*COLUMNS, "endpoint", "replica"))
+        rows = as_chunk(batch, ("intended_ns", "status", "error", WHOLE, "endpoint", "replica"))
         intended, ok = rows.whole("intended_ns"), succeeded(rows)
         latency_ms = (rows.whole(WHOLE) - intended) / 1e6
         statuses, endpoints, replicas = (
