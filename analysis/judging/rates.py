@@ -127,7 +127,7 @@ def _of_any(slo: Slo, rates: Sequence[AtRate]) -> Judgement:
     lowest = min(rates, key=lambda at: at.rate, default=None)
     if lowest is None:
         return Judgement(None, "nothing was tried")
-    first = found.doubtful or found.high or lowest
+    first = found.doubtful or lowest
     kept = False if lowest.kept is False and not found.void else None
     return Judgement(kept, f"at {first.name} {first.sentence}{_void(found)}", lowest.kept is False)
 

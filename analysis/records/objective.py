@@ -134,6 +134,15 @@ class Slo:
             terms.append(f"rate>={self.min_rate_rps:g}")
         return f"{self.prefix}{', '.join(terms)}"
 
+    def without(self, texts: str) -> Slo:
+        """Less the terms that are written there.
+
+        >>> str(Slo.parse("p99<50ms, errors<0.1%").without("errors<0.1%"))
+        'p99<50ms'
+        """
+        left = [term for term in str(self).split(", ") if term not in texts.split(", ")]
+        return Slo.parse(", ".join(left)) if left else Slo()
+
     @property
     def bounds(self) -> dict[str, Bound]:
         """By figure; that of a whole answer is nameless."""
@@ -187,3 +196,8 @@ def looked_for_s(max_recovery_s: float) -> float:
 def overall(slos: Iterable[Slo]) -> list[Slo]:
     """Those of all arrivals, not of a slice."""
     return [slo for slo in slos if not slo.slice]
+
+
+def searched(slos: Iterable[Slo]) -> Slo | None:
+    """The objective that a search for the knee is for: the first of all arrivals that limits a latency."""
+    return next((slo for slo in overall(slos) if slo.bounds), None)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.rates import sustained
-from tailrate.analysis.records.objective import Slo
+from tailrate.analysis.judging.share import percent
+from tailrate.analysis.records.objective import Slo, searched
 from tailrate.analysis.records.rows import LOST, is_success
 from tailrate.analysis.server_metrics.evidence import limits
 from tailrate.analysis.steps.by_rate import at_rates, by_endpoint, is_rising
@@ -47,14 +48,17 @@ class Capacity:
     high_rps: float | None
     limited_by: str | None
     resolved: bool
+    open: str | None = None
+    """Of a search: terms that it could not judge near its answer, which is that for all others."""
 
 
 def capacities(run: MeasuredRun) -> list[Capacity]:
     """One row per endpoint and objective; none where rates did not rise."""
     if not is_rising(run):
         return []
-    if any(event["event"] == "knee" for event in run.events):
-        return [row for event in run.events if event["event"] == "knee" for row in _found(run, event)]
+    if knees := [event for event in run.events if event["event"] == "knee"]:
+        slo = searched(run.manifest.slos)
+        return [_found(run, event, slo) for event in knees] if slo else []
     return [
         _capacity(run, endpoint, sorted(steps, key=lambda step: step.rate), number, slo)
         for endpoint, steps in by_endpoint(run.measured).items()
@@ -62,7 +66,7 @@ def capacities(run: MeasuredRun) -> list[Capacity]:
     ]
 
 
-def _found(run: MeasuredRun, knee: Mapping[str, Any]) -> list[Capacity]:
+def _found(run: MeasuredRun, knee: Mapping[str, Any], slo: Slo) -> Capacity:
     """What a search has found; it tried rates until it was sure, or says why it could not be.
 
     Its interval is that of the knee. What was tried may keep the objective surely only below that.
@@ -72,24 +76,18 @@ def _found(run: MeasuredRun, knee: Mapping[str, Any]) -> list[Capacity]:
     low, high, reason = knee.get("low_rps"), knee.get("high_rps"), knee.get("reason")
     beyond = max((step for step in steps if low and step.rate >= low), key=lambda step: step.rate, default=None)
     limit = _limit(run, min(steps, key=lambda step: step.rate), beyond) if beyond and len(steps) > 1 else None
-    slos = enumerate(run.manifest.slos)
-    rows = [(number, slo) for number, slo in slos if slo.latency_ms is not None and not slo.slice][:1]
-    found = []
-    for number, slo in rows:
-        kept = sustained(at_rates(mine, number, slo)).low
-        at = [step.summary.achieved_rps or 0.0 for step in mine if kept and step.rate == kept.rate]
-        found.append(
-            Capacity(
-                endpoint=str(knee["endpoint"]),
-                slo=str(slo),
-                max_rps=sum(at) / len(at) if at else None,
-                low_rps=low,
-                high_rps=high,
-                limited_by=f"unresolved: {reason}" if reason else limit,
-                resolved=not reason and low is not None and high is not None,
-            )
-        )
-    return found
+    kept = sustained(at_rates(mine, run.manifest.slos.index(slo), slo)).low
+    at = [step.summary.achieved_rps or 0.0 for step in mine if kept and step.rate == kept.rate]
+    return Capacity(
+        endpoint=str(knee["endpoint"]),
+        slo=str(slo),
+        max_rps=sum(at) / len(at) if at else None,
+        low_rps=low,
+        high_rps=high,
+        limited_by=f"unresolved: {reason}" if reason else limit,
+        resolved=not reason and low is not None and high is not None,
+        open=knee.get("open"),
+    )
 
 
 def _capacity(run: MeasuredRun, endpoint: str, steps: list[MeasuredStep], number: int, slo: Slo) -> Capacity:
@@ -137,13 +135,13 @@ def _at_the_server(run: MeasuredRun, low: MeasuredStep | None, high: MeasuredSte
 
 
 def _errors(step: MeasuredStep) -> list[str]:
+    failed = {word: n for word, n in step.tally.inside.items() if not is_success(word)}
     # the others follow from a full queue
-    passed = ("timeout", "dropped", LOST)
-    refused = {word: n for word, n in step.tally.inside.items() if not is_success(word) and word not in passed}
-    share = sum(refused.values()) / step.summary.n
-    if share < 0.01:
+    refused = sum(n for word, n in failed.items() if word not in ("timeout", "dropped", LOST))
+    if not refused or refused < 0.01 * step.summary.n:
         return []
-    return [f"errors ({share:.2g} of the arrivals, mostly {max(refused, key=lambda word: refused[word])})"]
+    share = percent(step.summary.errors / step.summary.n)
+    return [f"errors ({share} of the arrivals, mostly {max(failed, key=lambda word: failed[word])})"]
 
 
 def _mean(step: MeasuredStep, stage: str) -> float | None:

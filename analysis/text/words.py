@@ -118,6 +118,11 @@ def interval(low: Any, high: Any, digits: int = 3) -> str:
     return f"≥ {significant(low, digits)}" if above else f"≤ {significant(high, digits)}" if below else ABSENT
 
 
+def objective(capacity: Row) -> str:
+    """Of a row of `capacity`, and what of it nobody knows."""
+    return f"{capacity['slo']} ({capacity['open']} cannot be said)" if capacity.get("open") else str(capacity["slo"])
+
+
 def short_names(endpoints: Sequence[str]) -> dict[str, str]:
     """Labels for charts: the variant alone where all endpoints are of one model."""
     models = {name.partition("/")[0] for name in endpoints}

@@ -127,9 +127,11 @@ def sustained(limits: Iterable[Capacity], slos: Sequence[Slo], best: Sequence[Pa
     clauses: list[str] = []
     for name in order:
         row, pair = tightest[name], against.get(name)
-        slo = next((one for one in slos if str(one) == row.slo), None)
+        slo = next((one.without(row.open or "") for one in slos if str(one) == row.slo), None)
         first = not same_slo or not any("requests/s" in clause for clause in clauses)
         said = [f"{name} {_limit(row, slo, first, searched and row.resolved)}"]
+        if row.open:
+            said[0] += f" (whether it keeps {_and(row.open.split(', '))} there cannot be said)"
         if pair:
             ratio = rates_ratio(tightest.get(pair.a), row, searched)
             said += [part for part in (ratio, less_energy(pair, alone=not ratio)) if part]

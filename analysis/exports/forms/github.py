@@ -67,7 +67,7 @@ def _shown(step: ExportedStep) -> tuple[object, ...]:
 
 def _limit(row: Report) -> tuple[object, ...]:
     low, high = words.rate(row["low_rps"]), words.rate(row["high_rps"])
-    return row["endpoint"], row["slo"], low, high, row["limited_by"] or words.ABSENT
+    return row["endpoint"], words.objective(row), low, high, row["limited_by"] or words.ABSENT
 
 
 SUMMARY = TextForm("summary.md", github)

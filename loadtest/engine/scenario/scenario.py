@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrate.analysis.judging.share import Term, terms
-from tailrate.analysis.records.objective import MAX_RECOVERY_S, Bound, Slo
+from tailrate.analysis.records.objective import MAX_RECOVERY_S, Bound, Slo, searched
 from tailrate.loadtest.engine.scenario.arrivals import Pattern
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective
 
@@ -102,7 +102,7 @@ class Scenario:
 
     @property
     def _searched(self) -> Slo | None:
-        return next((slo for slo in self.slos if slo.bounds and not slo.slice), None)
+        return searched(self.slos)
 
     @property
     def peak_rps(self) -> float:

@@ -263,6 +263,11 @@ def test_rising_rates_pass_with_one_that_is_sustained_and_fail_at_the_lowest():
     assert of_rates(P99, [], rising=True).kept is None
 
 
+def test_where_none_is_sustained_a_rate_that_cannot_say_is_named_before_one_above_it_that_misses():
+    found = of_rates(P99, [at(10, 0, 200), at(100, 300)], rising=True)
+    assert (found.kept, found.sentence.partition(" p99")[0]) == (None, f"at {at(10, 0).name}")
+
+
 def test_a_rate_is_judged_by_what_was_asked_for():
     slo = Slo.parse("p99<50ms, rate>=200")
     for tried, wanted in (

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 from folders import Load, Waveform, constant, make_run, queue
+from searched import knee_run
 
 from tailrate import analysis
+from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.steps.capacity import Capacity, capacities
 
 FAST, SLOW = constant(10), constant(90)
@@ -101,10 +103,39 @@ def test_what_limits_comes_from_what_was_recorded(tmp_path: Path, waves: list[Wa
 
 
 def test_errors_and_a_bare_queue_as_limits(tmp_path: Path) -> None:
-    refused = [Load("m/a", 100, FAST), Load("m/a", 200, FAST, failed=0.25)]
-    found = _capacity(tmp_path / "a", *refused, slo=["errors<1%"]).limited_by
-    assert found is not None
-    assert found.startswith("errors (0.2")
-    assert found.endswith("mostly 503)")
+    refused = [Load("m/a", 100, FAST), Load("m/a", 200, FAST, failed=0.25, timed_out=0.25)]
+    run = analysis.load(make_run(tmp_path / "a", refused, slo=["errors<1%"]).folder)
+    share = 100 * run.steps["errors"][1] / run.steps["n"][1]
+    (found,) = capacities(run)
+    assert found.limited_by == f"errors ({share:.0f} % of the arrivals, mostly 503)"
+    assert share == pytest.approx(50, abs=5)
     foreign = _capacity(tmp_path / "b", Load("m/a", 90, FAST), Load("m/a", 120, queue(10)), foreign=True)
     assert foreign.limited_by == "a queue at the endpoint that grows without bound"
+
+
+@pytest.mark.parametrize(
+    ("slos", "slo", "said"),
+    [
+        (["p99 ttft<40ms"], "p99 ttft<40ms", "TTFT P99 ≤ 40 ms"),
+        (["p99 ttft<40ms", "p99<300ms"], "p99 ttft<40ms", "TTFT P99 ≤ 40 ms"),
+        (["errors<1%", "[long] p99<20ms", "p99<60ms"], "p99<60ms", "P99 ≤ 60 ms"),
+    ],
+)
+def test_a_search_is_for_the_first_objective_of_all_arrivals_that_limits_a_latency(
+    tmp_path: Path, slos: list[str], slo: str, said: str
+) -> None:
+    probes = [Load("m/a", rate, latency, seconds=20) for rate, latency in ((100, FAST), (150, FAST), (160, SLOW))]
+    run = knee_run(tmp_path / "run", probes, slos, low_rps=150, high_rps=160)
+    (found,) = capacities(run)
+    assert (found.slo, found.low_rps, found.high_rps, found.max_rps) == (slo, 150, 160, pytest.approx(150, abs=1))
+    assert f"sustains 155 ± 5 requests/s at {said}" in report_of(run)["conclusion"]
+
+
+def test_what_a_search_could_not_judge_is_named_and_not_said_to_be_kept(tmp_path: Path) -> None:
+    probes = [Load("m/a", rate, latency, seconds=20) for rate, latency in ((150, FAST), (160, SLOW))]
+    run = knee_run(tmp_path / "run", probes, ["p99<60ms, errors<0.01%"], low_rps=150, high_rps=160, open="errors<0.01%")
+    report = report_of(run)
+    said = "sustains 155 ± 5 requests/s at P99 ≤ 60 ms (whether it keeps errors<0.01% there cannot be said)"
+    assert said in report["conclusion"]
+    assert report["reasons"][0].startswith("m/a: at 150/s errors<0.01% cannot be said: 0 % of 3,000 arrivals failed")
+    assert report["capacity"][0]["open"] == "errors<0.01%"

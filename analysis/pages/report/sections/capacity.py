@@ -16,7 +16,7 @@ def _rows(view: View) -> list[list[str]]:
     return [
         [
             row["endpoint"],
-            row["slo"],
+            words.objective(row),
             "none that was tried" if row["low_rps"] is None else words.rate(row["low_rps"]),
             "none that was tried" if row["high_rps"] is None else words.rate(row["high_rps"]),
             row["limited_by"] or words.ABSENT,
