@@ -24,6 +24,7 @@ from tailrate.analysis.records.manifest import endpoint_name
 from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.stats.distributions import normal_quantile, student_quantile
 from tailrate.analysis.stats.ratio import LEVEL, Doubt, holm, over_rounds, ratio
+from tailrate.analysis.steps.by_rate import by_endpoint
 from tailrate.analysis.text.words import significant
 
 if TYPE_CHECKING:
@@ -92,25 +93,19 @@ class Pair:
 
 
 def pairs(run: MeasuredRun) -> list[Pair]:
-    by_endpoint = _by_endpoint(run)
+    steps = by_load(run)
     found = []
-    for a, b in _partners(run, by_endpoint):
-        for level in sorted(set(map(level_of, by_endpoint[a])) & set(map(level_of, by_endpoint[b]))):
-            rounds = list(zip(at(by_endpoint[a], level), at(by_endpoint[b], level), strict=False))
-            found.append(_pair(a, b, level, rounds))
+    for a, b in partners(run):
+        both = (level for endpoint, level in steps if endpoint == a and (b, level) in steps)
+        found += [
+            _pair(a, b, level, list(zip(steps[a, level], steps[b, level], strict=False))) for level in sorted(both)
+        ]
     return found + list(twins(run))
-
-
-def _by_endpoint(run: MeasuredRun) -> dict[str, list[MeasuredStep]]:
-    found: dict[str, list[MeasuredStep]] = {}
-    for step in run.measured:
-        found.setdefault(step.summary.endpoint, []).append(step)
-    return found
 
 
 def twins(run: MeasuredRun) -> Iterator[Pair]:
     """Each endpoint against itself, where it was driven twice in a row on the same arrivals."""
-    for endpoint, steps in _by_endpoint(run).items():
+    for endpoint, steps in by_endpoint(run.measured).items():
         levels = {level_of(step) for step in steps if step.twin}
         for level in sorted(levels):
             mine = {step.summary.index: step for step in steps if level_of(step) == level}
@@ -127,8 +122,18 @@ def level_of(one: MeasuredStep | Pair) -> Level:
     return (one.concurrency, 0.0 if one.concurrency else one.rate)
 
 
-def _partners(run: MeasuredRun, endpoints: dict[str, list[MeasuredStep]]) -> Iterator[tuple[str, str]]:
+def by_load(run: MeasuredRun) -> dict[tuple[str, Level], list[MeasuredStep]]:
+    """An endpoint's rounds at a load, without twins."""
+    found: dict[tuple[str, Level], list[MeasuredStep]] = {}
+    for step in sorted(run.measured, key=lambda step: (step.summary.block, step.summary.index)):
+        if not step.twin:
+            found.setdefault((step.summary.endpoint, level_of(step)), []).append(step)
+    return found
+
+
+def partners(run: MeasuredRun) -> Iterator[tuple[str, str]]:
     """Variants of one model, and all endpoints that were listed side by side by names or servers."""
+    endpoints = by_endpoint(run.measured)
     order = {endpoint_name(entry): entry for entry in run.manifest.endpoints}
     known = [name for name in order if name in endpoints] + [name for name in endpoints if name not in order]
     elsewhere = len({entry.get("url") for entry in order.values()}) > 1
@@ -144,11 +149,6 @@ def _kind(name: str, entry: Mapping[str, Any], elsewhere: bool) -> tuple[str, st
     if elsewhere or (entry and name not in (f"{entry.get('model')}/{entry.get('variant')}", entry.get("model"))):
         return "", str(entry.get("variant") or "")
     return model, variant
-
-
-def at(steps: Iterable[MeasuredStep], level: Level) -> list[MeasuredStep]:
-    found = (step for step in steps if level_of(step) == level and not step.twin)
-    return sorted(found, key=lambda step: (step.summary.block, step.summary.index))
 
 
 def _pair(a: str, b: str, level: Level, rounds: Rounds) -> Pair:

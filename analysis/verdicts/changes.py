@@ -1,4 +1,4 @@
-"""Run against run: what changed from a base run to another at the same loads.
+"""Run against run, or the endpoints inside one: what changed from a base to another at the same loads.
 
 A `Change` is new ÷ base of one figure of one endpoint at one load, with its interval. What an endpoint differs by from
 itself, driven twice on the same arrivals in either run, is the noise floor: a change within it is not called one.
@@ -8,7 +8,7 @@ The intervals speak of these two runs; what differs from day to day they cannot 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ from tailrate.analysis.steps.variant_pairs import (
     Level,
     Ratio,
     Rounds,
-    at,
+    by_load,
     fault,
     lateness,
     level_of,
-    pairs,
+    partners,
     percentile_ms,
     percentile_ratio,
     plain_ratio,
@@ -48,6 +48,7 @@ COSTS = {"joules": "joules_per_request", "joules_per_token": "joules_per_token",
 """Columns of a step that rounds alone say an interval of."""
 METRICS = (*PERCENTILES, *COSTS, "capacity")
 ONE_ROUND = "one round shows no interval"
+OF_RUNS = ("base", "new")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +90,31 @@ class Change:
 
 
 def changes(base: Run, new: Run) -> list[Change]:
-    """Every endpoint and load that both runs have, then the capacities."""
-    noise = _noise(base, new)
+    """Every endpoint and load, then the capacities; what one of the runs lacks cannot be compared."""
+    run, noise = new.manifest.id, _noise(base, new)
+    old, now = by_load(base), by_load(new)
+    before, after = ({(row.endpoint, row.slo): row for row in capacities(one)} for one in (base, new))
+    if not (old.keys() & now.keys() or before.keys() & after.keys()):
+        return []
     found: list[Change] = []
-    for endpoint, level in _shared(base, new):
-        old, now = (at([s for s in run.measured if s.summary.endpoint == endpoint], level) for run in (base, new))
-        found += _at_level(new.manifest.id, endpoint, old, now, noise.get((endpoint, level)))
-    before = {(row.endpoint, row.slo): row for row in capacities(base)}
-    for row in capacities(new):
-        if (endpoint_before := before.get((row.endpoint, row.slo))) is not None:
-            found.append(_capacity(new.manifest.id, endpoint_before, row))
+    for key in old | now:
+        changed = partial(Change, run, key[0], _load(key[1]))
+        found += _at_level(changed, OF_RUNS, old.get(key, []), now.get(key, []), noise.get(key))
+    for row in before | after:
+        found.append(_capacity(partial(Change, run, *row), before.get(row), after.get(row)))
+    return _called(found)
+
+
+def inside(run: Run) -> list[Change]:
+    """The same of the endpoints of one run, each over the one that its pair names first."""
+    noise, steps = _noise(run), by_load(run)
+    found: list[Change] = []
+    for a, b in partners(run):
+        for level in sorted({level for endpoint, level in steps if endpoint in (a, b)}):
+            changed = partial(Change, run.manifest.id, f"{b} ÷ {a}", _load(level))
+            old, now = (steps.get((endpoint, level), []) for endpoint in (a, b))
+            floor = max(noise.get((endpoint, level), 0.0) for endpoint in (a, b)) or None
+            found += _at_level(changed, (a, b), old, now, floor)
     return _called(found)
 
 
@@ -118,40 +134,6 @@ def _called(found: Sequence[Change]) -> list[Change]:
     return [replace(one, differs=told(one)) for one in found]
 
 
-def inside(run: Run) -> list[Change]:
-    """The variants of one run, each over the one that its pair names first."""
-    noise = _noise(run)
-    found = []
-    for pair in pairs(run):
-        if pair.a == pair.b:  # that is the noise
-            continue
-        floor = max((noise[key] for name in (pair.a, pair.b) if (key := (name, level_of(pair))) in noise), default=None)
-        where, what = load(pair.rate, pair.concurrency), f"{pair.b} ÷ {pair.a}"
-        if pair.note and not pair.p99_ratio:
-            found.append(Change(run.manifest.id, what, where, "p99", None, None, note=pair.note))
-            continue
-        for metric, value, low, high in (
-            ("p50", pair.p50_ratio, pair.p50_low, pair.p50_high),
-            ("p99", pair.p99_ratio, pair.ratio_low, pair.ratio_high),
-            ("ttft_p99", pair.ttft_ratio, pair.ttft_low, pair.ttft_high),
-            ("tpot_p99", pair.tpot_ratio, pair.tpot_low, pair.tpot_high),
-            ("joules", pair.joules_ratio, pair.joules_low, pair.joules_high),
-        ):
-            if value:
-                ratio, least, most = (None if end is None else 1 / end for end in (value, high, low))
-                visible = pair.smallest_visible if metric == "p99" else None
-                unsure = None if low or high else pair.note or ONE_ROUND
-                row = Change(run.manifest.id, what, where, metric, None, None, ratio, least, most, visible, note=unsure)
-                row = replace(row, rounds=pair.rounds, noise=floor if metric in PERCENTILES else None)
-                found.append(replace(row, differs=None if unsure else pair.differs and row.beyond_noise))
-    return found
-
-
-def _shared(base: Run, new: Run) -> list[tuple[str, Level]]:
-    known = {(step.summary.endpoint, level_of(step)) for step in new.measured}
-    return list(dict.fromkeys(key for s in base.measured if (key := (s.summary.endpoint, level_of(s))) in known))
-
-
 def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
     """By endpoint and load: the largest relative difference of P99 between equal steps."""
     found: dict[tuple[str, Level], float] = {}
@@ -162,17 +144,29 @@ def _noise(*runs: Run) -> Mapping[tuple[str, Level], float]:
     return found
 
 
+def _load(level: Level) -> str:
+    concurrency, rate = level
+    return load(rate, concurrency)
+
+
 def _at_level(
-    run: str, endpoint: str, base: list[MeasuredStep], new: list[MeasuredStep], noise: float | None
+    changed: Callable[..., Change],
+    sides: tuple[str, str],
+    base: list[MeasuredStep],
+    new: list[MeasuredStep],
+    noise: float | None,
 ) -> Iterator[Change]:
+    """`sides`: what base and new are called."""
     rounds: Rounds = list(zip(new, base, strict=False))
     comparable = usable(rounds)
-    changed = partial(Change, run, endpoint, load(base[0].rate, base[0].concurrency))
+    if not rounds:
+        yield changed("p99", None, None, note=f"only {sides[0] if base else sides[1]} has this load")
+        return
     if not comparable:
         broke = all(fault(old) is None for _, old in rounds) and all(
             step.overloaded and step.summary.trusted for step, _ in rounds
         )
-        why = f"{endpoint} is overloaded now" if broke else _why(rounds)
+        why = f"{sides[1]} is overloaded, and {sides[0]} is not" if broke else _why(sides, rounds)
         yield changed("p99", None, None, note=why, worse=broke)
         return
     late = lateness(comparable)
@@ -183,7 +177,7 @@ def _at_level(
         if old is None or now is None:
             continue
         if math.isfinite(old) and math.isinf(now):
-            many = "so many arrivals fail now that it is infinite"
+            many = f"so many arrivals of {sides[1]} fail that it is infinite"
             yield changed(metric, old, None, note=many, worse=True, rounds=len(comparable))
         elif math.isfinite(old):
             ratio = percentile_ratio(comparable, percentile, figure)
@@ -210,9 +204,9 @@ def _over(change: Change, found: Ratio) -> Change:
     )  # fmt: skip
 
 
-def _why(rounds: Rounds) -> str:
+def _why(sides: tuple[str, str], rounds: Rounds) -> str:
     faults = [
-        f"{name}: {why}" for both in rounds for name, s in zip(("new", "base"), both, strict=True) if (why := fault(s))
+        f"{name}: {why}" for both in rounds for name, s in zip(sides[::-1], both, strict=True) if (why := fault(s))
     ]
     return "; ".join(dict.fromkeys(faults))
 
@@ -225,25 +219,28 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.exp(sum(map(math.log, known)) / len(known))
 
 
-def _capacity(run: str, base: Capacity, new: Capacity) -> Change:
+def _capacity(changed: Callable[..., Change], base: Capacity | None, new: Capacity | None) -> Change:
     """Limits lie between low and high, so their ratio lies between these."""
+    if base is None or new is None:
+        return changed("capacity", None, None, note=f"only {OF_RUNS[base is None]} has it")
     low = new.low_rps / base.high_rps if new.low_rps and base.high_rps else None
     high = new.high_rps / base.low_rps if new.high_rps and base.low_rps else None
     known = new.max_rps is not None and base.max_rps
     note = None if low is not None and high is not None else "a limit was not found in both runs"
-    return Change(
-        run, new.endpoint, new.slo, "capacity", base.max_rps, new.max_rps,
+    return changed(
+        "capacity", base.max_rps, new.max_rps,
         (new.max_rps or 0.0) / (base.max_rps or 1.0) if known else None, low, high,
         None if low is None or high is None else math.sqrt(high / low) - 1, rounds=1, note=note,
     )  # fmt: skip
 
 
-def table(found: Sequence[Change], *, several: bool) -> Table:
-    """What differs between runs, in a line each."""
+def table(found: Sequence[Change], runs: int) -> Table:
+    """What differs, in a line each: of so many runs from the base, or inside it."""
 
     def share(value: float | None) -> str:
         return ABSENT if value is None else f"{significant(100 * value, 2)} %"
 
+    several, title = runs > 1, "New run over base" if runs else "One endpoint of the run over another"
     texts = (*(["run"] if several else []), "endpoint", "at", "figure")
     heads = (*texts, "base", "new", "new ÷ base", "95 % interval", "would show", "noise", "")
     rows = []
@@ -255,4 +252,4 @@ def table(found: Sequence[Change], *, several: bool) -> Table:
             share(one.smallest_visible), share(one.noise),
             (one.note or "") if one.worse else "; ".join(filter(None, [word, one.note])),
         ])  # fmt: skip
-    return safe(Table("New run over base", heads, rows, len(texts)))
+    return safe(Table(title, heads, rows, len(texts)))

@@ -22,7 +22,7 @@ from tailrate.cli.options import completed, run_folders
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of a table")
 def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: bool) -> None:
-    """Compares run folders: each NEW with BASE at the loads that both have, or the variants inside BASE alone.
+    """Compares run folders: each NEW with BASE at each load, or the endpoints inside BASE alone.
 
     A name that `tailrate history --pin` gave to a run stands for its folder.
     """
@@ -47,7 +47,7 @@ def compare(base: Path, new: tuple[Path, ...], gates: tuple[str, ...], as_json: 
     if as_json:
         click.echo(json.dumps(judged.as_json(), indent=1, ensure_ascii=False))
     else:
-        console.found((), [table(found, several=len(runs) > 1)], judged.sentences)
+        console.found((), [table(found, len(runs))], judged.sentences)
     raise SystemExit(judged.exit_code)
 
 

@@ -1,7 +1,9 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from folders import Load, Waveform, constant, lognormal, make_run, queue
@@ -63,7 +65,7 @@ def test_a_change_is_new_over_base(base: Path, slower: Path) -> None:
     assert capacity.note == "a limit was not found in both runs"
 
 
-def test_what_only_one_run_has_is_not_compared(base: Path, tmp_path: Path) -> None:
+def test_runs_with_nothing_in_common_are_not_compared(base: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "run", [Load("m/eager", 300), Load("other/eager", 200)]).folder
     assert changes(analysis.load(base), analysis.load(other)) == []
     assert _compare(base, other) == (2, f"tailrate: {base} has nothing to compare with {other}\n")
@@ -71,11 +73,66 @@ def test_what_only_one_run_has_is_not_compared(base: Path, tmp_path: Path) -> No
 
 def test_an_endpoint_that_is_overloaded_now_is_worse(base: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "run", [Load("m/eager", 200, queue(8), seconds=40)], poisson=True).folder
-    (row,) = changes(analysis.load(base), analysis.load(other))
-    assert (row.worse, row.differs, row.note) == (True, True, "m/eager is overloaded now")
+    (row,) = [one for one in changes(analysis.load(base), analysis.load(other)) if one.worse]
+    assert (row.endpoint, row.at, row.differs, row.note) == (
+        "m/eager", "200/s", True, "new is overloaded, and base is not",
+    )  # fmt: skip
     code, said = _compare(base, other, "--fail-on", "p99>5%")
     assert code == 1
-    assert "p99 of m/eager at 200/s: m/eager is overloaded now" in said
+    assert "p99 of m/eager at 200/s: new is overloaded, and base is not" in said
+
+
+LOADS = [Load("m/a", 100, lognormal(10), seconds=40), Load("m/a", 200, lognormal(10), seconds=40)]
+
+
+@pytest.mark.parametrize(
+    ("more", "gate", "lacking"),
+    [
+        ([Load("m/a", 300, lognormal(10))], "p99>50%", "p99 of m/a at 300/s"),
+        ([Load("m/b", 100, lognormal(10))], "p50>50%", "p50 of m/b at 100/s"),
+        ([Load("m/b", 100, lognormal(10)), Load("m/b", 200)], "capacity<-50%", "capacity of m/b at p99<50ms"),
+    ],
+)
+def test_what_only_one_run_has_cannot_be_compared_whichever_it_is(
+    tmp_path: Path, more: list[Load], gate: str, lacking: str
+) -> None:
+    less, whole = (
+        make_run(tmp_path / name, loads, slo=["p99<50ms"], seed=seed).folder
+        for seed, (name, loads) in enumerate({"less": LOADS, "whole": LOADS + more}.items())
+    )
+    for runs, side in (((whole, less), "base"), ((less, whole), "new")):
+        code, said = _compare(*runs, "--fail-on", gate)
+        assert (code, f"{lacking} cannot be compared: only {side} has" in " ".join(said.split())) == (3, True)
+    assert _compare(whole, less)[0] == 0  # nothing was asked of it
+
+
+def test_a_load_that_one_endpoint_of_the_run_lacks_cannot_be_compared(tmp_path: Path) -> None:
+    loads = [*(replace(load, endpoint="m/b") for load in LOADS), LOADS[0]]
+    code, said = _compare(make_run(tmp_path / "run", loads).folder, "--fail-on", "p50>50%")
+    assert code == 3
+    assert "p50 of m/a ÷ m/b at 200/s cannot be compared: only m/b has this load" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("worse", [{"failed": 0.1}, {"latency": lambda rng, at_s: 10 + 400 * at_s}])
+def test_what_is_worse_fails_a_gate_inside_a_run_as_from_run_to_run(tmp_path: Path, worse: dict[str, Any]) -> None:
+    eager = Load("m/eager", 200, lognormal(10), seconds=30)
+    both = make_run(tmp_path / "both", [eager, replace(eager, endpoint="m/compiled", **worse)], mode="ab").folder
+    old, new = (
+        make_run(tmp_path / name, [one]).folder for name, one in (("old", eager), ("new", replace(eager, **worse)))
+    )
+    assert _compare(both, "--fail-on", "p99>20%")[0] == _compare(old, new, "--fail-on", "p99>20%")[0] == 1
+
+
+def test_inside_a_run_each_figure_is_called_by_itself(tmp_path: Path) -> None:
+    def tail(rng: np.random.Generator, at_s: Any) -> Any:
+        return lognormal(10, 0.2)(rng, at_s) * np.where(rng.random(len(at_s)) < 0.03, 8, 1)
+
+    loads = [Load("m/eager", 200, tail, seconds=30), Load("m/compiled", 200, lognormal(10, 0.2), seconds=30)]
+    folder = make_run(tmp_path / "run", loads).folder
+    found = {one.metric: one for one in inside(analysis.load(folder))}
+    assert (found["p50"].differs, found["p99"].differs) == (False, True)
+    assert found["p99"].ratio == pytest.approx((found["p99"].new or 0) / (found["p99"].base or 1))
+    assert _compare(folder)[1].startswith("One endpoint of the run over another")
 
 
 def test_noise_between_equal_steps_is_the_floor(tmp_path: Path) -> None:
