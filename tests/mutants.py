@@ -1276,8 +1276,8 @@ LOADTEST = (
         ("loadtest/record/server_metrics/test_metric_choice.py::test_a_token_goes_to_the_endpoints_own_host_and_port_alone",),
     ),
     Mutant(
-        "a search asks for the limit that the fewest miss", "sign", "loadtest/engine/live/step_stats.py",
-        "missed = max(found", "missed = min(found",
+        "a search asks for the limit that the fewest miss", "sign", "loadtest/engine/live/probe.py",
+        "worst, limit_ms = max(sketches", "worst, limit_ms = min(sketches",
         ("loadtest/scenario/test_knee_of_streams.py",),
     ),
     Mutant(

@@ -8,7 +8,6 @@ Owns what is known of a step; what the figures mean is said in `steps`, `ledger`
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tailrate.analysis.judging.trust import early_ms
 from tailrate.analysis.records.manifest import settled_ns
 from tailrate.analysis.run.bins import BINS, BY_BATCH, MOST_ROWS, PARTS
 from tailrate.analysis.run.time_axis import Timeline
@@ -27,8 +27,6 @@ SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")
 MOST_KEPT = 20_000_000
 """Latencies of one step that are kept in memory; those of more are found by further passes."""
 
-FIRST = 20
-"""Successes that tell how long an answer took before anything waited."""
 BY_SLICE = 8
 """Sums of each slice: arrivals, successes, their latency, sent (count, when), done (count, when), time computed."""
 
@@ -174,9 +172,7 @@ class Tally:
 
     def early_ms(self) -> float:
         """Mean latency of the first successes of the step, settle time included."""
-        first = 1 + int(np.searchsorted(np.cumsum(self.answered), min(FIRST, self.answered.sum())))
-        count = self.answered[:first].sum()
-        return float(self.by_slice[:first, 2].sum() / count) if count else math.inf
+        return early_ms(self.answered, self.by_slice[:-1, 2])
 
     @property
     def arrived(self) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from types import MappingProxyType
 
 from tailrate.analysis.judging.share import Count, Term, terms
@@ -17,6 +17,7 @@ SHOWN_AT = (50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 100.0)
 
 Burst = Callable[[], float]
 """The mean number of failures in a row."""
+Shown = Callable[[Sketch], tuple[float, float]]
 
 
 def counts(
@@ -25,14 +26,12 @@ def counts(
     """The sketch of latencies has an edge at each one of the objective; so have those of streams' figures, by name."""
     shown = cache(_shown)  # the same for each term that needs it
     return tuple(
-        _count(term, of, seconds, burst, partial(shown, of))
-        if (of := {"": sketch, **others}.get(term.figure))
-        else Count(0, 0)
+        count(term, of, seconds, burst, shown) if (of := {"": sketch, **others}.get(term.figure)) else Count(0, 0)
         for term in terms(slo)
     )
 
 
-def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Callable[[], tuple[float, float]]) -> Count:
+def count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Shown | None = None) -> Count:
     """Dependence is that of those beyond, where there are enough to see it.
 
     Where there are not, it is the least that any share of slow arrivals shows: what hardly ever happens is no more
@@ -46,7 +45,7 @@ def _count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Call
     if not term.of_latency:
         in_a_row = burst() if over else 1.0
         return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")
-    size, percent = shown()
+    size, percent = (shown or _shown)(sketch)
     by = f"as those above P{percent:g} came" if percent < 100 else f"as the {LEAST_BEYOND} slowest came"
     return Count(n, over, n / size, seconds, by)
 

@@ -57,11 +57,12 @@ def at_rate(term: Term, windows: Sequence[Window], number: int, *, rounds: bool 
 
     They are `rounds` of the same, or else one after the other what is asked about, as the chapters of a soak are.
     """
-    every, trusted = ([w for w in windows if w.counts[number].n and not (w.doubts and only)] for only in (False, True))
+    every = [w for w in windows if w.counts[number].n or (w.overloaded and (term.of_latency or term.for_rate))]
+    trusted = [w for w in every if not w.doubts]
     doubt = _first(doubt for window in every or windows for doubt in window.doubts)
     if not every:
         return _open(term, doubt or "no arrivals were recorded", against=True)
-    against = _share(every, number) > term.allowed or any(window.overloaded for window in every)
+    against = any(window.overloaded for window in every) or _share(every, number) > term.allowed
     if not trusted:
         return _open(term, doubt, against)
     counts = [window.counts[number] for window in trusted]

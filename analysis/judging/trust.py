@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from tailrate.analysis.judging.share import percent
 from tailrate.analysis.records.objective import LATE_MS, LATE_SHARE, MOST_CPU_PCT, MOST_UNSENT, Slo
+from tailrate.analysis.stats.array_types import Floats
 from tailrate.analysis.stats.trend import Growth
 from tailrate.analysis.text.words import significant
 
 MOST_GIVEN_UP = 0.05
+FIRST = 20
+"""Successes that tell how long an answer took before anything waited."""
 SPARE = 1.5
 """Of requests under way, over rate times P99: what to ask for where there were too few."""
 FILLED = 99.0
@@ -59,6 +64,13 @@ def overload(growth: Growth, n: int, given_up: int, dropped: int, early_ms: floa
     if dropped < n and queue_filled(given_up / n, early_ms, later_ms):
         return f"{percent(given_up / n)} of the arrivals were dropped or ran into the time limit"
     return ""
+
+
+def early_ms(answered: Floats, took_ms: Floats) -> float:
+    """Mean latency of the first successes of a step, settle time included: by slice of time how many, and their sum."""
+    first = 1 + int(np.searchsorted(np.cumsum(answered), min(FIRST, answered.sum())))
+    count = answered[:first].sum()
+    return float(took_ms[:first].sum() / count) if count else math.inf
 
 
 def queue_filled(given_up: float, early_ms: float, later_ms: float) -> bool:

@@ -22,6 +22,7 @@ from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.outcomes import STREAM_COLUMNS, StreamTimes, in_ms, succeeded
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
+from tailrate.analysis.stats.dependence import in_a_row
 from tailrate.analysis.stats.trend import percentile
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ class Excerpt:
         return int(len(self) - self.ok.sum())
 
     def burst(self) -> float:
-        """How many failures came in a row, in the mean."""
-        failed = ~self.ok
-        begins = failed & ~np.concatenate([[False], failed[:-1]])
-        return float(failed.sum() / max(1, begins.sum()))
+        return in_a_row(~self.ok)
 
     def statuses(self) -> dict[str, int]:
         """Of what was no success, the most frequent first."""

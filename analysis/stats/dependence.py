@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from tailrate.analysis.stats.array_types import Floats
+from tailrate.analysis.stats.array_types import Bools, Floats
 from tailrate.analysis.stats.distributions import normal_quantile, student_quantile
 from tailrate.analysis.stats.sketch import Sketch
 
@@ -18,6 +18,12 @@ CLUSTERS = 6
 """Dependence that is seen in few clusters of arrivals may be underestimated: it counts for more where they are few."""
 LEAST_BEYOND = 10
 """Fewer arrivals beyond a limit say nothing of how much they depend on each other."""
+
+
+def in_a_row(failed: Bools) -> float:
+    """How many failures came in a row, in the mean, of arrivals in the order in which they were due."""
+    begins = failed & ~np.concatenate([[False], failed[:-1]])
+    return float(failed.sum() / max(1, begins.sum()))
 
 
 def worth(arrivals: Floats, beyond: Floats) -> float:

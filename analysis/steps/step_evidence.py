@@ -93,12 +93,14 @@ class StepEvidence(StepDevices):
 
     @cached_property
     def overload(self) -> str:
-        """How the queue grew, where it did."""
+        """How the queue grew, where it did; a search cuts a probe for that, of which there may be nothing to see."""
+        cuts = (e for e in self.run.events if e["event"] == "step_cut" and e.get("step") == self.plan["index"])
+        cut = next((str(event.get("sentence")) for event in cuts), "")
         if not self.n:
-            return ""
+            return cut
         dropped, later_ms = self.tally.inside["dropped"], self.tally.mean("latency_ms") or math.inf
         given_up = self.tally.inside["timeout"] + dropped
-        return overload(self.growth, self.n, given_up, dropped, self.tally.early_ms(), later_ms)
+        return overload(self.growth, self.n, given_up, dropped, self.tally.early_ms(), later_ms) or cut
 
     @property
     def overloaded(self) -> bool:
@@ -139,7 +141,7 @@ class StepEvidence(StepDevices):
     def showed(self) -> Window:
         """What stands in the way of the figures; without counts."""
         if not self.n:
-            return Window(())
+            return Window((), self.overload)
         flatters = None if self.overloaded else self.steadiness.flatters
         return Window((), self.overload, self.late, self.doubts, flatters, self.unsteady)
 
@@ -148,7 +150,7 @@ class StepEvidence(StepDevices):
         """The same for each objective, with its counts."""
         slos = self.run.manifest.slos
         if not self.n:
-            return tuple(Window(counts=tuple(Count(0, 0) for _ in terms(slo))) for slo in slos)
+            return tuple(replace(self.showed, counts=tuple(Count(0, 0) for _ in terms(slo))) for slo in slos)
         found = (
             counted(self.slices, slo) if slo.slice else self._counts(number, slo) for number, slo in enumerate(slos)
         )
@@ -209,7 +211,7 @@ class StepEvidence(StepDevices):
     def reasons(self) -> tuple[str, ...]:
         """Why the step is not trusted or missed the objective, and what else to know of it, one sentence each."""
         if not self.n:
-            return (*self._cut_short(), "no arrivals were recorded in its window")
+            return (*self._cut_short(), self.overload or "no arrivals were recorded in its window")
         return (*filter(None, [self.late]), *self.doubts, *self._cut_short(), *self._remarks())
 
     def _cut_short(self) -> Iterator[str]:

@@ -19,8 +19,8 @@ def knee_run(folder: Path, probes: Sequence[Load], slos: Sequence[str], cut: int
     rewrite(folder, made.requests.assign(first_ns=made.requests["done_ns"], last_ns=made.requests["done_ns"], events=1))
     for entry in made.manifest.endpoints:
         entry["streams"] = True
-    if cut is not None:
-        made.manifest.scenario["steps"][cut]["cut"] = True
     made.manifest.write(folder)
+    if cut is not None:
+        append_event(folder, "step_cut", step=cut, sentence="the queue grows without bound")
     append_event(folder, "knee", **{"endpoint": probes[0].endpoint, "reason": None} | knee)
     return analysis.load(folder)

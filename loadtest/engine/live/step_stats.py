@@ -16,21 +16,19 @@ from typing import Any
 import numpy as np
 
 from tailrate.analysis.judging.judge import Judgement, Window, answers
-from tailrate.analysis.judging.share import Term, judged
-from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, lateness, queue_filled
+from tailrate.analysis.judging.share import Term
+from tailrate.analysis.judging.trust import FILLED
 from tailrate.analysis.records.folder import REQUESTS
-from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
+from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.run.arrays import Chunk
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.columns import WHOLE, conform
 from tailrate.analysis.run.outcomes import STREAM_COLUMNS, StreamTimes, limited_ms, succeeded
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
-from tailrate.analysis.stats.dependence import inflation, worth
-from tailrate.analysis.stats.sketch import SLICES
 from tailrate.analysis.text.words import percentile, significant
 from tailrate.loadtest.engine.live.histogram import Histogram
-from tailrate.loadtest.engine.live.limit_counts import held_to, limits_of
-from tailrate.loadtest.engine.live.window import DROPPED, FIRST, LEAST_S, SEGMENTS, SETTLED_S, LiveWindow
+from tailrate.loadtest.engine.live.probe import Probe
+from tailrate.loadtest.engine.live.window import DROPPED, LEAST_S, SEGMENTS, SETTLED_S, LiveWindow
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.steps import LoadStep
 
@@ -108,11 +106,10 @@ class Live:
         self.taken_ok, self._taken = 0, 0
         self._gone: list[tuple[Floats, int]] = []
         self._keep = keep
-        self._figures_ms: dict[str, list[Floats]] = {"": [], **{figure: [] for figure in STREAM_FIGURES}}
-        self._late_ms: list[Floats] = []
+        self._rows: list[dict[str, Any]] = []
+        """All of them, for a search: `probe.COLUMNS`."""
         self._streamed_s: list[Floats] = []
         """From the first to the last event of each."""
-        self._intended_s: list[Floats] = []
         self._done_s: list[Floats] = []
 
     def see(self, batch: Any) -> None:
@@ -144,10 +141,9 @@ class Live:
             self._see_streams(streams, seconds, ok)
         self.window.see(rows, ok, figures_ms)
         if self._keep:
-            self._late_ms.append(late_ms[sent != NEVER])
-            for name, values in figures_ms.items():
-                self._figures_ms[name].append(values)
-            self._intended_s.append((intended - self.start_ns) / 1e9)
+            timed_out = np.array([name == "timeout" for name in names], np.bool_)[codes]
+            columns = {"due_s": (intended - self.start_ns) / 1e9, "late_ms": late_ms, "dropped": dropped}
+            self._rows.append(figures_ms | columns | {"timed_out": timed_out})
             self._done_s.append((over_ns - self.start_ns) / 1e9)
 
     def _see_streams(self, streams: StreamTimes, seconds: Ints, ok: Bools) -> None:
@@ -238,7 +234,7 @@ class Live:
     def end(self, seconds: float) -> None:
         """Every arrival has its row; what only a search wants is let go."""
         self.ended_s = seconds
-        for kept in (*self._figures_ms.values(), self._streamed_s, self._late_ms, self._intended_s, self._done_s):
+        for kept in (self._rows, self._streamed_s, self._done_s):
             kept.clear()
 
     def forget(self) -> None:
@@ -289,62 +285,12 @@ class Live:
         self, objective: KneeObjective, seconds: float, cpu_pct: float, cut: bool, vetoes: Sequence[Term] = ()
     ) -> ProbeOutcome:
         """What the arrivals behind the settle time showed."""
-        figures_ms, intended = (
-            {name: self._kept(parts) for name, parts in self._figures_ms.items()},
-            self._kept(self._intended_s),
-        )
-        latency, settle_s = figures_ms[""], self.step.settle_s
-        counted = (intended >= settle_s) & (intended < seconds)
-        inside = {name: values[counted] for name, values in figures_ms.items()}
-        found = (held_to(inside, (limit,)) for limit in objective.limits)
-        known, missed = max(found, key=lambda one: one[1].sum() / max(1, one[0].sum()))
-        slices = ((intended[counted] - settle_s) / max(1e-9, seconds - settle_s) * SLICES).astype(np.int64)
-
-        def by_slice(weights: Any) -> Floats:
-            return np.bincount(slices, weights, minlength=SLICES).astype(np.float64)
-
-        kept = []
-        for term in vetoes:
-            arrivals, over = map(by_slice, held_to(inside, limits_of(term)))
-            kept.append(judged(over.sum() / max(1, arrivals.sum()), worth(arrivals, over), term.allowed))
-        overloaded = cut or False in kept or self._filled(latency[np.argsort(intended, kind="stable")])
-        return ProbeOutcome(
-            rate=self.step.rate,
-            n=int(known.sum()),
-            missed=int(missed.sum()),
-            inflation=inflation(by_slice(known), by_slice(missed)),
-            overloaded=overloaded,
-            vetoes=tuple((term.text, known) for term, known in zip(vetoes, kept, strict=True)),
-            hindered=None if overloaded else self._hindered(latency, known, missed, objective, cpu_pct),
-            seconds=seconds,
-        )
+        probe = Probe(self.step, seconds, self._rows)
+        return probe.outcome(objective, vetoes, cpu_pct, cut, self.window.late_limit_ms)
 
     @staticmethod
     def _kept(parts: Sequence[Floats]) -> Floats:
         return np.concatenate([np.empty(0), *parts])
-
-    def _filled(self, latency: Floats) -> bool:
-        """Of all arrivals, in the order in which they were due."""
-        answered = latency[np.isfinite(latency)]
-        if not len(answered):
-            return False
-        gone = sum(self._statuses.get(status, 0) for status in (DROPPED, "timeout")) / len(latency)
-        return queue_filled(gone, float(answered[:FIRST].mean()), float(answered[-FIRST:].mean()))
-
-    def _hindered(
-        self, latency: Floats, known: Bools, missed: Bools, objective: KneeObjective, cpu_pct: float
-    ) -> str | None:
-        n, late = len(missed), self._kept(self._late_ms)
-        if not known.any():
-            return "no arrival was recorded"
-        limit_ms, dropped = self.window.late_limit_ms, self._statuses.get(DROPPED, 0)
-        late_ms = float(np.quantile(late, 0.99, method="higher")) if len(late) else 0.0
-        answered = latency[np.isfinite(latency)]
-        would_do = SPARE * self.step.rate * float(np.quantile(answered, 0.99)) / 1e3 if len(answered) else 0.0
-        found = doubts(dropped, n, would_do, cpu_pct)
-        if missed.sum() > objective.target * known.sum():  # it is in the latencies, so it makes no rate look good
-            found.insert(0, lateness(late_ms, int((late > limit_ms).sum()), limit_ms))
-        return next(filter(None, found), None)
 
     def _in_flight(self, start_s: float, end_s: float) -> Floats:
         """Mean number of unanswered requests in each tenth of the time; what has no row yet is under way."""
