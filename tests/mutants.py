@@ -1758,6 +1758,21 @@ ANALYSIS = (
         ("analysis/verdicts/test_gate.py::test_a_change_is_new_over_base",),
     ),
     Mutant(
+        "a load that the new run lacks is passed over", "row", "analysis/verdicts/changes.py",
+        "for key in old | now:", "for key in now:",
+        ("analysis/verdicts/test_gate.py::test_what_only_one_run_has_cannot_be_compared_whichever_it_is",),
+    ),
+    Mutant(
+        "a rate above one that is missed is said to be sustained", "bound", "analysis/exports/judged_rates.py",
+        "kept is True and not any(one in of for one, of in zip(answers, void, strict=True))", "kept is True",
+        ("analysis/exports/test_forms.py::test_a_rate_that_is_kept_above_one_that_is_missed_is_not_sustained",),
+    ),
+    Mutant(
+        "a search for a first token is for the next objective", "pair", "analysis/records/objective.py",
+        "for slo in overall(slos) if slo.bounds)", "for slo in overall(slos) if slo.latency_ms)",
+        ("analysis/steps/test_capacity.py::test_a_search_is_for_the_first_objective_of_all_arrivals_that_limits_a_latency",),
+    ),
+    Mutant(
         "an objective of errors is a share, not percent", "unit", "analysis/records/objective.py",
         '{"max_error_rate": known.value / 100}', '{"max_error_rate": known.value}',
         ("analysis/test_records.py::test_an_objective_is_read_and_written_back",),

@@ -1,8 +1,8 @@
 """`report.json` and `steps.csv`: everything that the run proves, for machines, and one conclusion to read out.
 
 `report_of` puts together what `steps`, `verdict`, `compare` and `capacity` found; `write` puts it into the
-run folder. JSON has neither infinity nor NaN: both are null, and a percentile that is null although `n` is
-not 0 was infinite.
+run folder. JSON has neither infinity nor NaN: both are null, and a row of steps or slices names those of its figures
+that are infinite (`records.infinities`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting.answer_shape import by_answer, by_position, by_prompt, by_turn
+from tailrate.analysis.exports.judged_rates import judged_rates
 from tailrate.analysis.records.folder import write_atomically
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.records.rows import LOST
@@ -34,7 +35,7 @@ from tailrate.analysis.verdicts import verdict
 from tailrate.analysis.verdicts.conclusion import conclusion
 from tailrate.analysis.verdicts.ledger import ledger
 from tailrate.analysis.verdicts.risks import risks
-from tailrate.analysis.verdicts.slices import slices
+from tailrate.analysis.verdicts.slices import Slice, slices
 from tailrate.analysis.verdicts.verdict import judge
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def report_of(run: Run) -> dict[str, Any]:
         "verdict": judged.verdict,
         "reasons": judged.reasons,
         "conclusion": conclusion(run, judged, compared, limits, soaked.sentence if soaked else None),
-        "steps": [asdict(step.summary) for step in run.measured],
+        "steps": [_row(step.summary) for step in run.measured],
         "pairs": [asdict(pair) for pair in compared],
         "capacity": [asdict(row) for row in limits],
+        "rates": [asdict(row) for row in judged_rates(run)],
         "breakdown": [asdict(row) for row in breakdown(run.measured)],
         "curves": [asdict(row) for row in curves(run.measured)],
         "batches": [asdict(row) for row in batches(run.measured)],
@@ -67,7 +69,7 @@ def report_of(run: Run) -> dict[str, Any]:
         | {"beside_prompts": [asdict(row) for row in _beside_prompts(run)]},
         "ledger": [asdict(row) for row in ledger(run.measured)],
         "risks": [asdict(risk) for risk in risks(run, compared, limits)],
-        "slices": [asdict(row) for row in slices(run)],
+        "slices": [_row(row) for row in slices(run)],
         "faults": [asdict(effect) for effect in faults(run)],
         "metrics": [asdict(row) for row in run.measured_metrics],
         "soak": soaked.as_json() if soaked else None,
@@ -156,6 +158,11 @@ def trust(run: Run) -> dict[str, Any]:
 
 def _ms(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e6
+
+
+def _row(found: StepSummary | Slice) -> dict[str, Any]:
+    row = asdict(found)
+    return row | {"infinite": [name for name, value in row.items() if value == math.inf]}
 
 
 def _plain(value: Any) -> Any:

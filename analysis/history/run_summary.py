@@ -52,7 +52,7 @@ class Level:
     """Infinity where failures made it so, None where unknown."""
     errors: int
     met: bool
-    """Whether it kept the objective, and its figures can be trusted."""
+    """Whether all its rounds together kept the objective, and no lower load speaks against that."""
     doubtful: bool
     """Overloaded or not trusted."""
     rounds: int
@@ -217,6 +217,7 @@ def _report(path: Path) -> dict[str, Any] | None:
 def _levels(report: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> Iterable[Level]:
     planned = {plan["index"]: plan for plan in plans}
     overloaded = set(report["trust"]["overloaded_steps"])
+    kept = _kept_steps(report)
     found: dict[tuple[str, float, int], list[dict[str, Any]]] = {}
     for row in map(restored, report["steps"]):
         if row["offered_rps"] is not None:  # else nothing arrived
@@ -233,12 +234,19 @@ def _levels(report: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> It
             concurrency,
             figures_of(row),
             count(row["errors"]),
-            all(row["slo"] is True and row["trusted"] is True for row in rows),
+            all((endpoint, row["index"]) in kept for row in rows),
             not row["trusted"] or row["index"] in overloaded,
             len(rows),
             count(row["n"]),
             row["index"] in overloaded,
         )
+
+
+def _kept_steps(report: Mapping[str, Any]) -> set[tuple[str, int]]:
+    """By endpoint, the steps at rates that are sustained; an older report judged each step by itself."""
+    if "rates" not in report:
+        return {(row["endpoint"], row["index"]) for row in report["steps"] if row["slo"] is row["trusted"] is True}
+    return {(at["endpoint"], index) for at in report["rates"] if at["sustained"] is True for index in at["steps"]}
 
 
 def _opened(entry: Mapping[str, Any]) -> StartFacts:

@@ -1,7 +1,7 @@
-"""A row of `report.json` with its infinities back.
+"""A row of `report.json` with its infinities back, once for the page, the other forms and the gallery.
 
-JSON has no infinity, so null stands for a percentile that failures made infinite as well as for one that is unknown;
-here they are told apart again, once for the page, the other forms and the gallery.
+JSON has no infinity, so null stands for a percentile that failures made infinite as well as for one that is unknown. A
+row names its infinite figures; older ones did not, and theirs are told by what stands beside them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from tailrate.analysis.records.objective import LEAST_FOR_P999
 
 
 def restored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the names."""
+    named = row.get("infinite")
+    infinite = _told(row) if named is None else named
+    return {key: math.inf if key in infinite else value for key, value in row.items() if key != "infinite"}
+
+
+def _told(row: Mapping[str, Any]) -> list[str]:
     """A percentile that is null although there were arrivals was infinite."""
     infinite = [key for key, value in row.items() if value is None and row["n"] and re.fullmatch(r"p\d+_ms", key)]
     if row["n"] < LEAST_FOR_P999 and "p999_ms" in infinite:
@@ -28,4 +35,4 @@ def restored(row: Mapping[str, Any]) -> dict[str, Any]:
         low, high = (f"{figure}p99_{end}_ms" for end in ("low", "high"))
         if row.get(low) is not None and row.get(high) is None:
             infinite.append(high)
-    return {**row, **dict.fromkeys(infinite, math.inf)}
+    return infinite

@@ -107,11 +107,13 @@ def clock_time(time_ns: int) -> str:
 
 
 def interval(low: Any, high: Any, digits: int = 3) -> str:
-    """An end that is None or infinite is open.
+    """An end that is None or infinite is open; both of what failures made infinite are.
 
-    >>> interval(1.25, 2.5), interval(1.25, None), interval(None, None)
-    ('1.25–2.5', '≥ 1.25', '–')
+    >>> interval(1.25, 2.5), interval(1.25, None), interval(None, None), interval(math.inf, math.inf)
+    ('1.25–2.5', '≥ 1.25', '–', '∞')
     """
+    if low == math.inf:
+        return "∞"
     above, below = (end is not None and math.isfinite(end) for end in (low, high))
     if above and below:
         return f"{significant(low, digits)}–{significant(high, digits)}"

@@ -219,7 +219,7 @@ def answered(steps: Iterable[MeasuredStep], slos: Sequence[Slo], judged: Verdict
     for step in sorted(steps, key=lambda step: step.rate):
         if step.summary.trusted and step.overloaded:
             found.setdefault(step.summary.endpoint, "kept up with no rate that was tried")
-        elif step.summary.trusted:
+        elif step.summary.trusted or (judged.verdict == verdict.PASS and step.summary.n):  # sent late, and kept it
             found[step.summary.endpoint] = _answered(step)
     energy = {pair.b: f", {said}" for pair in best if (said := less_energy(pair, alone=True))}
     clause = "; ".join(f"{name} {said}{energy.get(name, '')}" for name, said in found.items())

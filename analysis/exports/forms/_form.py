@@ -6,6 +6,7 @@ reasons are the report's.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,12 @@ class ExportedStep:
     begin_ns: int
     end_ns: int
     """When it was asked to end, or the run did."""
+    kept: bool | None
+    """Whether all rounds of its rate together keep the objectives; of one without arrivals nobody knows."""
+    arrivals: int
+    """Of all these rounds."""
+    said: str
+    """What they say together, where there are several."""
 
     @property
     def seconds(self) -> float:
@@ -50,18 +57,31 @@ class ExportedStep:
 
     @property
     def why(self) -> str:
-        return words.sentence_list(self.row["reasons"]) or "no reason was recorded"
+        return words.sentence_list(filter(None, [self.said, *self.row["reasons"]])) or "no reason was recorded"
 
 
 def steps_of(report: Report, manifest: Manifest) -> Iterator[ExportedStep]:
     plans = {plan["index"]: plan for plan in manifest.scenario["steps"]}
     stopped_ns = manifest.finished_ns if manifest.status != "complete" else 0
+    rates = {(rate["endpoint"], index): rate for rate in report["rates"] for index in rate["steps"]}
+    arrived = {(row["endpoint"], row["index"]): row["n"] for row in report["steps"]}
     for row in report["steps"]:
         plan = plans.get(row["index"], {})
         begin, end = plan.get("start_ns", 0), plan.get("end_ns", 0)
         rate = float(plan.get("rate") or row["offered_rps"] or 0.0)
         ended_ns = max(begin, min(end, stopped_ns or end))
-        yield ExportedStep(restored(row), rate, int(plan.get("concurrency") or 0), begin, ended_ns)
+        concurrency, judged = int(plan.get("concurrency") or 0), rates.get((row["endpoint"], row["index"]))
+        rounds = judged["steps"] if judged else [row["index"]]
+        yield ExportedStep(
+            restored(row), rate, concurrency, begin, ended_ns,
+            kept=judged["kept"] if judged and row["n"] else None,
+            arrivals=sum(arrived.get((row["endpoint"], index), 0) for index in rounds),
+            said=judged["sentence"] if judged and len(rounds) > 1 else "",
+        )  # fmt: skip
+
+
+def written(value: float | None, form: str = "") -> str:
+    return "unknown" if value is None else "infinite" if math.isinf(value) else f"{value:{form}}"
 
 
 def one_line(text: object) -> str:

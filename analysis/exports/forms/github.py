@@ -60,7 +60,7 @@ def _shown(step: ExportedStep) -> tuple[object, ...]:
     row, number = step.row, words.significant
     between = "" if row["p99_low_ms"] is None else f" ({words.interval(row['p99_low_ms'], row['p99_high_ms'])})"
     figures = (number(row["achieved_rps"]), number(row["p50_ms"]), number(row["p99_ms"]) + between)
-    met = {True: "met", False: "missed"}.get(row["slo"], words.ABSENT)
+    met = {True: "met", False: "missed", None: words.ABSENT}[step.kept]
     judged = (words.count(row["errors"]), met, "yes" if row["trusted"] else "no")
     return row["index"], row["endpoint"], step.asked, *figures, *judged
 

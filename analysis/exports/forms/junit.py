@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from tailrate.analysis.exports.forms._form import ExportedStep, Report, TextForm, one_line, steps_of
+from tailrate.analysis.exports.forms._form import ExportedStep, Report, TextForm, one_line, steps_of, written
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 
@@ -52,7 +52,7 @@ def junit(report: Report, manifest: Manifest) -> str:
     for step in steps:
         for key in (key for key in _FIGURES if step.row[key] is not None):
             name = f"step {step.row['index']} {step.row['endpoint']} {key}"
-            _element(properties, "property", name=name, value=step.row[key])
+            _element(properties, "property", name=name, value=written(step.row[key]))
     for endpoint, name, seconds, outcome in cases:
         case = _element(suite, "testcase", classname=endpoint, name=name, time=f"{seconds:.3f}")
         if outcome:
@@ -68,13 +68,15 @@ def _element(parent: ElementTree.Element, tag: str, **attributes: object) -> Ele
 
 
 def _outcome(step: ExportedStep, verdict: str, manifest: Manifest) -> tuple[str, str] | None:
+    if step.kept:
+        return None
     if not step.row["trusted"]:
         return "skipped", f"cannot be trusted: {step.why}"
-    if step.row["slo"] is None and manifest.slos:
-        return "skipped", step.why
-    if step.row["slo"] is False and verdict == "pass":
+    if step.kept is None:
+        return ("skipped", step.why) if manifest.slos else None
+    if verdict == "pass":
         return "skipped", f"past what the endpoint takes, as rising rates are meant to go: {step.why}"
-    return ("failure", step.why) if step.row["slo"] is False else None
+    return "failure", step.why
 
 
 FORM = TextForm("junit.xml", junit)

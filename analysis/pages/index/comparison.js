@@ -7,6 +7,7 @@ const comparison = (() => {
 
   const span = (level) => {
     if (level.low == null) return "";
+    if (level.low === Infinity) return " (∞)";
     const open = level.high == null || !Number.isFinite(level.high);
     return open ? ` (≥ ${significant(level.low)})` : ` (${significant(level.low)}–${significant(level.high)})`;
   };

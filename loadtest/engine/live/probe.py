@@ -84,8 +84,9 @@ class Probe:
         ok, dropped = np.isfinite(self.all[""]), self.inside["dropped"]
         if not ok.any() or dropped.all():
             return False
-        places, answered = self.slices[ok] - self.slices[ok].min(), self.inside[""][ok[self.counted]]
-        first_ms = early_ms(np.bincount(places).astype(float), np.bincount(places, self.all[""][ok]))
+        places, took_ms = self.slices[ok] - self.slices[ok].min(), self.all[""][ok]
+        first_ms = early_ms(*(np.bincount(places, weights).astype(float) for weights in (None, took_ms)))
+        answered = self.inside[""][ok[self.counted]]
         given_up = float((dropped + self.inside["timed_out"]).mean())
         return queue_filled(given_up, first_ms, float(answered.mean()) if len(answered) else math.inf)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from folders import Load, Waveform, constant, make_run, queue
+from folders import Load, Waveform, constant, make_run, queue, rewrite
 from soaks import Truth
 from soaks import write as soak_of
 from test_fault_effects import changed, fail, fault
@@ -20,6 +21,7 @@ from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.pages.report.markdown import markdown
 from tailrate.analysis.pages.report.page import html
 from tailrate.analysis.pages.report.sections.view import View
+from tailrate.analysis.records.infinities import restored
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text import words
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
@@ -315,7 +317,7 @@ def test_github_in_full(tmp_path: Path) -> None:
 
 def test_github_says_infinite_and_absent(tmp_path: Path) -> None:
     rows = _tables(github.github(*_made(tmp_path / "a", "failures")))["Steps"]
-    assert rows[1][3:7] == ["0", "∞", "∞", "1,000"]
+    assert rows[1][3:7] == ["0", "∞", "∞ (∞)", "1,000"]
     rows = _tables(github.github(*_made(tmp_path / "b", "empty window")))["Steps"]
     assert rows[2][3:] == ["–", "–", "–", "0", "–", "no"]
 
@@ -520,7 +522,7 @@ def test_loadgen_without_an_objective_and_in_a_closed_loop(tmp_path: Path) -> No
 
 def test_loadgen_shows_the_latencies_that_the_report_has(tmp_path: Path) -> None:
     report, manifest = _made(tmp_path)
-    report["steps"][0] |= {"min_ms": 9.5, "max_ms": 12.0, "p97_ms": None}
+    report["steps"][0] |= {"min_ms": 9.5, "max_ms": 12.0, "p97_ms": None, "infinite": ["p97_ms"]}
     summary = _summaries(loadgen.loadgen(report, manifest))[0]
     assert summary["Min latency (ns)"] == "9500000"
     assert summary["Max latency (ns)"] == "12000000"
@@ -534,3 +536,65 @@ def test_a_p999_that_the_sample_does_not_carry_is_absent_and_not_infinite(tmp_pa
         run = analysis.load(make_run(tmp_path / name, loads).folder)
         text = openmetrics.openmetrics(report_of(run), run.manifest)
         assert len(re.findall(r'step_latency_seconds\{[^}]*quantile="0.999"\} \+Inf', text)) == given
+
+
+# ---- what all rounds of a rate say together
+
+
+def test_rounds_that_keep_it_together_pass_in_every_form(tmp_path: Path) -> None:
+    """Four of three hundred, where P99 takes 459."""
+    rounds = [Load("m/a", 20, FAST, seconds=15, block=block) for block in range(4)]
+    run = analysis.load(make_run(tmp_path / "run", rounds, slo=SLO, mode="hold").folder)
+    report = report_of(run)
+    assert [row["slo"] for row in report["steps"]] == [None] * 4
+    assert [(row["kept"], row["sustained"], row["steps"]) for row in report["rates"]] == [(True, True, [0, 1, 2, 3])]
+    assert {out for out, _ in _cases(_suite(report, run.manifest)).values()} == {"passed"}
+    (summary, *_) = _summaries(loadgen.loadgen(report, run.manifest))
+    assert summary["Result is"] == "VALID"
+    assert summary["Min queries satisfied by early stopping"] == "Yes (1200, needed 459)"
+    assert summary["* 1"].startswith("p99<50ms is kept: 0 % of 1,200 arrivals")
+    assert [row[7] for row in _tables(github.github(report, run.manifest))["Steps"][1:]] == ["met"] * 4
+
+
+def test_what_was_sent_late_and_kept_all_the_same_passes(tmp_path: Path) -> None:
+    run = analysis.load(
+        make_run(tmp_path / "run", [Load("m/a", 100, FAST, seconds=20, late_ms=4)], slo=SLO, mode="hold").folder
+    )
+    report = report_of(run)
+    assert (report["verdict"], report["steps"][0]["trusted"]) == ("pass", False)
+    assert report["conclusion"].endswith("every step met P99 ≤ 50 ms: m/a answered 100 requests/s with a P99 of 10 ms.")
+    assert _cases(_suite(report, run.manifest))["m/a", "step 0 at 100/s"][0] == "passed"
+    assert _summaries(loadgen.loadgen(report, run.manifest))[0]["Result is"] == "VALID"
+
+
+def test_a_rate_that_is_kept_above_one_that_is_missed_is_not_sustained(tmp_path: Path) -> None:
+    loads = [Load("m/a", 100, SLOW), Load("m/a", 200, FAST), Load("m/a", 50, FAST)]
+    for mode in ("hold", "ramp"):
+        run = analysis.load(make_run(tmp_path / mode, loads, slo=[*SLO, "errors<1%"], mode=mode).folder)
+        found = {row["rate"]: (row["kept"], row["sustained"]) for row in report_of(run)["rates"]}
+        assert found == {50: (True, True), 100: (False, False), 200: (True, False)}
+
+
+# ---- infinity
+
+
+def test_an_interval_that_failures_make_infinite_is_so_in_every_form(tmp_path: Path) -> None:
+    run = analysis.load(make_run(tmp_path / "run", [Load("m/a", 80, failed=1)], slo=SLO).folder)
+    report = json.loads(json.dumps(report_of(run), allow_nan=False))
+    (row,) = report["steps"]
+    assert {row[key] for key in ("p99_ms", "p99_low_ms", "p99_high_ms")} == {None}
+    properties = {p.get("name"): p.get("value") for p in _suite(report, run.manifest).iter("property")}
+    assert {properties[f"step 0 m/a {key}"] for key in ("p99_ms", "p99_low_ms", "p99_high_ms")} == {"infinite"}
+    text = openmetrics.openmetrics(report, run.manifest)
+    assert _of(text, "step_latency_p99_bound_seconds") == [math.inf] * 2
+    assert html(View.of(run, report)).count('data-value="Infinity">∞</td>') >= 3
+
+
+def test_a_service_that_nobody_timed_is_unknown_whatever_failed(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "run", [Load("m/a", 50, lambda rng, at_s: np.full(len(at_s), 21.0))])
+    rows = made.requests.copy()
+    rows.loc[3, ["status", "error"]] = "503"
+    rows.loc[7, "sent_ns"] = None
+    rewrite(made.folder, rows)
+    (row,) = map(restored, report_of(analysis.load(made.folder))["steps"])
+    assert (row["p99_ms"], row["service_p99_ms"]) == (21, None)

@@ -24,17 +24,17 @@ def test_the_report_has_the_keys_of_the_contract_and_is_plain_json(tmp_path: Pat
     loads = [Load("m/eager", 100, lognormal(20), failed=0.02), Load("m/compiled", 100, lognormal(10))]
     report = _report(tmp_path / "run", loads, slo=SLO, devices=[Waveform()])
     assert list(report) == [
-        "schema", "run", "verdict", "reasons", "conclusion", "steps", "pairs", "capacity", "breakdown",
+        "schema", "run", "verdict", "reasons", "conclusion", "steps", "pairs", "capacity", "rates", "breakdown",
         "curves", "batches", "answers", "ledger", "risks", "slices", "faults", "metrics", "soak", "trust",
     ]  # fmt: skip
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert (report["schema"], report["run"]) == (1, "run")
-    assert [list(row) for row in report["steps"]] == [list(COLUMNS)] * 2
+    assert [list(row) for row in report["steps"]] == [[*COLUMNS, "infinite"]] * 2
     assert [row["endpoint"] for row in report["capacity"]] == ["m/eager", "m/compiled"]
     assert len(report["pairs"]) == 1
 
 
-def test_infinity_and_the_unknown_are_null(tmp_path: Path) -> None:
+def test_infinity_and_the_unknown_are_null_and_told_apart(tmp_path: Path) -> None:
     (row,) = _report(tmp_path / "run", [Load("m/a", 100, FAST, failed=0.02)])["steps"]
     assert row["p99_ms"] is None
     assert row["p90_ms"] == 10
@@ -43,6 +43,7 @@ def test_infinity_and_the_unknown_are_null(tmp_path: Path) -> None:
     assert isinstance(row["n"], int)
     assert row["slo"] is None
     assert row["trusted"] is True
+    assert row["infinite"] == ["p99_ms", "p99_high_ms", "service_p99_ms"]
 
 
 def test_write_leaves_both_files_as_the_frames_are(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from folders import Load, Waveform, constant, make_run, queue
 
 from tailrate import analysis
+from tailrate.analysis.exports.judged_rates import JudgedRate
 from tailrate.analysis.exports.report_json import report_of
 from tailrate.analysis.server_metrics.beside_prompts import BesidePrompts
 from tailrate.analysis.server_metrics.by_step import StepMetric
@@ -36,7 +37,7 @@ ROWS = {
     "step": StepSummary, "pair": Pair, "capacity": Capacity, "breakdown": Breakdown, "ledger": LedgerRow,
     "curve": Curve, "batches": Batches, "risk": Risk, "fault": FaultEffect,
     "metric": StepMetric, "beside_prompts": BesidePrompts,
-    "slice": Slice,
+    "slice": Slice, "rate": JudgedRate,
     "finding": Finding, "limits": Limits, "visible": Visible, "gap": Gap, "process": Process,
 }  # fmt: skip
 SLO = ["p99<50ms, errors<1%"]
@@ -103,6 +104,8 @@ def _types(hint: Any) -> set[str]:
 @pytest.mark.parametrize(("name", "row"), ROWS.items(), ids=list(ROWS))
 def test_a_row_has_the_columns_of_its_dataclass_in_their_types(name: str, row: type) -> None:
     described, hints = SCHEMA["$defs"][name], get_type_hints(row)
+    if name in ("step", "slice"):
+        hints["infinite"] = tuple[str, ...]
     assert set(described["properties"]) == set(hints), (
         "a new column is described in analysis/exports/report.schema.json"
     )
@@ -176,7 +179,7 @@ def _broken(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         return name, other
 
     yield changed("an undescribed key", lambda r: r.update(more=1))
-    for table in ("steps", "pairs", "capacity", "breakdown", "ledger", "risks"):
+    for table in ("steps", "pairs", "capacity", "rates", "breakdown", "ledger", "risks"):
         yield changed(f"an undescribed column of {table}", lambda r, t=table: r[t][0].update(more=1))
         yield changed(f"a column less in {table}", lambda r, t=table: r[t][0].popitem())
     for key in report:

@@ -142,6 +142,30 @@ def places(found: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(found[key])
 
 
+def test_a_rate_is_kept_by_all_rounds_together_and_not_above_one_that_is_missed(tmp_path: Path) -> None:
+    fast, slow = folders.constant(10), folders.constant(90)
+    for name, loads in {
+        "rounds": [Load("m/a", 20, fast, seconds=15, block=block) for block in range(4)],
+        "late": [Load("m/a", 100, fast, seconds=20, late_ms=4)],
+        "void": [Load("m/a", 100, slow, seconds=20), Load("m/a", 200, fast, seconds=20)],
+    }.items():
+        run_in(tmp_path, name, loads, mode="hold", poisson=False)
+    seen = {name: row(shown(tmp_path), name)["kept at"] for name in ("rounds", "late", "void")}
+    assert seen == {"rounds": "20/s", "late": "100/s", "void": words.ABSENT}
+    path = tmp_path / "rounds" / "report.json"
+    older = json.loads(path.read_text())
+    del older["rates"]
+    path.write_text(json.dumps(older))
+    assert row(shown(tmp_path), "rounds")["kept at"] == words.ABSENT  # each was judged by itself
+
+
+def test_an_interval_that_is_infinite_is_not_one_of_too_few_samples(tmp_path: Path) -> None:
+    run_in(tmp_path, "failed", [Load("m/a", 80, failed=1)])
+    shown(tmp_path)
+    ((level,),) = [found["levels"] for found in embedded(tmp_path)["runs"]]
+    assert level[5:9] == ["∞"] * 4  # P50, P99 and its interval
+
+
 @pytest.mark.computes
 @counts(1, 3)
 @pytest.mark.parametrize("name", ["run.json", "report.json"])
