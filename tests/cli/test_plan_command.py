@@ -12,6 +12,7 @@ from folders import Load, make_run
 from plans import roughly as roughly
 
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.text.table import plain
 from tailrate.cli.main import main
 
 pytestmark = pytest.mark.computes
@@ -69,7 +70,7 @@ def test_a_plan_is_written_and_printed(planned: tuple[Path, Result]) -> None:
     found = json.loads((out / "plan.json").read_text())
     assert found["best"] == "bert/compiled"
     assert found["verdict"] == "pass"
-    assert found["conclusion"] in done.stdout
+    assert plain(found["conclusion"]) in done.stdout
     assert found["demand"]["peak_rps"] == 3000
     assert found["autoscaling"]["chosen"]["kept"]
     assert found["autoscaling"]["cold_start_s"] == 20

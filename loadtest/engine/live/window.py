@@ -18,7 +18,7 @@ import numpy as np
 from tailrate.analysis.judging.evidence import SHOWN_AT, counts
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.share import ALL, Count, terms
-from tailrate.analysis.judging.trust import FILLED, SPARE, doubts, late_limit_ms, lateness, queue_filled
+from tailrate.analysis.judging.trust import FILLED, FIRST, SPARE, doubts, late_limit_ms, lateness, queue_filled
 from tailrate.analysis.records.manifest import in_ns
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.run.arrays import Chunk
@@ -38,8 +38,6 @@ HALVINGS = 12
 EDGES_MS = np.geomspace(1e-2, 1e6, 1850)
 DROPPED, GIVEN_UP = "dropped", ("dropped", "timeout")
 DONE = "done"
-FIRST = 20
-"""Answers that tell how long one took before anything waited."""
 SETTLED_S = 1.0
 """What was answered so long ago has its row here, from whichever process."""
 LEAST_S, SEGMENTS = 4.0, 10

@@ -165,7 +165,7 @@ def test_where_nothing_was_sent_nothing_can_be_said(tmp_path: Path, slo: list[st
     found = _judge(tmp_path / "run", unsent, slo=slo, mode="hold")
     assert found.verdict == INCONCLUSIVE
     if slo:
-        assert "100 % of the arrivals were dropped although the queue did not grow: raise max_in_flight" in str(found)
+        assert "100 % of the arrivals were dropped although the queue did not grow: raise --max-in-flight" in str(found)
 
 
 def test_mixed_endpoints_are_a_ramp_only_at_several_rates(tmp_path: Path) -> None:
