@@ -161,7 +161,7 @@ def test_a_share_of_times_per_token_is_one_of_the_answers_that_have_one():
     assert seen.vetoes == (("p99 tpot<45ms", None),)  # 1.9 %, of so few
     none = live()
     none.see(streams(at, np.full(2000, 20.0), whole, 1))
-    assert none.outcome(only, 20.0, 10.0, False).hindered == "no arrival was recorded"
+    assert none.outcome(only, 20.0, 10.0, False).hindered == "no arrival was recorded that has what is searched for"
 
 
 def test_what_the_load_generator_did_wrong_is_said():
