@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
@@ -113,13 +113,13 @@ def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
     return next(run_dir / name for name in names if not (run_dir / name).exists())
 
 
-def taken(folder: Path) -> str | None:
-    """Why no run can begin there: it is a run's, or holds what no run that ended before its first row leaves."""
+def taken(folder: Path, prepared: Collection[str] = ()) -> str | None:
+    """Why no run can begin there: it is a run's, or holds something beside the files that were prepared for this one."""
     if (folder / MANIFEST).exists():
         return f"{folder} is a run folder already; choose another --run-id"
     if not folder.is_dir():
         return f"{folder} is no folder; choose another --run-id" if folder.exists() else None
-    theirs = sorted({path.name for path in folder.iterdir()} - set(BEFORE))
+    theirs = sorted({path.name for path in folder.iterdir()} - set(prepared))
     return f"{folder} is there already and holds {theirs[0]}; choose another --run-id" if theirs else None
 
 

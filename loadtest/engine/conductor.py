@@ -19,7 +19,7 @@ import gevent
 import numpy as np
 
 from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
-from tailrate.analysis.records.folder import taken
+from tailrate.analysis.records.folder import BEFORE, taken
 from tailrate.analysis.records.objective import overall
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
@@ -119,7 +119,7 @@ class Conductor:
     def prepare(self, targets: Sequence[Target], settings: Mapping[str, Settings], inputs: Inputs) -> None:
         """Finds the endpoints and tries one request at each; `settings` are those of each protocol."""
         found = discover(self._servers, targets, settings)
-        if not self.scenario.mode.resumes and (why := taken(self.folder)):
+        if not self.scenario.mode.resumes and (why := taken(self.folder, BEFORE)):
             raise ScenarioError(why)
         check_objectives(self.scenario.slos, found)
         names = [endpoint.name for endpoint in found]

@@ -276,11 +276,11 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path):
     theirs = tmp_path / "it/thesis.txt"
     theirs.parent.mkdir()
     theirs.write_text("years of work")
-    (tmp_path / "it/locust.log").write_text("of another")
+    (tmp_path / "it/zebra.log").write_text("of another")
     assert "it is there already and holds thesis.txt; choose another --run-id" in sentence(here("run", "null", *words))
     soak = ["soak", "null", *words, "--rates", "5", "--total-seconds", "60"]
     assert "holds thesis.txt" in sentence(here(*soak))
-    assert {path.name for path in theirs.parent.iterdir()} == {"thesis.txt", "locust.log"}
+    assert {path.name for path in theirs.parent.iterdir()} == {"thesis.txt", "zebra.log"}
     (tmp_path / "it-2").write_text("a file")
     assert "it-2 is no folder" in sentence(here("run", "null", *words[:-3], "it-2", *words[-2:]))
 
@@ -295,6 +295,17 @@ def test_a_soak_goes_on_with_its_own_plan_wherever_another_is_given(tmp_path, mo
         words.insert(1, tmp_path / "it.yaml")
     said = sentence(here(*words, *(["--rates", "70"] if how == "word" else [])))
     assert said.endswith("beside it there can be --extend, --webhook and --export, not --rates")
+
+
+def test_a_run_file_in_the_folder_that_it_names_is_left_as_it_is(tmp_path, monkeypatch):
+    """A run would put its own file of that name there, and take it back where it does not begin."""
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "bench/run.yaml"
+    own.parent.mkdir()
+    own.write_text("scenario: mlp\nhost: http://127.0.0.1:1\nrates: 5\n")
+    words = ["run", own, "--run-dir", ".", "--run-id", "bench", "--self-check", "off"]
+    assert "bench is there already and holds run.yaml; choose another --run-id" in sentence(here(*words))
+    assert own.read_text().startswith("scenario: mlp")
 
 
 @pytest.mark.live
