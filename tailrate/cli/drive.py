@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from tailrate.cli import run_file
+from tailrate.cli import output, run_file
 from tailrate.cli.misuse import refuse
 from tailrate.cli.options import scenario_defaults, scenario_file
 from tailrate.cli.processes import STOP_S, serving, stop_with_parent, terminate_is_ctrl_c, threads_beside
@@ -40,6 +40,7 @@ def drive(
     from tailrate.loadtest.engine.scenario import answerable
     from tailrate.loadtest.engine.workers.on_time import cpu_priority
 
+    output.forgive(OSError)
     terminate_is_ctrl_c()
     stop_with_parent()
     path = scenario_file(scenario)
@@ -90,6 +91,7 @@ def drive_as_started(
     """Drives the endpoint that `start` names, or one that is served here meanwhile."""
     from tailrate.analysis.records.folder import SERVER_LOG
 
+    output.forgive(OSError)
     with ExitStack() as stack:
         url = start["host"]  # empty: endpoints are named instead
         if url is None:
@@ -117,9 +119,8 @@ def _new_folder(run_dir: str, run_id: str, scenario: str) -> Path:
 
 def _locust(path: Path, folder: Path, processes: int, words: list[str], forms: Sequence[str], lock: int | None) -> int:
     """Runs Locust on the scenario, shows its progress from the run folder, then reports."""
-    from tailrate.analysis.records.folder import BEFORE, LOG, MANIFEST, SOAK, STATS
+    from tailrate.analysis.records.folder import LOG, MANIFEST, SOAK, STATS
     from tailrate.analysis.records.manifest import Manifest
-    from tailrate.analysis.verdicts.verdict import EXIT_CODES, INCONCLUSIVE
     from tailrate.loadtest.engine import child_python
     from tailrate.loadtest.engine.record import provenance
     from tailrate.loadtest.engine.soak import launch
@@ -137,42 +138,56 @@ def _locust(path: Path, folder: Path, processes: int, words: list[str], forms: S
     child = subprocess.Popen(command, start_new_session=True, pass_fds=() if lock is None else (lock,))
     if lock is not None:
         launch.hold(lock, child.pid, folder)
-    try:
-        follow(folder, child)
-    except KeyboardInterrupt:
-        if not sys.stdout.isatty():  # there the table says so
-            click.echo("stopping: what there is will be kept and reported", err=True)
-        child.send_signal(signal.SIGINT)
-    for stop in (signal.SIGINT, signal.SIGTERM):  # from here on it is a matter of seconds
-        signal.signal(stop, signal.SIG_IGN)
-    try:
-        code = child.wait(timeout=STOP_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        code = child.wait()
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        terminate_is_ctrl_c()
+    code = _followed(folder, child)
     if not (folder / MANIFEST).exists():
-        log = (folder / LOG).read_text().strip().splitlines() if (folder / LOG).exists() else []
-        for name in BEFORE:
-            (folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # whatever else came there is somebody's
-            folder.rmdir()
-        if code == 0:  # stopped by hand before anything was sent
-            return 2
-        if code == EXIT_CODES[INCONCLUSIVE]:
-            click.echo(f"tailrate: {log[-1] if log else 'nothing was sent'}", err=True)
-            return code
-        if code != 2:
-            refuse(f"Locust ended with code {code} before any load: {log[-1] if log else 'it said nothing'}")
-        return 2
+        return _never_began(folder, code)
     if code == 2 and (folder / SOAK).exists() and Manifest.read(folder).status != "complete":
         return 2  # it did not go on, and has said why
     manifest = Manifest.read(folder)
     manifest.extra["command"] = provenance.command_line(["tailrate", *sys.argv[1:]])
     manifest.write(folder)
     return make_report(folder, forms=forms)
+
+
+def _followed(folder: Path, child: subprocess.Popen[bytes]) -> int:
+    """The exit code of the load process, which is asked to stop by whatever stops us."""
+    try:
+        follow(folder, child)
+    except KeyboardInterrupt:
+        if not sys.stdout.isatty():  # there the table says so
+            click.echo("stopping: what there is will be kept and reported", err=True)
+        child.send_signal(signal.SIGINT)
+    except BaseException:
+        child.send_signal(signal.SIGINT)
+        raise
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # from here on it is a matter of seconds
+        signal.signal(stop, signal.SIG_IGN)
+    try:
+        return child.wait(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        terminate_is_ctrl_c()
+
+
+def _never_began(folder: Path, code: int) -> int:
+    """Takes back what was put into the folder, and says why no row came."""
+    from tailrate.analysis.records.folder import BEFORE, LOG
+    from tailrate.analysis.verdicts.verdict import EXIT_CODES, INCONCLUSIVE
+
+    log = (folder / LOG).read_text().strip().splitlines() if (folder / LOG).exists() else []
+    for name in BEFORE:
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):  # whatever else came there is somebody's
+        folder.rmdir()
+    if code == EXIT_CODES[INCONCLUSIVE]:
+        click.echo(f"tailrate: {log[-1] if log else 'nothing was sent'}", err=True)
+        return code
+    if code not in (0, 2):  # 0: stopped by hand before anything was sent
+        refuse(f"Locust ended with code {code} before any load: {log[-1] if log else 'it said nothing'}")
+    return 2
 
 
 def follow(folder: Path, child: subprocess.Popen[bytes]) -> None:

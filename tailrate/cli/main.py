@@ -4,7 +4,8 @@ It only composes them: `serve` hosts models, a Locust process drives a scenario 
 run folder that came of it. Each command is imported when it is called, and imports what it needs when it runs: so a
 laptop without torch and Ray can do everything but `serve`, and help comes at once.
 
-Exit codes: 0 pass; 1 objective missed; 2 bad input, in one sentence; 3 the run cannot be trusted.
+Exit codes: 0 pass; 1 objective missed; 2 bad input or a file that fails, in one sentence; 3 the run cannot be trusted;
+70 a fault of tailrate itself, with its traceback.
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""What a user did wrong, in one sentence and with exit code 2."""
+"""How a command ends that cannot go on: misuse and failing files with one sentence and 2, a fault of ours with 70."""
 
 from __future__ import annotations
 
 import sys
+import traceback
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
 
+from tailrate.cli import output
+
+FAULT = 70
+"""`EX_SOFTWARE` of sysexits.h; Python's own 1 is what a missed objective ends with."""
 MISUSES = (
     ("tailrate.cli.campaign.runner", "CampaignError"),
     ("tailrate.analysis.records.folder", "RunError"),
@@ -22,20 +27,36 @@ def refuse(sentence: str) -> NoReturn:
     raise SystemExit(2)
 
 
+def _told(problem: OSError | UnicodeError) -> str:
+    """`run/report.html: Is a directory`; of a file that takes another's place, the other's name."""
+    if isinstance(problem, OSError) and (path := problem.filename2 or problem.filename):
+        return f"{path}: {problem.strerror}"
+    return " ".join(str(problem).split())
+
+
 class Front(click.Group):
     """Turns every misuse that a package names into one sentence and exit code 2."""
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        output.prepare()
+        return super().main(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # before there was anything to keep
             raise SystemExit(130) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except Exception as problem:
             # a package that was not imported has raised nothing
             known = (getattr(sys.modules.get(module), name, None) for module, name in MISUSES)
             if any(kind and isinstance(problem, kind) for kind in known):
                 refuse(str(problem))
-            raise
+            if isinstance(problem, OSError | UnicodeError):
+                refuse(_told(problem))
+            traceback.print_exc()
+            raise SystemExit(FAULT) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):

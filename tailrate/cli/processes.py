@@ -18,12 +18,14 @@ STOP_S = 30
 
 
 def terminate_is_ctrl_c() -> None:
-    """A scheduler's SIGTERM keeps as much as a person's Ctrl-C."""
+    """A scheduler's SIGTERM and the hang-up of a terminal keep as much as a person's Ctrl-C."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, interrupt)
 
 
 def stop_with_parent() -> None:

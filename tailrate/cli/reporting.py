@@ -63,6 +63,6 @@ def refresh_gallery(folder: Path) -> None:
     """The index over a run's neighbours follows along, where somebody has made one."""
     from tailrate.analysis.pages import index
 
-    runs = Path(os.path.relpath(folder.resolve().parent))
+    runs = folder.resolve().parent
     if index.is_ours(runs / index.INDEX):
-        index.write(runs)
+        index.write(Path(os.path.relpath(runs)))

@@ -18,6 +18,7 @@ from waiting import PATIENCE_S, until
 
 from tailrate.analysis.records.folder import LOG, STATS, read_events
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.verdicts.verdict import EXIT_CODES
 from tailrate.cli.main import main
 from tailrate.cli.processes import serving
 from tailrate.serve.deploy import doctor
@@ -219,7 +220,7 @@ def started():
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("stop", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
+@pytest.mark.parametrize("stop", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_keeps_what_there_is_and_reports_it(tmp_path, started, stop):
     with endpoint() as url:
         command = [sys.executable, "-m", "tailrate", "run", "null", "--host", url, "--rates", "50,60"]
@@ -237,6 +238,20 @@ def test_a_stopped_run_keeps_what_there_is_and_reports_it(tmp_path, started, sto
     assert "aborted" in (tmp_path / "it/report.md").read_text()
     assert "report.html" in said
     assert (tmp_path / "it/requests.parquet").exists()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("to", ["| head -c 1", "2>&1 | head -c 1", ">/dev/full", ">&-"])
+def test_a_run_ends_as_it_would_where_nobody_reads_what_it_prints(tmp_path, to):
+    words = ["--rates", "20", "--slo", "p50<9s", "--arrivals", "constant", "--run-dir", tmp_path, "--run-id", "it"]
+    with endpoint() as url:
+        command = " ".join(map(str, [sys.executable, "-m tailrate run null --host", url, *words, *SHORT]))
+        script = f"set -o pipefail; {command.replace('p50<9s', repr('p50<9s'))} {to}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    verdict = json.loads((tmp_path / "it/report.json").read_text())["verdict"]
+    assert done.returncode == EXIT_CODES[verdict], done.stderr
+    assert Manifest.read(tmp_path / "it").status == "complete"
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.live

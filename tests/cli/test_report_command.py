@@ -3,6 +3,7 @@
 import csv
 import errno
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,53 @@ def test_a_report_of_a_few_thousand_rows_waits_for_no_library_that_it_can_do_wit
 def test_the_exit_code_is_that_of_the_verdict(tmp_path: Path, slo: str, status: str, code: int) -> None:
     folder = make_run(tmp_path / "run", LOADS, slo=[slo], status=status).folder
     assert CliRunner().invoke(main, ["report", str(folder), "--no-page"]).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("to", "code", "said"),
+    [
+        ("| head -c 1", 1, ""),
+        (">&-", 1, ""),
+        (">/dev/full", 2, "tailrate: standard output: No space left on device\n"),
+        ("2>/dev/full | cat", 1, ""),
+    ],
+)
+def test_the_exit_code_is_that_of_the_verdict_whoever_reads_it(tmp_path: Path, to: str, code: int, said: str) -> None:
+    folder = make_run(tmp_path / "run", LOADS, slo=["p99<5ms"]).folder
+    script = f"set -o pipefail; {sys.executable} -m tailrate report {folder} --no-page {to}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_letters_that_an_output_lacks_end_no_report(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [Load("m/é", 200, lognormal(20), seconds=20)], slo=["p99<500ms"]).folder
+    command = [sys.executable, "-m", "tailrate", "report", folder, "--no-page"]
+    given = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "m/\\xe9" in done.stdout
+
+
+def test_a_report_is_made_from_a_folder_that_is_gone(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", LOADS, slo=["p99<100ms"]).folder
+    script = f"mkdir gone; cd gone; rmdir ../gone; {sys.executable} -m tailrate report {folder}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_that_fails_is_one_sentence_and_a_fault_of_ours_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither may end as a missed objective does."""
+    folder = make_run(tmp_path / "run", LOADS, slo=["p99<100ms"]).folder
+    (folder / "report.html").mkdir()
+    found = CliRunner().invoke(main, ["report", str(folder)])
+    assert found.exit_code == 2
+    assert found.stderr == f"tailrate: {folder / 'report.html'}: Is a directory\n"
+    monkeypatch.setattr(analysis, "load", lambda _: 1 / 0)
+    found = CliRunner().invoke(main, ["report", str(folder)])
+    assert found.exit_code == 70
+    assert found.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_an_endpoints_name_is_text_on_a_terminal_and_a_lost_percentile_infinite(tmp_path: Path) -> None:
