@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from tailrate.cli.misuse import refuse
 from tailrate.cli.options import scenario_defaults, scenario_file
 from tailrate.cli.processes import STOP_S, serving, stop_with_parent, terminate_is_ctrl_c, threads_beside
 from tailrate.cli.reporting import make_report
+
+if TYPE_CHECKING:
+    from tailrate.loadtest.engine.scenario.scenario import Scenario
 
 
 def drive(
@@ -33,36 +36,16 @@ def drive(
     lock: int | None = None,
 ) -> int:
     from tailrate.analysis.records.folder import RUN_FILE, SERVER_LOG, SOAK
-    from tailrate.loadtest.engine import modes
-    from tailrate.loadtest.engine.endpoint import credentials, target
     from tailrate.loadtest.engine.modes.soak import Soak
-    from tailrate.loadtest.engine.record.devices.collector import sources
     from tailrate.loadtest.engine.scenario import answerable
     from tailrate.loadtest.engine.workers.on_time import cpu_priority
 
     output.forgive(OSError)
     terminate_is_ctrl_c()
     stop_with_parent()
-    path = scenario_file(scenario)
-    defaults = scenario_defaults(path)
-    keys = {option.key for option in modes.OPTIONS}
-    chosen = {key: value for key, value in given.items() if key in keys and value is not None}
-    chosen.setdefault("self_check", "on")
-    usual = modes.defaults(defaults)
-    resolved = usual | chosen
-    # what is wrong is said before any wait, and before anything is kept
-    plan = modes.from_options(path.stem, str(defaults["model"]), Namespace(**resolved), usual)
-    credentials.read(Namespace(**resolved))
-    sources(Namespace(**resolved))
-    if host:
-        credentials.address(host)
+    path, plan, chosen, resolved = checked(scenario, host, processes, given)
     if resolved["endpoints"]:
-        if host:
-            refuse("--endpoints names what is driven, so there is no --host beside it")
-        target.parse(resolved["endpoints"], plan.model)
         host = ""
-    elif host is None and not plan.model:
-        refuse(f"{path.stem} has no model that could be served here: name an endpoint with --host or --endpoints")
     for sentence in answerable.sentences(plan, len(plan.variants) or 2):
         click.echo(sentence)
     for sentence in cpu_priority.lacks():
@@ -73,7 +56,9 @@ def drive(
         (folder / RUN_FILE).write_text(run_file.text(context), encoding="utf-8")
     words = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items() if key not in ("run_id", "run_dir")]
     words += locust_args
-    how = {k: value for k, value in given.items() if k not in keys and value not in (None, ()) and value is not False}
+    how = {
+        k: value for k, value in given.items() if k not in resolved and value not in (None, ()) and value is not False
+    }
     how.setdefault("threads", threads_beside(processes))
     how["log_file"] = str((folder / SERVER_LOG).resolve())
     if plan.faults:
@@ -83,6 +68,38 @@ def drive(
     if isinstance(plan.mode, Soak):  # so that it can go on when it was interrupted
         (folder / SOAK).write_text(json.dumps(start, indent=1) + "\n")
     return drive_as_started(folder, start, forms, lock)
+
+
+def checked(
+    scenario: str, host: str | None, processes: int, given: Mapping[str, Any]
+) -> tuple[Path, Scenario, dict[str, Any], dict[str, Any]]:
+    """The scenario's file, its plan, the options that were chosen, and those with all others.
+
+    What is wrong is said before any wait, and before anything is kept.
+    """
+    from tailrate.loadtest.engine import modes
+    from tailrate.loadtest.engine.endpoint import credentials, target
+    from tailrate.loadtest.engine.record.devices.collector import sources
+
+    path = scenario_file(scenario)
+    defaults = scenario_defaults(path)
+    keys = {option.key for option in modes.OPTIONS}
+    chosen = {key: value for key, value in given.items() if key in keys and value is not None}
+    chosen.setdefault("self_check", "on")
+    usual = modes.defaults(defaults)
+    resolved = usual | chosen
+    plan = modes.from_options(path.stem, str(defaults["model"]), Namespace(**resolved), usual)
+    credentials.read(Namespace(**resolved))
+    sources(Namespace(**resolved))
+    if host:
+        credentials.address(host)
+    if resolved["endpoints"]:
+        if host:
+            refuse("--endpoints names what is driven, so there is no --host beside it")
+        target.parse(resolved["endpoints"], plan.model)
+    elif host is None and not plan.model:
+        refuse(f"{path.stem} has no model that could be served here: name an endpoint with --host or --endpoints")
+    return path, plan, chosen, resolved
 
 
 def drive_as_started(

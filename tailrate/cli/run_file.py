@@ -157,12 +157,14 @@ def _entries(path: Path) -> Iterator[tuple[str, Any, int]]:
     """(key, value, line) of the file's mapping."""
     import yaml
 
+    from tailrate.cli.yaml_words import Loader
+
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         refuse(f"the run file {path} cannot be read: {getattr(problem, 'strerror', None) or 'it is no text'}")
-    loader = yaml.SafeLoader(content)
     try:
+        loader = Loader(content)
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
             refuse(f"{path} holds no keys; write an option and its value, such as device: cpu")
@@ -171,18 +173,21 @@ def _entries(path: Path) -> Iterator[tuple[str, Any, int]]:
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        refuse(f"{path}{line}: it is no YAML: {getattr(problem, 'problem', None) or problem}")
-    finally:
-        loader.dispose()
+        what = "" if isinstance(problem, yaml.composer.ComposerError) else "it is no YAML: "
+        refuse(f"{path}{line}: {what}{getattr(problem, 'problem', None) or str(problem).splitlines()[0]}")
+    except RecursionError:
+        refuse(f"{path} is nested too deep")
 
 
 def _value(where: str, key: str, value: Any, option: click.Option) -> Any:
     """As the command line would have it."""
-    name = str(option.name)
+    name, meant = str(option.name), getattr(value, "meant", value)
     if option.is_flag:
-        if not isinstance(value, bool):
-            refuse(f"{where}: '{key}' must be true or false, not {value!r}")
-        return value
+        if not isinstance(meant, bool):
+            refuse(f"{where}: '{key}' must be true or false, not {value}")
+        return meant
+    if meant is None:
+        refuse(f"{where}: '{key}' has no value")
     if name == ENDPOINTS and isinstance(value, list) and any(isinstance(each, dict) for each in value):
         return json.dumps([_endpoint(where, each) for each in value])
     if option.multiple:
@@ -192,10 +197,6 @@ def _value(where: str, key: str, value: Any, option: click.Option) -> Any:
         value = SEPARATORS.get(name, ",").join(map(_plain, value))
     elif name == "json_headers" and isinstance(value, dict):
         value = ";".join(f"{one}: {other}" for one, other in value.items())
-    elif isinstance(value, list | dict):
-        value = json.dumps(value)
-    if value is None:
-        refuse(f"{where}: '{key}' has no value")
     try:
         return option.type.convert(_plain(value), option, None)
     except click.BadParameter as problem:
@@ -207,11 +208,24 @@ def _endpoint(where: str, value: Any) -> str | Mapping[str, Any]:
         return value
     if not isinstance(value, dict) or not isinstance(value.get("url"), str):
         refuse(f"{where}: each of the endpoints needs a url, as {value!r} has none")
-    return {str(key): each if isinstance(each, bool) else _plain(each) for key, each in value.items()}
+    flags = {key for key, each in value.items() if isinstance(getattr(each, "meant", each), bool)} - {*ENDPOINT_KEYS}
+    return {str(key): each.meant if key in flags else _plain(each) for key, each in value.items()}
 
 
 def _plain(value: Any) -> str:
-    """As it is written: 50.0 as 50, a mapping as JSON."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+    """A scalar as it is written, a list or a mapping as JSON."""
+    return json.dumps(_typed(value)) if isinstance(value, list | dict) else str(value)
+
+
+def _typed(value: Any) -> Any:
+    """As JSON has it: of what YAML takes for a number, `1:30` is none."""
+    if isinstance(value, dict):
+        return {str(key): _typed(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [*map(_typed, value)]
+    if value.meant is None or isinstance(value.meant, bool):
+        return value.meant
+    try:
+        return str(value) if isinstance(value.meant, str) else json.loads(value)
+    except ValueError:
+        return str(value)

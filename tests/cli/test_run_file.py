@@ -60,6 +60,24 @@ def test_what_a_file_says_is_what_the_command_line_would_have_said(tmp_path):
     ]
 
 
+def test_words_are_taken_as_they_are_written(tmp_path):
+    """YAML 1.1 has 21005, 1.1, True, a date and 61 for these."""
+    found = given(
+        tmp_path,
+        "scenario: mlp\nrates: 5:50:5\nself-check: on\nstep-seconds: 30.1234567\nrun-id: 2026-11-30\n"
+        "json-body: {at: 2026-11-30, n: 1.50, span: 1:01, yes: true}\nset: {size: 1.10}\ncache-dir: 1_000\n"
+        "endpoints:\n- &a {url: http://h, version: 1.10, name: on, protocol: oip, binary: off}\n"
+        "- {<<: *a, name: 2026-11-31}\n",
+    )
+    assert (found["rates"], found["self_check"], found["step_seconds"]) == ("5:50:5", "on", 30.1234567)
+    assert (found["run_id"], found["settings"], found["cache_dir"]) == ("2026-11-30", ("size=1.10",), "1_000")
+    assert json.loads(found["json_body"]) == {"at": "2026-11-30", "n": 1.5, "span": "1:01", "yes": True}
+    assert parse(found["endpoints"], "m") == [
+        Target("http://h", "m", name, "1.10", "oip", {"binary": False}) for name in ("on", "2026-11-31")
+    ]
+    assert given(tmp_path, "scenario: mlp\nrates: 10:20:10\n")["rates"] == "10:20:10"
+
+
 def test_a_printed_file_says_the_same_as_what_it_was_printed_from(tmp_path):
     def printed(text, *words):
         (tmp_path / "bench.yaml").write_text(text)
@@ -106,11 +124,15 @@ def test_a_printed_file_holds_no_secret(tmp_path):
         ("scenario: mlp\nratess: 4\n", "line 2: 'ratess' is no option of tailrate run; did you mean rates?"),
         ("scenario: mlp\nrates: 4\n\nrates: 5\n", "line 4: 'rates' is there twice"),
         ("scenario: mlp\nstep-seconds: abc\n", "line 2: step-seconds: 'abc' is not a valid float"),
-        ("scenario: mlp\nmode: no\n", "line 2: mode: 'False' is not one of 'ab'"),
+        ("scenario: mlp\nmode: no\n", "line 2: mode: 'no' is not one of 'ab'"),
         ("scenario: mlp\nfail-on-recompile: 3\n", "line 2: 'fail-on-recompile' must be true or false, not 3"),
         ("scenario: mlp\nrates:\n", "line 2: 'rates' has no value"),
         ("scenario: mlp\nendpoints: [{name: a}]\n", "line 2: each of the endpoints needs a url, as {'name': 'a'}"),
         ("scenario: mlp\nrates: [5\n", "line 3: it is no YAML: "),
+        ("scenario: mlp\nrates: 4\nscenario: bert\n", "line 3: 'scenario' is there twice"),
+        ("scenario: mlp\nendpoints:\n- url: a\n  url: b\n", "line 4: 'url' is there twice"),
+        ("scenario: mlp\x00\n", "it is no YAML: unacceptable character #x0000"),
+        (f"scenario: mlp\nrates: {3000 * '['}", "is nested too deep"),
         ("rates: 5\n", "names no scenario; write for instance scenario: bert"),
         ("- 1\n", "holds no keys"),
         ("", "holds no keys"),

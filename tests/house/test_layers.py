@@ -96,6 +96,7 @@ TABLE = {
     "analysis.exports.forms.wandb": (("analysis",), ("wandb",)),
     "cli": (("cli", "serve", "loadtest", "analysis"), ("click",)),
     "cli.run_file": (("cli", "loadtest"), ("click", "yaml")),
+    "cli.yaml_words": ((), ("yaml",)),
     "__main__": (("cli",), ()),
     "__init__": ((), ()),
 }
