@@ -173,6 +173,18 @@ def test_bad_input_is_one_sentence_and_exit_2(reported: Path) -> None:
             [reported, "--by", "torch", "--fail-on-regression"],
             "--by compares the values of a fact, and knows no",
         ),
+        (["--add", reported, "--fail-on-regression"], "--add writes the history and does no more; leave --fail-on"),
+        ([reported, "--pin", "main", "one", "--fail-on-regression"], "--pin or --unpin writes the history and does"),
+        (["--add", reported, "--pin", "main", "one"], "--add writes the history and does no more; leave --pin"),
+        (["--add", reported, "--accept", "one", "--why", "x"], "--add writes the history and does no more; leave"),
+        (["--add", reported, "--who", "anna"], "--why and --who are of --accept RUN"),
+        ([reported, "--unpin", ""], f"nothing is pinned as  in {reported}"),
+        ([reported, "--accept", "", "--why", "x"], f"--accept : there is no such run in {reported}"),
+        ([reported, "--by", ""], "--by "),
+        ([reported, "--against", ""], "--against "),
+        ([reported, "--figure", ""], "--figure "),
+        ([reported, "--since", ""], "--since "),
+        ([reported, "--endpoint", ""], "--endpoint "),
     ):
         assert sentence("history", *words).startswith(f"tailrate: {said}")
 

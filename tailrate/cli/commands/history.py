@@ -40,6 +40,13 @@ def history(
     """
     from tailrate.analysis.history import overview
 
+    acts = {"--add": add, "--pin or --unpin": pin or unpin is not None, "--accept": accept is not None}
+    asked = [act for act, is_asked in acts.items() if is_asked]
+    beside = asked[1:] + [f"--{key.replace('_', '-')}" for key, value in given.items() if value not in (None, False)]
+    if asked and beside:
+        refuse(f"{asked[0]} writes the history and does no more; leave {beside[0]} to a command of its own")
+    if (why or who) and accept is None:
+        refuse("--why and --who are of --accept RUN")
     if add:
         for line in overview.added(folders or (Path("runs"),)):
             click.echo(line)
@@ -47,16 +54,14 @@ def history(
     if len(folders) > 1:
         refuse("history of what? give one folder that holds runs, or --add with several")
     runs = folders[0] if folders else Path("runs")
-    if pin or unpin:
+    if pin or unpin is not None:
         for line in overview.pinned(runs, pin, unpin):
             click.echo(line)
         return
-    if accept:
+    if accept is not None:
         click.echo(overview.accepted(runs, accept, who or getpass.getuser(), why))
         return
-    if why or who:
-        refuse("--why and --who are of --accept RUN")
-    if given["by"] and given["fail_on_regression"]:
+    if given["by"] is not None and given["fail_on_regression"]:
         refuse("--by compares the values of a fact, and knows no regression; leave --fail-on-regression out")
     raise SystemExit(_show_history(runs, **given))
 
@@ -65,7 +70,7 @@ def _show_history(runs: Path, *, fail_on_regression: bool, as_json: bool, by: st
     from tailrate.analysis.history import overview
     from tailrate.analysis.text import console
 
-    shown = overview.compared(runs, by, **given) if by else overview.overview(runs, **given)
+    shown = overview.compared(runs, by, **given) if by is not None else overview.overview(runs, **given)
     if as_json:
         click.echo(json.dumps(shown.as_json(), indent=1, allow_nan=False))
     else:
