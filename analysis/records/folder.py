@@ -114,7 +114,7 @@ def run_folder(run_dir: Path, run_id: str, scenario: str) -> Path:
 
 
 def taken(folder: Path, prepared: Collection[str] = ()) -> str | None:
-    """Why no run can begin there: it is a run's, or holds something beside the files that were prepared for this one."""
+    """Why no run can begin there: it is a run's, or holds more than was prepared for this one."""
     if (folder / MANIFEST).exists():
         return f"{folder} is a run folder already; choose another --run-id"
     if not folder.is_dir():

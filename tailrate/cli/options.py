@@ -26,6 +26,13 @@ def port(text: str) -> int:
         refuse(str(problem))
 
 
+def out_folder(text: str) -> Path:
+    """Of --out; an empty one is a variable that was not set."""
+    if not text:
+        refuse("--out '' names no folder")
+    return Path(text)
+
+
 class HeadedOption(click.Option):
     """One that stands under a heading of its own in the help."""
 

@@ -288,6 +288,17 @@ def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "runs/ramp--mlp/report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("campaign.md", "mine"), ("campaign.html", "mine"), ("campaign.json", "[]")]
+)
+def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / ".lock").write_text("theirs")
+    with pytest.raises(CampaignError, match="take another folder"):
+        study(Work(tmp_path, Size(), "cpu", never_served, print, 1), "none", MACHINE)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: text, ".lock": "theirs"}
+
+
 def test_one_campaign_at_a_time_in_a_folder(tmp_path: Path) -> None:
     said: list[str] = []
     work = Work(tmp_path, Size(), "cpu", never_served, said.append, 1)

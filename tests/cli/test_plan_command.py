@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from folders import Load, make_run
 from plans import roughly as roughly
 
+from tailrate.analysis.planning.plan.plan import check_folder
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.text.table import plain
 from tailrate.cli.main import main
@@ -61,6 +62,21 @@ def planned(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     shape = ("--shape", "sine:0.5:600", "--autoscale")
     done = tailrate("plan", runs / "eager", runs / "compiled", runs / "foreign", *ASKED, *prices, *shape, "--out", out)
     return out, done
+
+
+def test_a_plan_takes_the_place_of_a_plan_alone(planned: tuple[Path, Result], runs: Path, tmp_path: Path) -> None:
+    made, _ = planned
+    for name in ("plan.json", "plan.md", "plan.html", "serve.yaml", "hpa.yaml", "keda.yaml"):
+        check_folder(made, autoscale=True)
+        (tmp_path / name).write_text("years of work")
+        said = sentence(runs / "eager", *ASKED, "--autoscale", "--out", tmp_path)
+        assert said == (
+            f"tailrate: {tmp_path / name} was not written by tailrate plan; move it away, or choose another --out"
+        )
+        (tmp_path / name).unlink()
+    (tmp_path / "serve.yaml").write_text("theirs")
+    check_folder(tmp_path, autoscale=False)
+    assert sentence(runs / "eager", *ASKED, "--out", "") == "tailrate: --out '' names no folder"
 
 
 def test_a_plan_is_written_and_printed(planned: tuple[Path, Result]) -> None:

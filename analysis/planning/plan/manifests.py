@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tailrate.analysis.planning.plan.autoscaling import AutoscalingAdvice
     from tailrate.analysis.planning.plan.candidates import PlannedVariant
 
-SERVE, HPA, KEDA = "serve.yaml", "hpa.yaml", "keda.yaml"
+NAMES = SERVE, HPA, KEDA = "serve.yaml", "hpa.yaml", "keda.yaml"
+MARK = "Ray Serve's autoscaler, as simulated, has"
+"""In the first line of each."""
 DEFAULT_QUEUE = 256
 WINDOW = "4m"
 """Of a rate: four scrapes of a minute, Prometheus' default, as a rate takes two and one may be lost."""
@@ -172,7 +174,7 @@ def _behavior(advice: AutoscalingAdvice) -> dict[str, Any]:
 def _summary(variant: PlannedVariant, advice: AutoscalingAdvice) -> list[str]:
     chosen = advice.chosen
     return [
-        f"{variant.endpoint}: Ray Serve's autoscaler, as simulated, has {chosen.replicas_mean:.3g} replicas on average "
+        f"{variant.endpoint}: {MARK} {chosen.replicas_mean:.3g} replicas on average "
         f"instead of {advice.static_replicas},",
         f"over {advice.over}, cold start {advice.cold_start_s:.3g} s,",
         f"and {chosen.missed:.2%} of the requests beyond the objective's latency.".replace("%", " %"),

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from tailrate.analysis.planning.plan.candidates import PlannedVariant
 
 SCHEMA = 1
+MARKS = {"plan.json": '"made": "', "plan.md": "# Capacity plan: ", "plan.html": "<title>Capacity of "}
+"""What those that a plan has written begin with, among other things."""
+
+
+def check_folder(folder: Path, autoscale: bool) -> None:
+    """`RunError` where a plan would take the place of a file that no plan has written."""
+    for name, mark in (MARKS | (dict.fromkeys(manifests.NAMES, manifests.MARK) if autoscale else {})).items():
+        if (path := folder / name).exists() and mark not in path.read_text(encoding="utf-8", errors="replace")[:2000]:
+            raise RunError(f"{path} was not written by tailrate plan; move it away, or choose another --out")
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,28 +98,28 @@ def parse(text: str, model: str, protocol: str = "") -> list[Target]:
     >>> [(t.name, t.protocol, t.url, t.version) for t in parse("a=http://x:8000#m/1,b=grpc://y:9000", "m")]
     [('a', '', 'http://x:8000', '1'), ('b', 'oip-grpc', 'http://y:9000', '')]
     """
-    if text.lstrip().startswith("["):
-        return _distinct([_listed(each, model, protocol) for each in json.loads(text)])
-    found: list[Target] = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        word = re.sub(r"^((?:[^=/:#]+=)?)(\w+)(?=://)", lambda m: m[1] + SCHEMES.get(m[2], m[2]), part)
-        if not (match := _TARGET.fullmatch(word)):
-            raise ScenarioError(f"--endpoints '{part}' is not understood; {SPELLING}")
-        given = match.groupdict("")
-        given |= {key: unquote(given[key]) for key in ("model", "version")}
-        address(given["url"])
-        found.append(
-            Target(
-                given["url"], given["model"] or model, given["name"], given["version"], given["protocol"] or protocol
-            )
-        )
+    try:
+        listed = json.loads(text) if text.lstrip().startswith("[") else filter(None, map(str.strip, text.split(",")))
+    except (ValueError, RecursionError):
+        raise ScenarioError(f"--endpoints begins as a list in JSON does, and is none; {SPELLING}") from None
+    found = [_target(each, model, protocol) for each in listed]
+    if not found:
+        raise ScenarioError(f"--endpoints '{text}' names no endpoint; {SPELLING}")
     return _distinct(found)
 
 
-def _listed(given: str | dict[str, Any], model: str, protocol: str) -> Target:
-    """Of a run file: a text as on the command line, or its parts by their names, and the protocol's settings."""
+def _target(given: Any, model: str, protocol: str) -> Target:
+    """One, as a text on the command line or, in a run file, by its parts' names and the protocol's settings."""
     if isinstance(given, str):
-        return parse(given, model, protocol)[0]
+        word = re.sub(r"^((?:[^=/:#]+=)?)(\w+)(?=://)", lambda m: m[1] + SCHEMES.get(m[2], m[2]), given.strip())
+        if not (match := _TARGET.fullmatch(word)):
+            raise ScenarioError(f"--endpoints '{given}' is not understood; {SPELLING}")
+        own = match.groupdict("")
+        own |= {key: unquote(own[key]) for key in ("model", "version")}
+        address(own["url"])
+        return Target(own["url"], own["model"] or model, own["name"], own["version"], own["protocol"] or protocol)
+    if not isinstance(given, dict) or not given.get("url"):
+        raise ScenarioError(f"--endpoints: each endpoint of a list needs a url, as {json.dumps(given)} has none")
     own = {key: str(given[key]) for key in ("url", "name", "model", "version", "protocol") if given.get(key)}
     address(own["url"])
     settings = {key: value for key, value in given.items() if key not in own}

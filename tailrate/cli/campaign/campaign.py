@@ -45,7 +45,7 @@ def _facts(folder: Path, what: str, machine: Mapping[str, Any], only: Sequence[s
         "tailrate": _version(), "command": shlex.join(["tailrate", *sys.argv[1:]]), **machine,
     }  # fmt: skip
     if (folder / FACTS).exists():
-        before = json.loads((folder / FACTS).read_text())
+        before = _before(folder / FACTS)
         for key in SAME:
             if before.get(key) != facts.get(key):
                 raise CampaignError(
@@ -53,9 +53,17 @@ def _facts(folder: Path, what: str, machine: Mapping[str, Any], only: Sequence[s
                     f"take another folder"
                 )
         facts["date"] = before["date"]
-    elif (folder / CELLS).exists():
-        raise CampaignError(f"{folder} holds cells and no {FACTS}; take another folder")
+    elif strange := [name for name in (CELLS, TABLES, PICTURES) if (folder / name).exists()]:
+        raise CampaignError(f"{folder} holds {strange[0]} and no {FACTS}; take another folder")
     return facts
+
+
+def _before(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {"date": found["date"], **found}
+    except (ValueError, LookupError, TypeError):
+        raise CampaignError(f"{path} was not written by tailrate campaign; take another folder") from None
 
 
 def _version() -> str:

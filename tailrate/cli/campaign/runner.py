@@ -60,7 +60,7 @@ class Work:
     def alone(self) -> Iterator[None]:
         """One campaign in a folder at a time."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / LOCK).open("w") as file:
+        with (self.folder / LOCK).open("a") as file:
             self._lock = file.fileno()
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from tailrate.cli import run_file
+from tailrate.cli.options import out_folder
 from tailrate.cli.processes import bare, serving, terminate_is_ctrl_c, threads_beside
 
 
 @click.command()
 @click.argument("file", required=False, metavar="[FILE.yaml]")
 @click.option("--quick/--full", default=True, show_default="quick", help="a quarter of an hour, or most of a day")
-@click.option("--out", type=click.Path(path_type=Path), default="campaign", show_default=True, help="its folder")
+@click.option("--out", type=out_folder, default="campaign", show_default=True, help="its folder")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--only", metavar="SUBJECTS", default="", help="such as resnet50,custom_cnn [default: all]")
 def campaign(file: str | None, **given: Any) -> None:

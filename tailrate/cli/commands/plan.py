@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tailrate.cli.options import question_options
+from tailrate.cli.options import out_folder, question_options
 from tailrate.cli.questions import loaded, question
 
 
@@ -32,7 +32,7 @@ from tailrate.cli.questions import loaded, question
     "--autoscale", is_flag=True, help="simulate an autoscaler over --shape; write serve.yaml, hpa.yaml, keda.yaml"
 )
 @click.option("--cold-start", type=float, help="seconds until a new replica serves, in place of what was measured")
-@click.option("--out", type=click.Path(path_type=Path), help="folder to write to [default: plans/UTC-model]")
+@click.option("--out", type=out_folder, help="folder to write to [default: plans/UTC-model]")
 def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: bool, **given: Any) -> None:
     """Says how many replicas hold an objective at a rate, what they cost, and how sure that is, from measured RUNS."""
     from tailrate.analysis.pages.plan.page import page
@@ -41,6 +41,8 @@ def plan(folders: tuple[Path, ...], as_json: bool, out: Path | None, autoscale: 
     from tailrate.analysis.records.folder import run_folder
     from tailrate.analysis.text import console
 
+    if out is not None:
+        plans.check_folder(out, autoscale)
     with console.progress() as tell:
         runs, asked = loaded("plan from", folders), question(given, tell)
         if autoscale:

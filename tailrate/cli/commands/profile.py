@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tailrate.cli.misuse import refuse
-from tailrate.cli.options import completed, model_names, numbers, pair
+from tailrate.cli.options import completed, model_names, numbers, out_folder, pair
 from tailrate.cli.processes import bare
 
 
@@ -20,7 +19,7 @@ from tailrate.cli.processes import bare
 @click.option("--batches", default="1,4", show_default=True, help="rows of a batch: the smallest and the largest")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="a setting of the model")
-@click.option("--out", type=click.Path(path_type=Path), default="profiles", show_default=True, help="folder for traces")
+@click.option("--out", type=out_folder, default="profiles", show_default=True, help="folder for traces")
 @click.option("--host", help="profile the next batches of a server that was started with --profile, instead")
 @click.option("--ca-file", default="", help="PEM file of the CAs that may vouch for --host, in place of the system's")
 @click.option("--calls", type=int, default=20, show_default=True, help="how many batches")
