@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import gevent
 import psutil
@@ -243,7 +243,7 @@ def attach(user_class: type[ScenarioUser]) -> None:
     events.test_stop.add_listener(_on_test_stop)
 
 
-def fail(sentence: str) -> None:
+def fail(sentence: str) -> NoReturn:
     """Bad input: one sentence, exit code 2, before any load."""
     print(f"tailrate: {sentence}", file=sys.stderr)
     sys.stderr.flush()
@@ -320,7 +320,10 @@ def _usual() -> dict[str, Any]:
     """Our options' defaults, and the scenario's own."""
     assert _scenario_class is not None
     inherited = {key: value for kind in reversed(_scenario_class.__mro__) for key, value in vars(kind).items()}
-    return modes.defaults(inherited)
+    try:
+        return modes.defaults(inherited)
+    except ScenarioError as problem:
+        fail(str(problem))
 
 
 def _add_options(parser: Any) -> None:

@@ -43,7 +43,7 @@ def drive(
     output.forgive(OSError)
     terminate_is_ctrl_c()
     stop_with_parent()
-    path, plan, chosen, resolved = checked(scenario, host, processes, given)
+    path, plan, chosen, resolved = checked(scenario, host, given)
     if resolved["endpoints"]:
         host = ""
     for sentence in answerable.sentences(plan, len(plan.variants) or 2):
@@ -71,7 +71,7 @@ def drive(
 
 
 def checked(
-    scenario: str, host: str | None, processes: int, given: Mapping[str, Any]
+    scenario: str, host: str | None, given: Mapping[str, Any]
 ) -> tuple[Path, Scenario, dict[str, Any], dict[str, Any]]:
     """The scenario's file, its plan, the options that were chosen, and those with all others.
 

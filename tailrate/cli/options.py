@@ -26,6 +26,10 @@ def port(text: str) -> int:
         refuse(str(problem))
 
 
+processes = click.IntRange(1, 1024)
+"""Of a load: Locust itself takes -1 for one per core."""
+
+
 def out_folder(text: str) -> Path:
     """Of --out; an empty one is a variable that was not set."""
     if not text:

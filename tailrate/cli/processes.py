@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import click
 
+from tailrate.cli.misuse import refuse
+
 STOP_S = 30
 
 
@@ -32,7 +34,10 @@ def stop_with_parent() -> None:
     """What another command started ends when it does, even when that is killed."""
     if "TAILRATE_PARENT" not in os.environ:
         return
-    parent = int(os.environ.pop("TAILRATE_PARENT"))
+    given = os.environ.pop("TAILRATE_PARENT")
+    if not given.isdecimal():
+        refuse(f"TAILRATE_PARENT is the number of a process that tailrate sets itself, not '{given}'")
+    parent = int(given)
 
     def watch() -> None:
         while os.getppid() == parent:

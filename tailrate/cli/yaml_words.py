@@ -29,6 +29,8 @@ class Loader(yaml.SafeLoader):  # type: ignore[misc]
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if not isinstance(node, yaml.ScalarNode):
             return super().construct_object(node, deep)
+        if "\0" in node.value:
+            raise yaml.constructor.ConstructorError(None, None, "a word holds a NUL", node.start_mark)
         word = Word(node.value)
         try:
             word.meant = super().construct_object(node, deep)

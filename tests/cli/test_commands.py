@@ -66,6 +66,20 @@ def sentence(done):
         (["run", "bert", "--rates", "5:1:1"], "--rates '5:1:1' is not understood"),
         (["run", "bert", "--slo", "p99<50"], "wrong sign or unit"),
         (["run", "bert", "--host", "http://x", "--devices", "gpu1:9410"], "--devices 'gpu1:9410' is not understood"),
+        (["run", "bert", "--step-seconds", "inf"], "--step-seconds must be below 1,000,000,000, not inf"),
+        (["run", "bert", "--timeout", "inf"], "--timeout must be below 1,000,000,000, not inf"),
+        (["run", "bert", "--idle-seconds", "nan"], "--idle-seconds must be at least 0, not nan"),
+        (["run", "bert", "--seed", "-1"], "--seed must be at least 0, not -1"),
+        (["run", "bert", "--host", "http://x", "--run-dir", 300 * "x"], "File name too long"),
+        (["run", "bert", "--endpoints", "["], "--endpoints begins as a list in JSON does, and is none"),
+        (["soak", "bert", "--rates", "5", "--hours", "0"], "--total-seconds must be at least 1, not 0.0"),
+        (["soak", "bert", "--rates", "5", "--hours", "inf"], "--total-seconds must be below 1,000,000,000, not inf"),
+        (["soak", "bert", "--rates", "5", "--print-schedule", "x"], "--print-schedule 'x' is not understood; write"),
+        (["soak", "bert", "--rates", "5", "--print-schedule", "* * * *"], "'* * * *' is not understood"),
+        (["soak", "bert", "--rates", "5", "--print-schedule", "61 * * * *"], "'61 * * * *' is not understood"),
+        (["soak", "bert", "--rates", "1:8:1", "--print-schedule", "daily"], "mode soak has one rate"),
+        (["soak", "bert", "--rates", "5", "--hours", "0", "--print-schedule", "daily"], "--total-seconds must be at"),
+        (["soak", "--resume", ".", "--print-schedule", "daily"], "--print-schedule is of a soak that begins anew"),
         (["agent", "--sample-ms", "1"], "sample_ms must be at least 10"),
         (["agent", "--tls-cert", "x"], "--tls-cert and --tls-key go together"),
         (["serve"], "name at least one model"),
@@ -80,7 +94,22 @@ def sentence(done):
 def test_bad_input_is_one_sentence_and_exit_2(words, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert said in sentence(here(*words))
-    assert not list(tmp_path.glob("runs/*"))  # nothing half-made is left behind
+    assert not list(tmp_path.glob("runs/[!.]*"))  # nothing half-made is left behind
+
+
+@pytest.mark.parametrize("count", [0, -1, 99_999])
+@pytest.mark.parametrize("command", ["run", "soak"])
+def test_so_many_load_processes_are_none_or_too_many(command, count):
+    done = here(command, "bert", "--processes", count)
+    assert (done.returncode, "is not in the range 1<=x<=1024" in done.stderr) == (2, True)
+
+
+def test_a_scenario_s_own_default_and_a_parent_that_are_no_numbers_are_said_to_be(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("class Mine:\n    model = 'mlp'\n    timeout = None\n")
+    said = sentence(here("run", tmp_path / "mine.py"))
+    assert said == "tailrate: the scenario's own timeout is None, which is no number"
+    monkeypatch.setenv("TAILRATE_PARENT", "x")
+    assert "the number of a process that tailrate sets itself, not 'x'" in sentence(here("run", "bert"))
 
 
 def test_a_process_says_it_on_standard_error_and_ends_with_2(tmp_path):

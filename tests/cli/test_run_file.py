@@ -132,6 +132,7 @@ def test_a_printed_file_holds_no_secret(tmp_path):
         ("scenario: mlp\nrates: 4\nscenario: bert\n", "line 3: 'scenario' is there twice"),
         ("scenario: mlp\nendpoints:\n- url: a\n  url: b\n", "line 4: 'url' is there twice"),
         ("scenario: mlp\x00\n", "it is no YAML: unacceptable character #x0000"),
+        ('scenario: mlp\nrun-dir: "a\\0"\n', "line 2: it is no YAML: a word holds a NUL"),
         (f"scenario: mlp\nrates: {3000 * '['}", "is nested too deep"),
         ("rates: 5\n", "names no scenario; write for instance scenario: bert"),
         ("- 1\n", "holds no keys"),

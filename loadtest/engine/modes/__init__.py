@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrate.loadtest.engine.endpoint.protocols import PROTOCOLS
 from tailrate.loadtest.engine.scenario.mode import Mode
-from tailrate.loadtest.engine.scenario.options import COMMON, Option, resolve
+from tailrate.loadtest.engine.scenario.options import COMMON, MOST, Option, resolve
 from tailrate.loadtest.engine.scenario.scenario import Scenario, ScenarioError
 
 
@@ -54,8 +54,15 @@ OPTIONS = (
 
 
 def defaults(scenario_class: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all options; attributes of a scenario class go before ours."""
-    return {option.key: type(option.default)(scenario_class.get(option.key, option.default)) for option in OPTIONS}
+    """Of all options; attributes of a scenario class go before ours, or `ScenarioError`."""
+    found = {}
+    for option in OPTIONS:
+        own = scenario_class.get(option.key, option.default)
+        try:
+            found[option.key] = type(option.default)(own)
+        except (TypeError, ValueError, OverflowError):
+            raise ScenarioError(f"the scenario's own {option.key} is {own!r}, which is no number") from None
+    return found
 
 
 def protocol_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -74,6 +81,8 @@ def from_options(name: str, model: str, options: argparse.Namespace, usual: Mapp
         value = getattr(options, option.key)
         if option.least is not None and not value >= option.least:
             raise ScenarioError(f"--{option.name} must be at least {option.least}, not {value}")
+        if isinstance(value, float) and not value < MOST:
+            raise ScenarioError(f"--{option.name} must be below {MOST:,.0f}, not {value}")
         if option.modes and options.mode not in option.modes and value != usual[option.key]:
             raise ScenarioError(f"--{option.name} is for mode {' or '.join(option.modes)}, not for {options.mode}")
     return resolve(name, model, MODES[options.mode].read(options), options)

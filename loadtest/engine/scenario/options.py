@@ -15,6 +15,8 @@ from tailrate.loadtest.engine.scenario.mode import Mode
 from tailrate.loadtest.engine.scenario.scenario import DataPlan, Scenario, ScenarioError
 
 MOST_STEPS = 10_000
+MOST = 1e9
+"""Of any number with a fraction: so many seconds are thirty years."""
 DATA_ORDERS, DATA_REUSES = ("in-order", "drawn"), ("reused", "unique")
 
 
@@ -78,7 +80,7 @@ COMMON = (
         f"how the rate changes within a step, in factors of it: {', '.join(SHAPES.values())} [default: flat]",
     ),
     Option("slo", "", "objective, such as p99<50ms or p99<50ms,rate>=200; several are separated by ;"),
-    Option("seed", 1, "same seed, same arrivals and payloads [default: 1]"),
+    Option("seed", 1, "same seed, same arrivals and payloads [default: 1]", least=0),
     Option("rows", "1", "rows in each request; of several, such as 1,4, each of the bodies draws one [default: 1]"),
     Option(  # no field of the start form: whoever reaches that could have any file sent anywhere
         "data",

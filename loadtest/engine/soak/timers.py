@@ -6,7 +6,12 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from tailrate.loadtest.engine.scenario.scenario import ScenarioError
+
 CRON = {"hourly": "0 * * * *", "daily": "0 0 * * *", "weekly": "0 0 * * 1", "monthly": "0 0 1 * *"}
+FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+PART = r"(\*|\d{1,2}(-\d{1,2})?)(/[1-9]\d?)?"
+"""Of a field: any, a number or a range, each so many."""
 DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -50,6 +55,21 @@ WantedBy=timers.target
 # or a line for crontab -e, below those of TAILRATE_TOKEN=… and TAILRATE_WEBHOOK=…
 {CRON.get(when, when)} cd {shlex.quote(folder)} && {line.replace("%", chr(92) + "%")}
 """
+
+
+def read(when: str) -> str:
+    """One of `CRON`, or five fields of cron with one space between; `ScenarioError` where it is neither."""
+    fields = when.split()
+    if when in CRON or (len(fields) == len(FIELDS) and all(map(_is_field, fields, FIELDS))):
+        return " ".join(fields)
+    known = ", ".join(CRON)
+    raise ScenarioError(f"--print-schedule '{when}' is not understood; write {known}, or for instance 0 2 * * 1-5")
+
+
+def _is_field(text: str, least_and_most: tuple[int, int]) -> bool:
+    least, most = least_and_most
+    numbers = map(int, re.findall(r"(?<![/\d])\d+", text))
+    return bool(re.fullmatch(f"{PART}(,{PART})*", text, re.ASCII)) and all(least <= n <= most for n in numbers)
 
 
 def calendar(when: str) -> str:

@@ -8,13 +8,13 @@ import click
 
 from tailrate.cli import run_file
 from tailrate.cli.drive import drive
-from tailrate.cli.options import HeadedCommand, completed, scenario_options, scenarios, serve_options
+from tailrate.cli.options import HeadedCommand, completed, processes, scenario_options, scenarios, serve_options
 
 
 @click.command(cls=HeadedCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("scenario", metavar="SCENARIO|FILE.yaml", shell_complete=completed(scenarios))
 @click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
-@click.option("--processes", type=int, default=1, show_default=True, help="load processes")
+@click.option("--processes", type=processes, default=1, show_default=True, help="load processes")
 @click.option("--print-file", is_flag=True, help="print what was asked for as a run file, and end")
 @scenario_options()
 @serve_options

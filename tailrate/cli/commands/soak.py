@@ -6,16 +6,24 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tailrate.cli import run_file
-from tailrate.cli.drive import drive, drive_as_started
+from tailrate.cli.drive import checked, drive, drive_as_started
 from tailrate.cli.misuse import refuse
-from tailrate.cli.options import HeadedCommand, completed, scenario_file, scenario_options, scenarios, serve_options
+from tailrate.cli.options import (
+    HeadedCommand,
+    completed,
+    processes,
+    scenario_file,
+    scenario_options,
+    scenarios,
+    serve_options,
+)
 from tailrate.cli.processes import terminate_is_ctrl_c
 from tailrate.cli.reporting import check_forms
 
@@ -23,7 +31,7 @@ from tailrate.cli.reporting import check_forms
 @click.command(cls=HeadedCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("scenario", required=False, metavar="SCENARIO|FILE.yaml", shell_complete=completed(scenarios))
 @click.option("--host", help="the endpoint, such as http://gpu-host:8000; without it the model is served here")
-@click.option("--processes", type=int, default=1, show_default=True, help="load processes")
+@click.option("--processes", type=processes, default=1, show_default=True, help="load processes")
 @click.option(
     "--hours", type=float, help="how long it is in all, instead of --total-seconds [default: 1; of scenario soak 8]"
 )
@@ -60,18 +68,15 @@ def soak(scenario: str | None, **given: Any) -> None:
         launch.check(asked["webhook"])
     if asked["host"]:
         credentials.address(asked["host"])
-    if asked["when"]:
-        from tailrate.loadtest.engine import child_python
-        from tailrate.loadtest.engine.soak import timers
-
-        at = sys.argv.index("soak")
-        words = _without(_without(sys.argv[at:], "--print-schedule"), "--webhook")
-        click.echo(timers.text(asked["when"], child_python.command("tailrate", *words), str(Path.cwd())), nl=False)
-        return
     check_forms(asked["forms"])
     resumed = Path(given["resume"]).resolve() if given["resume"] else None
     if resumed is None and scenario is None:
         refuse("soak what? give a scenario such as bert, or --resume with the run to go on with")
+    if asked["when"] is not None:
+        if scenario is None:
+            refuse("--print-schedule is of a soak that begins anew, and takes no --resume")
+        _print_schedule(scenario, given, asked)
+        return
     if resumed and not resumed.is_dir():  # before the lock makes its parent
         refuse(f"{given['resume']} is not a folder")
     run_dir = resumed.parent if resumed else Path(given["run_dir"] or "runs")
@@ -90,13 +95,28 @@ def soak(scenario: str | None, **given: Any) -> None:
             assert scenario is not None
             given["run_id"] = given["run_id"] or _run_name(run_dir, scenario)
             folder = run_dir / given["run_id"]
-            given |= {"mode": _soak_mode(given["mode"]), "rates": _soak_rate(given["rates"], asked)}
-            if asked["hours"]:
-                given["total_seconds"] = 3600 * asked["hours"]
-            code = drive(scenario, asked["host"], asked["processes"], asked["locust_args"], given, asked["forms"], lock)
+            whole = _whole(given, asked)
+            code = drive(scenario, asked["host"], asked["processes"], asked["locust_args"], whole, asked["forms"], lock)
     if asked["webhook"] and (problem := launch.tell(asked["webhook"], folder, code)):
         click.echo(f"tailrate: {problem}", err=True)
     raise SystemExit(code)
+
+
+def _whole(given: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """With what only `tailrate soak` has, as options of the load."""
+    found = {**given, "mode": _soak_mode(given["mode"]), "rates": _soak_rate(given["rates"], asked)}
+    return found if asked["hours"] is None else found | {"total_seconds": 3600 * asked["hours"]}
+
+
+def _print_schedule(scenario: str, given: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Of a soak that would begin: what would be wrong with it each night is wrong now."""
+    from tailrate.loadtest.engine import child_python
+    from tailrate.loadtest.engine.soak import timers
+
+    when = timers.read(asked["when"])
+    checked(scenario, asked["host"], _whole(given, asked))
+    words = _without(_without(sys.argv[sys.argv.index("soak") :], "--print-schedule"), "--webhook")
+    click.echo(timers.text(when, child_python.command("tailrate", *words), str(Path.cwd())), nl=False)
 
 
 def _without(words: Sequence[str], option: str) -> list[str]:
@@ -153,7 +173,7 @@ def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[
     return folder, start, [f"--resume={folder}", f"--total-seconds={manifest.scenario['total_seconds']}"]
 
 
-def _soak_rate(asked: str | None, own: dict[str, Any]) -> str:
+def _soak_rate(asked: str | None, own: Mapping[str, Any]) -> str:
     """As given, or a share of what an earlier run's endpoints could take."""
     from tailrate.loadtest.engine.soak import launch
 
@@ -163,5 +183,6 @@ def _soak_rate(asked: str | None, own: dict[str, Any]) -> str:
     if asked or share is None or known is None:
         refuse("how much load? say --rates 50, or --share 0.5 with --capacity-from and a run that searched a capacity")
     rate, most = launch.share_of(known, share)
-    click.echo(f"{rate:.4g} requests/s: {share:g} of the {most:.4g}/s that {known.name} found")
+    told = f"{rate:.4g} requests/s: {share:g} of the {most:.4g}/s that {known.name} found"
+    click.echo(told, err=own["when"] is not None)
     return f"{rate:.6g}"

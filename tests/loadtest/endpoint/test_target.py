@@ -39,6 +39,14 @@ def test_a_protocol_for_all_is_not_for_those_that_have_their_own():
         ("http://h x", "is not understood"),
         ("http://u:p@h", "must not hold a user or a password"),
         ("a=http://h:x", "is not a URL"),
+        ("", "names no endpoint"),
+        (" , ", "names no endpoint"),
+        ("[]", "names no endpoint"),
+        ("[", "begins as a list in JSON does, and is none; write NAME=URL"),
+        ("[1]", "each endpoint of a list needs a url, as 1 has none"),
+        ("[{}]", "each endpoint of a list needs a url"),
+        ('[{"url": ""}]', "each endpoint of a list needs a url"),
+        ('[""]', "'' is not understood"),
     ],
 )
 def test_what_nobody_can_mean(text, sentence):
