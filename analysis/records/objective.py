@@ -31,7 +31,7 @@ PRESETS = {
 
 _SLICE = re.compile(r"\s*\[([^\[\]]+)\](.*)", re.DOTALL)
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*(e2e|ttft|tpot)?\s*([<>].*)")
-_THRESHOLD = re.compile(r"([a-z]\w*(?:\.\d+)?)\s*(<=?|>=?)\s*([+-]?\d+(?:\.\d+)?)\s*(%\s*/\s*h|%|ms|s|)")
+_THRESHOLD = re.compile(r"([a-z]\w*(?:\.\d+)?)\s*(<=?|>=?)\s*([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(%\s*/\s*h|%|ms|s|)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +164,14 @@ def _bound(term: str) -> dict[str, Any]:
     if limit is None or not limit.below or limit.unit not in ("ms", "s"):
         raise ValueError(f"SLO term '{term.strip()}' has the wrong sign or unit; write for instance p99<50ms")
     bound = Bound(float(match[1]), limit.value * (1000.0 if limit.unit == "s" else 1.0))
-    if not 0 < bound.percentile < 100 or bound.ms <= 0:
+    if not 0 < bound.percentile < 100 or not 0 < bound.ms < math.inf:
         raise ValueError(f"SLO term '{term.strip()}' needs a percentile in (0, 100) and a positive latency")
     return {"percentile": bound.percentile, "latency_ms": bound.ms} if figure == "e2e" else {figure: bound}
 
 
 def _share_or_rate(term: str) -> dict[str, Any]:
     known = Threshold.parse(term)
-    if known is None or known.figure not in ("errors", "goodput", "rate") or known.value < 0:
+    if known is None or known.figure not in ("errors", "goodput", "rate") or not 0 <= known.value < math.inf:
         raise ValueError(
             f"SLO term '{term.strip()}' is not understood; write for instance p99<50ms, errors<0.1%, "
             "goodput>95% or rate>=200, and of streams p99 ttft<450ms or p99 tpot<40ms"

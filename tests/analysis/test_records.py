@@ -27,6 +27,7 @@ from tailrate.serve.edge import auth
         ("p99<50ms", Slo(percentile=99, latency_ms=50)),
         ("p99.9<=0.2s, errors<0.1%", Slo(percentile=99.9, latency_ms=200, max_error_rate=0.001)),
         ("p95<20ms,goodput>95%", Slo(percentile=95, latency_ms=20, min_goodput=0.95)),
+        ("p99<0.000001ms, rate>=2000000", Slo(percentile=99, latency_ms=1e-6, min_rate_rps=2e6)),
         ("rate>=200", Slo(min_rate_rps=200)),
         ("[long] p99<200ms, errors<1%", Slo(percentile=99, latency_ms=200, max_error_rate=0.01, slice="long")),
         (" [two words, and more]errors<5%", Slo(max_error_rate=0.05, slice="two words, and more")),

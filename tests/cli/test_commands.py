@@ -436,8 +436,19 @@ def test_scenarios_are_listed_and_copied_to_be_changed(tmp_path: Path) -> None:
         assert f"locust -f {copy} " in here("scenarios", "--copy", name, "--to", tmp_path).stdout
         assert copy.read_bytes() == (ROOT / "loadtest" / copy.name).read_bytes()
     assert sentence(here("scenarios", "--copy", "bert", "--to", tmp_path)).endswith("bert.py is there already")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to/bert.py").symlink_to(tmp_path / "nowhere.py")
+    assert sentence(here("scenarios", "--copy", "bert", "--to", tmp_path / "to")).endswith("bert.py is there already")
+    assert not (tmp_path / "nowhere.py").exists()
     assert "unknown scenario 'brt'" in sentence(here("scenarios", "--copy", "brt"))
     assert "is not a folder" in sentence(here("scenarios", "--copy", "bert", "--to", tmp_path / "no"))
+
+
+def test_a_scenario_that_a_full_disk_takes_a_part_of_leaves_nothing(tmp_path: Path) -> None:
+    copying = f"{sys.executable} -m tailrate scenarios --copy bert --to {tmp_path}"
+    done = subprocess.run(["bash", "-c", f"ulimit -f 0; trap '' XFSZ; {copying}"], capture_output=True, text=True)
+    assert "File too large" in sentence(done)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.live

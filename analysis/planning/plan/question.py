@@ -11,6 +11,8 @@ from tailrate.analysis.planning.plan.prices import Prices
 from tailrate.analysis.planning.plan.sizing import QuestionError, Sizing
 from tailrate.analysis.records.objective import Slo
 
+MOST_LOST = 100
+"""Replicas at once; each is simulated, and a thousand take minutes."""
 PER_YEAR = {"week": 52.0, "month": 12.0, "quarter": 4.0, "year": 1.0}
 
 
@@ -52,8 +54,10 @@ class Question:
     def __post_init__(self) -> None:
         if not 0 < self.rate_rps < 1e8:
             raise QuestionError(f"--rate {self.rate_rps:g} must be requests per second, above 0 and below 1e8")
-        if self.n_plus < 0:
-            raise QuestionError(f"--n-plus {self.n_plus} must be zero or more replicas that may be lost")
+        if not self.peak_rps < 1e8:
+            raise QuestionError(f"--shape {self.shape} comes to {self.peak_rps:g} requests per second; stay below 1e8")
+        if not 0 <= self.n_plus <= MOST_LOST:
+            raise QuestionError(f"--n-plus {self.n_plus} must be from 0 to {MOST_LOST} replicas that may be lost")
 
     @property
     def peak_rps(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import shutil
 from pathlib import Path
 
 import click
@@ -27,7 +26,14 @@ def scenarios(name: str | None, to: Path) -> None:
     copy = to / path.name
     if not to.is_dir():
         refuse(f"{to} is not a folder")
-    if copy.exists():
+    try:
+        out = copy.open("xb")  # nor through a link that leads nowhere yet
+    except FileExistsError:
         refuse(f"{copy} is there already")
-    shutil.copyfile(path, copy)
+    try:
+        with out:
+            out.write(path.read_bytes())
+    except OSError:
+        copy.unlink()
+        raise
     click.echo(f"{copy}: locust -f {copy} --host http://127.0.0.1:8000")
