@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -27,7 +29,27 @@ def refuse(sentence: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def _told(problem: OSError | UnicodeError) -> str:
+@contextmanager
+def _told() -> Iterator[None]:
+    """What a command could not go on for, said and turned into its exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:  # before there was anything to keep
+        raise SystemExit(130) from None
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as problem:
+        # a package that was not imported has raised nothing
+        known = (getattr(sys.modules.get(module), name, None) for module, name in MISUSES)
+        if any(kind and isinstance(problem, kind) for kind in known):
+            refuse(str(problem))
+        if isinstance(problem, OSError | UnicodeError):
+            refuse(_failed(problem))
+        traceback.print_exc()
+        raise SystemExit(FAULT) from None
+
+
+def _failed(problem: OSError | UnicodeError) -> str:
     """`run/report.html: Is a directory`; of a file that takes another's place, the other's name."""
     if isinstance(problem, OSError) and (path := problem.filename2 or problem.filename):
         return f"{path}: {problem.strerror}"
@@ -39,24 +61,12 @@ class Front(click.Group):
 
     def main(self, *args: Any, **more: Any) -> Any:
         output.prepare()
-        return super().main(*args, **more)
+        with _told():
+            return super().main(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _told():  # before click, which ends with 1 where it knows a problem
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # before there was anything to keep
-            raise SystemExit(130) from None
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except Exception as problem:
-            # a package that was not imported has raised nothing
-            known = (getattr(sys.modules.get(module), name, None) for module, name in MISUSES)
-            if any(kind and isinstance(problem, kind) for kind in known):
-                refuse(str(problem))
-            if isinstance(problem, OSError | UnicodeError):
-                refuse(_told(problem))
-            traceback.print_exc()
-            raise SystemExit(FAULT) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):

@@ -149,6 +149,14 @@ def test_the_exit_code_is_that_of_the_verdict_whoever_reads_it(tmp_path: Path, t
     assert (done.returncode, done.stderr) == (code, said)
 
 
+def test_help_that_cannot_be_written_is_no_missed_objective() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tailrate", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "tailrate: standard output: No space left on device\n")
+
+
 def test_letters_that_an_output_lacks_end_no_report(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [Load("m/é", 200, lognormal(20), seconds=20)], slo=["p99<500ms"]).folder
     command = [sys.executable, "-m", "tailrate", "report", folder, "--no-page"]
