@@ -43,8 +43,10 @@ def replacing(path: Path) -> Iterator[Path]:
         with scratch.open("rb+") as written:
             os.fsync(written.fileno())
         scratch.replace(path)
-    except BaseException:  # on a full disk half a file would stay in the way
+    except BaseException as problem:  # on a full disk half a file would stay in the way
         scratch.unlink(missing_ok=True)
+        if isinstance(problem, OSError):
+            raise OSError(problem.errno, problem.strerror, str(path)) from None
         raise
 
 

@@ -43,17 +43,12 @@ def _told() -> Iterator[None]:
         known = (getattr(sys.modules.get(module), name, None) for module, name in MISUSES)
         if any(kind and isinstance(problem, kind) for kind in known):
             refuse(str(problem))
+        if isinstance(problem, OSError) and problem.filename:
+            refuse(f"{problem.filename}: {problem.strerror}")
         if isinstance(problem, OSError | UnicodeError):
-            refuse(_failed(problem))
+            refuse(" ".join(str(problem).split()))
         traceback.print_exc()
         raise SystemExit(FAULT) from None
-
-
-def _failed(problem: OSError | UnicodeError) -> str:
-    """`run/report.html: Is a directory`; of a file that takes another's place, the other's name."""
-    if isinstance(problem, OSError) and (path := problem.filename2 or problem.filename):
-        return f"{path}: {problem.strerror}"
-    return " ".join(str(problem).split())
 
 
 class Front(click.Group):
