@@ -42,9 +42,10 @@ def prepare() -> None:
             _to_nowhere(number)
         elif stream is not getattr(sys, f"__{name}__"):  # a test's, or prepared
             continue
-        raw = io.BufferedWriter(Output(number, "w", closefd=False))
         encoding = stream.encoding if stream else "utf-8"
-        setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=os.isatty(number)))
+        by_line = bool(stream and (stream.line_buffering or stream.write_through))
+        raw = io.BufferedWriter(Output(number, "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=by_line))
 
 
 def _to_nowhere(number: int) -> None:

@@ -60,10 +60,12 @@ def _facts(folder: Path, what: str, machine: Mapping[str, Any], only: Sequence[s
 
 def _before(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {"date": found["date"], **found}
-    except (ValueError, LookupError, TypeError):
-        raise CampaignError(f"{path} was not written by tailrate campaign; take another folder") from None
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or "date" not in found:
+        raise CampaignError(f"{path} was not written by tailrate campaign; take another folder")
+    return found
 
 
 def _version() -> str:
