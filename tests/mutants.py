@@ -1665,7 +1665,7 @@ ANALYSIS = (
         ("analysis/planning/plan/test_sizing.py",),
     ),
     Mutant(
-        "rows that were announced and are gone are not missed", "sign", "analysis/run/recorded_run.py",
+        "rows that were announced and are gone are not missed", "sign", "analysis/run/announced.py",
         "sum(max(0, rows - stored.held.get(name, 0)) for", "sum(max(0, stored.held.get(name, 0) - rows) for",
         ("analysis/run/test_recorded_run.py",
          "analysis/verdicts/test_verdict.py::test_missing_rows_are_a_flaw_missing_samples_a_note"),

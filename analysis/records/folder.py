@@ -6,11 +6,13 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from tailrate.analysis.records.process import alive
 
 MANIFEST = "run.json"
 EVENTS = "events.jsonl"
@@ -34,10 +36,23 @@ class RunError(Exception):
     """A run folder that cannot be read: one sentence naming the file (and line) and what is wrong."""
 
 
+def scratch_path(path: Path, named: str = "") -> Path:
+    """What a file is written as before it appears at once, by each process under a name of its own.
+
+    Such files of this name, or named like that, go where their process was killed.
+    """
+    for left in path.parent.glob(f"{named or path.name}.*.part"):
+        pid = left.name.split(".")[-2]
+        if pid.isdecimal() and not alive(int(pid)):
+            with suppress(OSError):
+                left.unlink()
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write beside it, which takes its place once it is whole and on the disk."""
-    scratch = path.with_name(path.name + ".part")
+    scratch = scratch_path(path)
     try:
         yield scratch
         with scratch.open("rb+") as written:

@@ -47,6 +47,8 @@ def settled_ns(step: Mapping[str, Any]) -> int:
 
 
 STATUSES = ("running", "complete", "aborted")
+WRITER = ("pid", "pid_since", "host")
+"""Who writes the folder, as long as it is written: its process, when that began (`process.began`), and where."""
 
 _STEP: dict[str, tuple[type, ...]] = {
     "index": (int,),
@@ -103,6 +105,11 @@ class Manifest:
         """The share of requests that may fail from a planned fault until users are served as before."""
         found = self.scenario.get("max_failed")
         return float(found) if isinstance(found, int | float) and found >= 0 else 1.0
+
+    def release(self) -> None:
+        """Nobody writes the folder any more."""
+        for key in WRITER:
+            self.extra.pop(key, None)
 
     def write(self, folder: Path) -> None:
         """Replaces `run.json` at once: a reader sees the old one or the new one, never half."""

@@ -4,7 +4,8 @@
 
 A program of its own, since writing Parquet in a load process would stall it: it runs with the least priority on one
 core and ends when it is done. A segment is removed when its Parquet file is on the disk and holds every row of it;
-killed or out of space in between, it leaves what was there, and the next call does the rest.
+killed or out of space in between, it leaves what was there, and the next call does the rest. One that holds more than
+can be read stays.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tailrate.analysis.records.folder import part_path, segment_number, segments
+from tailrate.analysis.records.folder import part_path, read_events, segment_number, segments
+from tailrate.analysis.run.announced import unread
 from tailrate.analysis.run.columns import COLUMNS
-from tailrate.analysis.run.tables import VanishedError, segment
+from tailrate.analysis.run.tables import VanishedError, metadata_of, segment
 
 LEAST = 19
 
@@ -42,9 +43,11 @@ def compact(folder: Path, until: int = 1 << 30) -> None:
 def move(path: Path, table: str) -> None:
     """One segment's rows into its Parquet file; whoever reads the folder finds them once, at any instant."""
     stored = segment(path, table)
+    if stored.torn and unread(list(read_events(path.parent)), stored):
+        return
     target = part_path(path)
     stored.write(target)
-    if (there := pq.read_metadata(target).num_rows) != len(stored):
+    if (there := metadata_of(target).num_rows) != len(stored):
         raise OSError(f"{target} holds {there} of {len(stored)} rows")
     path.unlink()
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 
 from tailrate.analysis.records.folder import (
     DEVICES,
+    MANIFEST,
     METRICS,
     REQUESTS,
     RESERVE,
@@ -32,12 +32,14 @@ from tailrate.analysis.records.folder import (
     read_events,
     sealed_path,
 )
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import WRITER, Manifest
+from tailrate.analysis.records.process import alive
 from tailrate.analysis.records.rows import KINDS, kind_of
+from tailrate.analysis.run.announced import Events, announced, missing, retired, unread
 from tailrate.analysis.run.columns import COLUMNS, WHOLE, frame_of
 from tailrate.analysis.run.compact import compact
 from tailrate.analysis.run.outcomes import clean, good
-from tailrate.analysis.run.tables import Made, Stored, VanishedError, alive, as_often_as_moved, find
+from tailrate.analysis.run.tables import Made, Stored, VanishedError, as_often_as_moved, find
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,12 +160,17 @@ class RecordedRun:
     @property
     def missing(self) -> dict[str, int]:
         """Rows per table that `events.jsonl` announced and the folder does not hold, though nobody deleted them."""
-        return {table: _missing(self.events, table, stored) for table, stored in self.tables.items()}
+        return {table: missing(self.events, stored) for table, stored in self.tables.items()}
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """Segments that hold more than can be read, which sealing leaves where they are, and their rows that can."""
+        return {name: stored.held[name] for stored in self.tables.values() for name in unread(self.events, stored)}
 
     @property
     def retired(self) -> int:
         """Rows of requests that were deleted as older than the run was to keep; `minute` events tell of them."""
-        return sum(_retired(self.events, self.tables[REQUESTS]).values())
+        return sum(retired(self.events, self.tables[REQUESTS]).values())
 
     @cached_property
     def ended_ns(self) -> int | None:
@@ -183,7 +190,8 @@ def seal(folder: str | Path) -> Manifest:
     folder = Path(folder)
     manifest = Manifest.read(folder)
     if manifest.status == "running" and (who := writer(folder, manifest)):
-        raise RunError(f"{folder} is still being written by {who}; report on it when that has ended")
+        way_out = f'or, where that is no load test any more, take "pid" out of its {MANIFEST}'
+        raise RunError(f"{folder} is still being written by {who}; report on it when that has ended, {way_out}")
     events = list(read_events(folder))
     ended = manifest.status == "running"
     if ended:
@@ -192,14 +200,14 @@ def seal(folder: str | Path) -> Manifest:
         compact(folder)  # it may go on and delete its oldest chapters: each keeps files of its own
     else:
         for table in COLUMNS:
-            _seal(folder, table)
+            _seal(folder, table, events)
     (folder / RESERVE).unlink(missing_ok=True)
     if ended:
         manifest.write(folder)
     return manifest
 
 
-def _seal(folder: Path, table: str) -> None:
+def _seal(folder: Path, table: str, events: Events) -> None:
     def write() -> Stored:
         stored = find(folder, table)
         absent = table == METRICS and not len(stored)  # nobody asked for any
@@ -207,21 +215,24 @@ def _seal(folder: Path, table: str) -> None:
             stored.write(sealed_path(folder, table))
         return stored
 
-    for name in as_often_as_moved(write, folder).held:
-        (folder / name).unlink(missing_ok=True)
+    stored = as_often_as_moved(write, folder)
+    kept = unread(events, stored)
+    for name in stored.held:
+        if name not in kept:
+            (folder / name).unlink(missing_ok=True)
         part_path(folder / name).unlink(missing_ok=True)
 
 
 def next_segment(run: RecordedRun) -> int:
     """A number that no segment of the run ever had, sealed ones included."""
-    names = [name for table in COLUMNS for name in (*run.tables[table].held, *_announced(run.events, table))]
+    names = [name for table in COLUMNS for name in (*run.tables[table].held, *announced(run.events, table))]
     return 1 + max((int(found[1]) for name in names if (found := re.search(r"-(\d+)\.", name))), default=-1)
 
 
 def settle_missing(run: RecordedRun) -> None:
     """Says in `events.jsonl` how many rows a crash of the machine has left of those that were announced."""
     for table, stored in run.tables.items():
-        for name, rows in _announced(run.events, table).items():
+        for name, rows in announced(run.events, table).items():
             if rows > (there := stored.held.get(name, 0)):
                 append_event(run.folder, "rows", table=table, file=name, rows=there)
 
@@ -237,35 +248,37 @@ def _succeeded(frame: pd.DataFrame) -> Any:
 
 def writer(folder: Path, manifest: Manifest) -> str | None:
     """Who is still writing the folder, in words, or None."""
-    pid, host = manifest.extra.get("pid"), manifest.extra.get("host")
+    pid, since, host = (manifest.extra.get(key) for key in WRITER)
     if pid is None:
         return None
-    if host in (None, socket.gethostname()):
-        return f"process {pid}" if alive(int(pid)) else None
-    # another host's processes cannot be seen, but a live run writes every second
+    # another host's processes cannot be seen, and a container has always one of number 1; but a live run writes every
+    # second
+    here = host in (None, socket.gethostname())
+    if here and (pid != 1 or since is not None):
+        return f"process {pid}" if alive(pid, since) else None
     newest = max((path.stat().st_mtime for path in folder.iterdir() if path.is_file()), default=0.0)
-    return f"process {pid} on {host}" if time.time() - newest < _QUIET_S else None
+    where = "" if here else f" on {host}"
+    return f"process {pid}{where}" if time.time() - newest < _QUIET_S else None
 
 
-def _close_killed(folder: Path, manifest: Manifest, events: Sequence[Mapping[str, Any]]) -> None:
+def _close_killed(folder: Path, manifest: Manifest, events: Events) -> None:
     """What the writer would have put into the manifest, from what is there."""
     said = [event["time_ns"] for event in events if "time_ns" in event]
 
     def count() -> tuple[int | None, dict[str, int]]:
         stored = find(folder, REQUESTS)
-        totals = dict.fromkeys(KINDS, 0) | {"lost": _missing(events, REQUESTS, stored)}
+        totals = dict.fromkeys(KINDS, 0) | {"lost": missing(events, stored)}
         for part in stored.parts:
             for pair in pc.value_counts(stored.read(part, ["status"])["status"].cast(pa.string())).to_pylist():
                 totals[kind_of(pair["values"] or "")] += pair["counts"]
-        for kind, number in _retired(events, stored).items():
+        for kind, number in retired(events, stored).items():
             totals[kind] += number
         return _last_ns(stored, said), totals
 
     # a program that the writer started to make Parquet files of closed segments may outlive it by a moment
     last_ns, totals = as_often_as_moved(count, folder)
     manifest.status, manifest.finished_ns = "aborted", last_ns or 0
-    for key in ("pid", "host"):
-        manifest.extra.pop(key, None)
+    manifest.release()
     manifest.totals = {"scheduled": sum(totals.values())} | totals
 
 
@@ -275,33 +288,3 @@ def _last_ns(stored: Stored, others: Sequence[int]) -> int | None:
         pc.max(rows[name]).as_py() for part in stored.parts for rows in [stored.read(part, names)] for name in names
     ]
     return max((int(end) for end in [*ends, *(() if len(stored) else others)] if end is not None), default=None)
-
-
-def _missing(events: Sequence[Mapping[str, Any]], table: str, stored: Stored) -> int:
-    announced = _announced(events, table)
-    if not stored.labelled:
-        return max(0, sum(announced.values()) - len(stored))
-    return sum(max(0, rows - stored.held.get(name, 0)) for name, rows in announced.items())
-
-
-def _announced(events: Sequence[Mapping[str, Any]], table: str) -> dict[str, int]:
-    """Rows by the segment that holds them, those deleted on purpose aside."""
-    announced: dict[str, int] = {}
-    for event in events:
-        if event["event"] == "rows" and event.get("table") == table:
-            # the last word counts: a run that goes on says how many a kill has left
-            announced[str(event.get("file"))] = int(event.get("rows", 0))
-        elif event["event"] == "retired" and table == REQUESTS:
-            for name in event.get("files") or ():
-                announced.pop(name, None)
-    return announced
-
-
-def _retired(events: Sequence[Mapping[str, Any]], stored: Stored) -> Counter[str]:
-    """What became of the arrivals whose rows were deleted on purpose."""
-    said = {tuple(event["files"]): event["totals"] for event in events if event["event"] == "retired"}
-    found: Counter[str] = Counter()
-    for files, totals in said.items():
-        if not set(files) & stored.held.keys():  # else a kill came between the word and the deed
-            found.update({kind: count for kind, count in totals.items() if kind != "scheduled"})
-    return found

@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrate.analysis.records.folder import RunError, parts, sealed_path, segments
+from tailrate.analysis.records.folder import RunError, parts, scratch_path, sealed_path, segments
 from tailrate.analysis.records.manifest import formerly
 from tailrate.analysis.records.rows import arrow_type
 from tailrate.analysis.run.columns import COLUMNS, NEEDED, conform, in_files
@@ -69,6 +69,8 @@ class Stored:
     """The rows came by named segments, so that each one's count can be checked."""
     metadata: dict[Path, Any] = field(default_factory=dict)
     """Of each Parquet file, read once."""
+    torn: frozenset[str] = frozenset()
+    """Segments that hold something at their end which is no rows."""
 
     def __len__(self) -> int:
         return sum(part.rows for part in self.parts)
@@ -81,16 +83,16 @@ class Stored:
         """These columns of a part, texts as dictionaries; for any thread."""
         asked = self.names if columns is None else tuple(columns)
         if part.group < 0:
-            with _reading(part.path):
-                found = pa.Table.from_batches(*_batches(part))
+            with _reading(part.path) as source:
+                found = pa.Table.from_batches(*_batches(part, source))
             return conform(found.slice(part.skip), self.table, part.path, asked)
         metadata = self.metadata[part.path]
         wanted = in_files(asked)
         there = [name for name in metadata.schema.to_arrow_schema().names if name in wanted]
         texts = [name for name in there if COLUMNS[self.table].get(name) == "string"]
-        with _reading(part.path):
-            source = pq.ParquetFile(part.path, metadata=metadata, read_dictionary=texts)
-            found = source.read_row_group(part.group, columns=there, use_threads=False).slice(part.skip)
+        with _reading(part.path) as source:
+            parquet = pq.ParquetFile(source, metadata=metadata, read_dictionary=texts)
+            found = parquet.read_row_group(part.group, columns=there, use_threads=False).slice(part.skip)
         if not there:  # a row group read without columns forgets how many rows it has
             return conform(pa.table({"": pa.nulls(part.rows)}), self.table, part.path, asked)
         return conform(found, self.table, part.path, asked)
@@ -113,10 +115,7 @@ class Stored:
 
     def write(self, path: Path) -> None:
         """All rows into a Parquet file that appears at once, in row groups of full size."""
-        for left in path.parent.glob(f"{self.table}*.parquet.*.part"):
-            if not alive(int(left.name.split(".")[-2])):
-                left.unlink(missing_ok=True)
-        scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+        scratch = scratch_path(path, f"{self.table}*.parquet")
         try:
             self._write(scratch)
         except OSError:  # on a full disk half a file would stay in the way
@@ -165,10 +164,10 @@ def find(folder: Path, table: str) -> Stored:
     # them twice, which their counts sort out, and never hides any. A file that vanished was moved on: look again.
     sealed = sealed_path(folder, table)
 
-    def look() -> tuple[dict[Path, tuple[list[str], list[int]]], dict[Path, Any]]:
-        streams = {path: _sizes(path) for path in segments(folder, table)}
-        single = {path: _metadata(path) for path in parts(folder, table)}
-        return streams, ({sealed: _metadata(sealed)} if sealed.exists() else {}) | single
+    def look() -> tuple[dict[Path, _Stream], dict[Path, Any]]:
+        streams = {path: _stream(path) for path in segments(folder, table)}
+        single = {path: metadata_of(path) for path in parts(folder, table)}
+        return streams, ({sealed: metadata_of(sealed)} if sealed.exists() else {}) | single
 
     streams, metadata = as_often_as_moved(look, folder)
     pieces: list[Part] = []
@@ -188,7 +187,7 @@ def find(folder: Path, table: str) -> Stored:
         columns = found.schema.to_arrow_schema().names
         names += columns
         _check(columns, table, path, found.num_rows)
-    for path, (columns, sizes) in streams.items():
+    for path, (columns, sizes, _) in streams.items():
         known = held.get(path.name, 0)
         fresh = list(_pieces(path, sizes, known))
         pieces += fresh
@@ -197,7 +196,8 @@ def find(folder: Path, table: str) -> Stored:
         names += columns
         _check(columns, table, path, sum(sizes))
     extra = tuple(name for name in dict.fromkeys(names) if name not in COLUMNS[table])
-    return Stored(table, tuple(part for part in pieces if part.rows), extra, held, unsealed, labelled, metadata)
+    torn = frozenset(path.name for path, stream in streams.items() if stream.torn)
+    return Stored(table, tuple(part for part in pieces if part.rows), extra, held, unsealed, labelled, metadata, torn)
 
 
 def as_often_as_moved(read: Callable[[], Made], folder: Path) -> Made:
@@ -212,14 +212,15 @@ def as_often_as_moved(read: Callable[[], Made], folder: Path) -> Made:
 
 def segment(path: Path, table: str) -> Stored:
     """The rows of one segment alone."""
-    names, sizes = _sizes(path)
+    names, sizes, torn = _stream(path)
     extra = tuple(name for name in names if name not in COLUMNS[table])
-    return Stored(table, tuple(_pieces(path, sizes, 0)), extra, {path.name: sum(sizes)}, sum(sizes), True)
+    held, broken = {path.name: sum(sizes)}, frozenset([path.name] if torn else [])
+    return Stored(table, tuple(_pieces(path, sizes, 0)), extra, held, sum(sizes), True, torn=broken)
 
 
-def _metadata(path: Path) -> Any:
-    with _reading(path):
-        return pq.read_metadata(path)
+def metadata_of(path: Path) -> Any:
+    with _reading(path) as source:
+        return pq.read_metadata(source)
 
 
 def _check(names: Sequence[str], table: str, path: Path, rows: int) -> None:
@@ -254,47 +255,48 @@ def _pieces(path: Path, sizes: Sequence[int], known: int) -> Iterator[Part]:
         yield Part(path, rows, batches=(first, len(sizes)), skip=skip)
 
 
-def _sizes(path: Path) -> tuple[list[str], list[int]]:
-    """The columns of a segment, and the rows of each whole batch, up to where a kill cut it."""
-    sizes = []
+class _Stream(NamedTuple):
+    names: list[str]
+    sizes: list[int]
+    """Rows of each whole batch, up to where a kill cut it."""
+    torn: bool
+    """Something else lies behind them."""
+
+
+def _stream(path: Path) -> _Stream:
     names: list[str] = []
-    with _reading(path), pa.OSFile(str(path)) as source:
+    sizes: list[int] = []
+    with _reading(path) as source:
         try:
             with pa.ipc.open_stream(source) as reader:
                 names = reader.schema.names
                 for batch in reader:
                     batch.validate()
                     sizes.append(len(batch))
-        except (pa.ArrowException, OSError, EOFError):
-            pass  # what `events.jsonl` announced beyond this is reported as missing
-    return names, sizes
+            torn = source.tell() < source.size()
+        except (pa.ArrowException, OSError, EOFError) as problem:
+            if getattr(problem, "errno", None):  # the disk's refusal: nothing is known of the file
+                raise
+            torn = True
+    return _Stream(names, sizes, torn)
 
 
-def _batches(part: Part) -> tuple[list[Any], Any]:
+def _batches(part: Part, source: Any) -> tuple[list[Any], Any]:
     """The batches of a part; those before it are passed over without being decoded."""
     first, end = part.batches
-    with pa.OSFile(str(part.path)) as source:
-        reader = pa.ipc.MessageReader.open_stream(source)
-        schema = pa.ipc.read_schema(reader.read_next_message())
-        messages = (reader.read_next_message() for _ in range(end))
-        return [pa.ipc.read_record_batch(message, schema) for message in islice(messages, first, None)], schema
+    reader = pa.ipc.MessageReader.open_stream(source)
+    schema = pa.ipc.read_schema(reader.read_next_message())
+    messages = (reader.read_next_message() for _ in range(end))
+    return [pa.ipc.read_record_batch(message, schema) for message in islice(messages, first, None)], schema
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What Arrow cannot read becomes one sentence that names the file."""
+def _reading(path: Path) -> Iterator[Any]:
+    """A file opened for Arrow; what it cannot read becomes one sentence that names the file."""
     try:
-        yield
+        with pa.OSFile(str(path.absolute())) as source:  # Arrow takes a leading ~ for the home folder
+            yield source
     except FileNotFoundError:
         raise VanishedError(f"{path} was sealed meanwhile: read the folder again") from None
     except (pa.ArrowException, OSError) as problem:
         raise RunError(f"{path} cannot be read: {str(problem).strip().splitlines()[0]}") from None
-
-
-def alive(pid: int) -> bool:
-    try:
-        with suppress(PermissionError):  # somebody else's
-            os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

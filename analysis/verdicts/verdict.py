@@ -157,6 +157,8 @@ def warnings(run: Run) -> list[str]:
     found = [str(event.get("sentence")) for event in run.events if event["event"] == "workers_missing"]
     if lost := run.missing["devices"]:
         found.append(f"{lost} recorded device samples are missing from the folder")
+    for name, rows in run.unread.items():
+        found.append(f"{name} cannot be read beyond {rows} rows, so it is kept as it is")
     found += [
         f"the clock of {track.host or name} is known to ±{significant(track.error_ns / 1e6)} ms only, too little "
         f"for samples every {significant(track.period_ns / 1e6)} ms: device figures beside a request may be another's"

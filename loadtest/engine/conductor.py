@@ -535,8 +535,7 @@ class Conductor:
         self._manifest.finished_ns = now
         self._manifest.clock = self._collector.clocks() or ([unknown] if unknown else [])
         self._manifest.totals = self._files.totals()
-        for key in ("pid", "host"):
-            self._manifest.extra.pop(key)
+        self._manifest.release()
         self._manifest.write(self.folder)
         self._servers.close()
         self.board.close(status, now)

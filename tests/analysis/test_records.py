@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -174,6 +175,32 @@ def test_all_agree_on_what_is_this_machine(monkeypatch: pytest.MonkeyPatch, host
     page = SimpleNamespace(app=Flask("test"), host=host, web_login=False)
     with nullcontext() if here else pytest.raises(ScenarioError, match="would let whoever reaches this machine"):
         same_origin.attach(page)
+
+
+def test_two_processes_may_write_one_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, path = Path.replace, tmp_path / "a.txt"
+
+    def overtaken(scratch: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", real)
+        with monkeypatch.context() as other:
+            other.setattr("os.getpid", os.getppid)
+            write_atomically(path, "two")
+        return real(scratch, target)
+
+    monkeypatch.setattr(Path, "replace", overtaken)
+    write_atomically(path, "one")
+    assert path.read_text() == "one"
+    assert [found.name for found in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_next_write(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    alive, other = f"a.txt.{os.getppid()}.part", f"b.txt.{dead.pid}.part"
+    for name in (f"a.txt.{dead.pid}.part", alive, "a.txt.mine.part", other):
+        (tmp_path / name).write_text("half")
+    write_atomically(tmp_path / "a.txt", "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", alive, "a.txt.mine.part", other}
 
 
 def test_a_load_process_gets_the_records_without_pandas() -> None:

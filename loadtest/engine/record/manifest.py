@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.manifest import WRITER, Manifest
+from tailrate.analysis.records.process import began
 from tailrate.loadtest.engine.endpoint.protocol import KNOWN
 from tailrate.loadtest.engine.endpoint.target import Endpoint
 from tailrate.loadtest.engine.modes.soak import Soak
@@ -74,5 +75,5 @@ def resumed(folder: Path, scenario: Scenario, endpoints: Sequence[Endpoint], now
 
 
 def _writer() -> dict[str, Any]:
-    """Who writes the folder, as long as it is written."""
-    return {"pid": os.getpid(), "host": socket.gethostname()}
+    pid = os.getpid()
+    return dict(zip(WRITER, (pid, began(pid), socket.gethostname()), strict=True))

@@ -70,8 +70,7 @@ def close(
             step["end_ns"], step["cut"] = max(until_ns, step["start_ns"]), True
             step["seconds"] = (step["end_ns"] - step["start_ns"]) / 1e9
     manifest.extra["segments_from"] = number + 1 if steps else number
-    for key in ("pid", "host"):
-        manifest.extra.pop(key, None)
+    manifest.release()
     manifest.status, manifest.finished_ns = "aborted", until_ns
     manifest.totals = {kind: sum(chapter["totals"][kind] for chapter in chapters) for kind in ("scheduled", *KINDS)}
     manifest.write(folder)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -17,16 +18,18 @@ from folders import GPU, START_NS, Load, Waveform, Written, constant, lognormal,
 from tailrate import analysis
 from tailrate.analysis.pages.report.charts.time_slices import from_rows, slices
 from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
-from tailrate.analysis.records.folder import MANIFEST, RunError, append_event, segment_path
-from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.records.folder import EVENTS, MANIFEST, RunError, append_event, segment_path
+from tailrate.analysis.records.manifest import WRITER, Manifest
+from tailrate.analysis.records.process import began
 from tailrate.analysis.records.rows import REQUEST_COLUMNS
 from tailrate.analysis.run import recorded_run, tables
 from tailrate.analysis.run.compact import move
 from tailrate.analysis.run.device_tracks import STATE
-from tailrate.analysis.run.recorded_run import seal
+from tailrate.analysis.run.recorded_run import seal, settle_missing
 from tailrate.analysis.run.tables import Stored
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.verdicts.run import Run
+from tailrate.analysis.verdicts.verdict import judge
 
 LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
 
@@ -243,6 +246,92 @@ def test_a_cut_between_two_batches_is_counted_too(tmp_path: Path) -> None:
     assert analysis.load(written.folder).missing["requests"] == len(written.requests) - kept
 
 
+def test_a_damaged_segment_is_kept_and_named_and_what_can_be_read_of_it_sealed(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    path = segment_path(written.folder, "requests", 0)
+    size, rows = written.batch_ends[4]
+    raw = bytearray(path.read_bytes())
+    raw[size + 4 : size + 8] = b"\xff" * 4
+    path.write_bytes(raw)
+    for _ in range(2):
+        seal(written.folder)
+        assert path.read_bytes() == raw
+        assert not list(written.folder.glob("devices-*"))
+        run = analysis.load(written.folder)
+        assert len(run.requests()) == rows
+        assert run.missing["requests"] == len(written.requests) - rows
+        assert f"{path.name} cannot be read beyond {rows} rows, so it is kept as it is" in judge(run).reasons
+        assert judge(run).exit_code == 3
+
+
+def test_damage_that_looks_like_the_end_of_the_stream_is_none(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    path = segment_path(written.folder, "requests", 0)
+    raw = bytearray(path.read_bytes())
+    raw[written.batch_ends[4][0] + 4 : written.batch_ends[4][0] + 8] = bytes(4)
+    path.write_bytes(raw)
+    seal(written.folder)
+    assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize("text", ["", "x", "mine", "my notes", "my own notes, which are not rows at all"])
+def test_a_file_of_somebody_else_that_is_named_like_a_segment_is_left_alone(tmp_path: Path, text: str) -> None:
+    written = _segments(tmp_path / "run")
+    notes = written.folder / "requests-7.arrows"
+    notes.write_text(text)
+    seal(written.folder)
+    assert notes.read_text() == text
+    assert [path.name for path in written.folder.glob("*.arrows")] == [notes.name]
+    assert any("requests-7.arrows" in reason for reason in judge(analysis.load(written.folder)).reasons)
+
+
+def test_a_batch_that_a_kill_cut_short_is_no_damage(tmp_path: Path) -> None:
+    written = _killed(tmp_path / "run", _dead_pid())
+    kept = written.cut(batches=7, extra_bytes=100)
+    events = (written.folder / EVENTS).read_text().splitlines(keepends=True)
+    said = [line for line in events if "requests-" not in line or json.loads(line)["rows"] <= kept]
+    (written.folder / EVENTS).write_text("".join(said))
+    seal(written.folder)
+    assert not list(written.folder.glob("*.arrows"))
+    run = analysis.load(written.folder)
+    assert (len(run.requests()), run.missing["requests"], run.unread) == (kept, 0, {})
+
+
+def test_a_segment_of_a_resumed_run_that_is_damaged_stays(tmp_path: Path) -> None:
+    written = _segments(tmp_path / "run")
+    path = segment_path(written.folder, "requests", 0)
+    written.cut(batches=3, extra_bytes=50)
+    raw = path.read_bytes()
+    settle_missing(analysis.load(written.folder))
+    move(path, "requests")
+    seal(written.folder)
+    assert path.read_bytes() == raw
+
+
+def test_what_the_disk_refuses_to_read_is_an_error_and_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = _segments(tmp_path / "run")
+
+    def refusing(_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(pa.ipc, "open_stream", refusing)
+    with pytest.raises(RunError, match=r"requests-0000\.arrows cannot be read: .*Input/output error"):
+        seal(written.folder)
+    assert list(written.folder.glob("*.arrows"))
+
+
+def test_a_folder_named_like_a_home_folder_is_not_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    make_run(tmp_path / "home" / "run", LOADS)
+    make_run(tmp_path / "here" / "~" / "sealed" / "run", LOADS[:1])
+    _segments(tmp_path / "here" / "~" / "run")
+    monkeypatch.chdir(tmp_path / "here")
+    assert len(analysis.load("~/sealed/run").requests()) == 500
+    assert len(analysis.load("~/run").requests()) == 1000
+    seal("~/run")
+    assert len(analysis.load("~/run").requests()) == 1000
+
+
 @pytest.mark.parametrize("size", [0, 4, 60])
 def test_a_segment_cut_in_its_header_holds_no_rows(tmp_path: Path, size: int) -> None:
     written = _killed(tmp_path / "run", _dead_pid())
@@ -273,6 +362,37 @@ def test_a_run_that_is_still_written_can_be_read_but_not_sealed(tmp_path: Path) 
     with pytest.raises(RunError, match=f"still being written by process {os.getpid()}"):
         seal(written.folder)
     assert list(written.folder.glob("*.arrows"))
+
+
+@pytest.mark.parametrize(
+    ("pid", "since", "state"),
+    [
+        (os.getpid(), began(os.getpid()), "running"),
+        (os.getpid(), 1, "aborted"),
+        (1, 1, "aborted"),
+        (1, began(1), "running"),
+        (0, None, "aborted"),
+        (-1, None, "aborted"),
+        (10**30, None, "aborted"),
+    ],
+)
+def test_a_process_that_has_the_number_of_the_writer_is_not_the_writer(
+    tmp_path: Path, pid: int, since: int | None, state: str
+) -> None:
+    written = _killed(tmp_path / "run", pid)
+    found = json.loads((written.folder / MANIFEST).read_text())
+    (written.folder / MANIFEST).write_text(json.dumps(found | {"pid_since": since}))
+    assert analysis.load(written.folder).manifest.status == state
+
+
+def test_of_the_first_process_alone_nobody_knows_whether_it_still_writes(tmp_path: Path) -> None:
+    """A container always has one."""
+    written = _killed(tmp_path / "run", 1)
+    with pytest.raises(RunError, match=r"written by process 1; .* take \"pid\" out of its run\.json"):
+        seal(written.folder)
+    for path in written.folder.iterdir():
+        os.utime(path, (0, 0))
+    assert set(seal(written.folder).extra).isdisjoint(WRITER)
 
 
 def test_on_another_host_a_folder_that_rests_has_no_writer(tmp_path: Path) -> None:
