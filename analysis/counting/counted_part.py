@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailrate.analysis.counting import loop
-from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally
+from tailrate.analysis.counting.counts import BY_SLICE, SEEN, Grid, Key, Tallies, Tally, too_early
 from tailrate.analysis.run.arrays import Chunk, fixed
 from tailrate.analysis.run.bins import BINS, BY_BATCH, FIGURES, MOST_ROWS, PARTS
 from tailrate.analysis.run.columns import WHOLE
@@ -108,6 +108,7 @@ class Plan:
         )
         own.first_ns = int(rows.intended_ns.min())
         own.last_ns = max(int(values.max()) for values in (rows.intended_ns, rows.sent_ns, rows.done_ns))
+        own.impossible = int(np.count_nonzero(too_early(rows.done_ns, rows.intended_ns, rows.sent_ns)))
         own.with_device = int(np.count_nonzero(rows.device >= 0))
         meaning = loop.Meaning(
             fixed(good(words["status"]), np.bool_),

@@ -17,9 +17,9 @@ import numpy as np
 
 from tailrate.analysis.judging.trust import early_ms
 from tailrate.analysis.records.manifest import settled_ns
-from tailrate.analysis.run.bins import BINS, BY_BATCH, MOST_ROWS, PARTS
+from tailrate.analysis.run.bins import BINS, BY_BATCH, MOST_ROWS, NEVER, PARTS
 from tailrate.analysis.run.time_axis import Timeline
-from tailrate.analysis.stats.array_types import Floats, Ints
+from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.sketch import SLICES
 
 SEEN = ("util_pct", "power_w", "sm_mhz", "throttled_pct")
@@ -203,6 +203,13 @@ class Tally:
         return float(self.by_slice[:-1, 7][(middle >= start_ns) & (middle < end_ns)].sum())
 
 
+def too_early(at_ns: Ints, *after_ns: Ints) -> Bools:
+    """Which instants lie before one that they must follow, as far as these are known."""
+    # `NEVER` is less than any
+    found: Bools = (at_ns != NEVER) & (at_ns < np.maximum.reduce(after_ns))
+    return found
+
+
 Key = tuple[int, str]
 
 
@@ -214,8 +221,11 @@ class Tallies:
     """By step and endpoint."""
     rows: int = 0
     strangers: int = 0
-    """Arrivals of no step of the manifest."""
+    """Arrivals of no step of the manifest, or to an endpoint that none has."""
+    impossible: int = 0
+    """Arrivals that were answered before they were due, or sent."""
     doubled: int = 0
+    unnumbered: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
     """First and last known instant of any arrival."""

@@ -31,7 +31,7 @@ def tally(run: RecordedRun, closed: Callable[[Key, Tally], None]) -> Tallies:
     }
     open_: list[Key] = []
     for number, part in enumerate(scan(stored, COLUMNS, plan.count)):
-        for name in ("rows", "strangers", "with_device", "joined", "near_boundary"):
+        for name in ("rows", "strangers", "impossible", "with_device", "joined", "near_boundary"):
             setattr(whole, name, getattr(whole, name) + getattr(part.own, name))
         ends = [end for end in (whole.first_ns, part.own.first_ns) if end is not None]
         whole.first_ns = min(ends, default=None)
@@ -48,6 +48,9 @@ def tally(run: RecordedRun, closed: Callable[[Key, Tally], None]) -> Tallies:
             closed(key, whole.groups[key])
             open_.remove(key)
     whole.doubled = numbers.doubled()
+    whole.unnumbered = 0 if stored.lacks("seq") else whole.rows - numbers.count
+    known = {*plan.planned.values()}
+    whole.strangers += sum(found.statuses.total() for (_, name), found in whole.groups.items() if name not in known)
     return whole
 
 

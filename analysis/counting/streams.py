@@ -23,7 +23,7 @@ from tailrate.analysis.counting.answer_shape import (
     by_class,
     by_length,
 )
-from tailrate.analysis.counting.counts import Grid, Key
+from tailrate.analysis.counting.counts import Grid, Key, too_early
 from tailrate.analysis.counting.stream_tally import StreamTally
 from tailrate.analysis.records.folder import REQUESTS
 from tailrate.analysis.records.objective import STREAM_FIGURES, Slo
@@ -56,7 +56,7 @@ COLUMNS = (
 NOBODY: Ints = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class CountedStreams:
     """Of a part or of all."""
 
@@ -64,12 +64,15 @@ class CountedStreams:
     shapes: dict[Level, AnswerShape] = field(default_factory=dict)
     arrived: dict[Key, Floats] = field(default_factory=lambda: defaultdict(lambda: np.zeros(2)))
     """In the window of a step: prompt tokens of the answers that began in it, and tokens that came."""
+    impossible: int = 0
+    """Answers whose first token came before they were due, or sent, or after their last."""
 
     def add(self, other: CountedStreams) -> None:
         _add_to(self.tallies, other.tallies)
         _add_to(self.shapes, other.shapes)
         for key, tokens in other.arrived.items():
             self.arrived[key] += tokens
+        self.impossible += other.impossible
 
 
 def _add_to(mine: dict[Any, Any], its: Mapping[Any, Any]) -> None:
@@ -157,6 +160,8 @@ class _Plan:
         keys, group = self._groups(chunk)
         if not keys:
             return found
+        intended, sent, first, last = (chunk.whole(f"{name}_ns") for name in ("intended", "sent", "first", "last"))
+        found.impossible = int(np.count_nonzero(too_early(first, intended, sent) | too_early(last, first)))
         answers, grids = _Answers.of(chunk), [self.grids[step] for step, _ in keys]
         begin, end, slice_ns = np.array([(grid.start_ns, grid.end_ns, grid.slice_ns) for grid in grids]).T[:, group]
         inside = (group >= 0) & (begin <= answers.intended_ns) & (answers.intended_ns < end)

@@ -97,6 +97,10 @@ class Stored:
             return conform(pa.table({"": pa.nulls(part.rows)}), self.table, part.path, asked)
         return conform(found, self.table, part.path, asked)
 
+    def lacks(self, column: str) -> bool:
+        """It is in no file, as may be where these are another program's."""
+        return bool(self.metadata) and not any(column in found.schema.names for found in self.metadata.values())
+
     def span(self, part: Part, column: str) -> tuple[float, float]:
         """Between what a column of numbers lies in a part, as far as its file says."""
         if part.group >= 0 and column in (names := self.metadata[part.path].schema.names):

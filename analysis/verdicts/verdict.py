@@ -134,10 +134,17 @@ def flaws(run: Run) -> list[str]:
         found.append(f"the ledger is broken: {scheduled} arrivals were scheduled, but {' and '.join(parts)}")
     if scheduled is None and (skipped := sum(map(partial(_skipped, run), manifest.scenario["steps"]))):
         found.append(f"the ledger is broken: {skipped} arrivals are missing, as the numbers of the others show")
-    if rows.doubled:
-        found.append(f"the ledger is broken: {rows.doubled} arrivals are recorded twice")
-    if rows.strangers:
-        found.append(f"the ledger is broken: {rows.strangers} arrivals belong to no step of the manifest")
+    found += [
+        f"the ledger is broken: {count} {what}"
+        for count, what in (
+            (rows.doubled, "arrivals are recorded twice"),
+            (rows.unnumbered, "arrivals have no number, so nobody knows whether any is recorded twice"),
+            (rows.strangers, "arrivals belong to no step of the manifest"),
+            (rows.impossible, "arrivals were answered before they were sent"),
+            (run.counted_streams.impossible, "answers began before their request was sent, or after they had ended"),
+        )
+        if count
+    ]
     return found + server_claims.flaws(manifest, broken=bool(fault_windows.injected(run)))
 
 

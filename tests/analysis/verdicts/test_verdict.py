@@ -2,7 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import streamed
 from folders import Latency, Load, Waveform, constant, lognormal, make_run, queue, rewrite
 
 from tailrate import analysis
@@ -209,6 +212,22 @@ def test_a_broken_ledger_makes_the_run_invalid(tmp_path: Path) -> None:
     rewrite(twice.folder, twice.requests.assign(seq=twice.requests["seq"].where(twice.requests["seq"] != 7, 8)))
     assert judge(analysis.load(twice.folder)).reasons == ("the ledger is broken: 1 arrivals are recorded twice",)
 
+    nameless = make_run(tmp_path / "nameless", _ramp("m/a", FAST), slo=SLO)
+    rewrite(nameless.folder, nameless.requests.assign(seq=None))
+    assert judge(analysis.load(nameless.folder)).reasons == (
+        "the ledger is broken: 1000 arrivals have no number, so nobody knows whether any is recorded twice",
+    )
+    rewrite(nameless.folder, nameless.requests.drop(columns="seq"))  # as of a program that numbers none
+    assert judge(analysis.load(nameless.folder)).verdict == PASS
+
+    other = make_run(tmp_path / "other", _ramp("m/a", FAST, FAST))
+    rewrite(
+        other.folder, other.requests.assign(endpoint=other.requests["endpoint"].where(other.requests.index > 6, "x"))
+    )
+    assert judge(analysis.load(other.folder)).reasons == (
+        "the ledger is broken: 7 arrivals belong to no step of the manifest",
+    )
+
     stranger = make_run(tmp_path / "stranger", _ramp("m/a", FAST, FAST))
     rewrite(stranger.folder, stranger.requests.assign(step=stranger.requests["step"].replace(1, 5)))
     assert judge(analysis.load(stranger.folder)).reasons == (
@@ -233,6 +252,38 @@ def test_without_totals_the_numbers_of_arrivals_tell_that_rows_are_missing(
     assert flaws(analysis.load(written.folder)) == said
     rewrite(written.folder, written.requests)
     assert flaws(analysis.load(written.folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "by_ns"),
+    [("done_ns", "sent_ns", -(10**9)), ("done_ns", "intended_ns", -1), ("sent_ns", "done_ns", 1)],
+)
+def test_times_that_cannot_be_are_a_flaw(tmp_path: Path, name: str, start: str, by_ns: int) -> None:
+    written = make_run(tmp_path / "run", _ramp("m/a", FAST, FAST), slo=SLO)
+    changed = written.requests[name].where(written.requests.index > 4, written.requests[start] + by_ns)
+    rewrite(written.folder, written.requests.assign(**{name: changed}))
+    verdict = judge(analysis.load(written.folder))
+    assert verdict.reasons == ("the ledger is broken: 5 arrivals were answered before they were sent",)
+    assert verdict.exit_code == 3
+
+
+def test_a_foreign_run_without_times_of_sending_is_judged(tmp_path: Path) -> None:
+    written = make_run(tmp_path / "run", _ramp("m/a", FAST, FAST), slo=SLO)
+    rewrite(written.folder, written.requests.drop(columns="sent_ns"))
+    assert not flaws(analysis.load(written.folder))
+
+
+@pytest.mark.parametrize("first_ns", [-1, 10**12])
+def test_a_first_token_before_its_request_or_after_the_last_one_is_a_flaw(tmp_path: Path, first_ns: int) -> None:
+    streamed.written(tmp_path / "run", np.random.default_rng(1), lengths=(30,))
+    path = tmp_path / "run" / "requests.parquet"
+    rows = pq.read_table(path)
+    first = rows["first_ns"].to_pylist()
+    first[3] = rows["sent_ns"][3].as_py() + first_ns
+    pq.write_table(rows.set_column(rows.column_names.index("first_ns"), "first_ns", pa.array(first)), path)
+    assert flaws(analysis.load(tmp_path / "run")) == [
+        "the ledger is broken: 1 answers began before their request was sent, or after they had ended"
+    ]
 
 
 def test_missing_rows_are_a_flaw_missing_samples_a_note(tmp_path: Path) -> None:
