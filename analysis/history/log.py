@@ -28,7 +28,7 @@ from tailrate.analysis.history.run_summary import (
     figure,
     figures_of,
 )
-from tailrate.analysis.records.folder import MANIFEST, RunError
+from tailrate.analysis.records.folder import MANIFEST, RunError, has_manifest
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.text import words
 
@@ -119,7 +119,7 @@ def _key_in(folder: Path) -> Key:
 
 def folders_in(runs: Path) -> list[Path]:
     """Every folder that may be a run's."""
-    return [path for path in runs.iterdir() if not path.name.startswith(".") and (path / MANIFEST).is_file()]
+    return [path for path in runs.iterdir() if not path.name.startswith(".") and has_manifest(path)]
 
 
 def add(runs: Path, entries: Iterable[Entry]) -> int:
@@ -171,7 +171,7 @@ def pinned_folder(name: str, runs: Iterable[Path]) -> Path | None:
     for home in dict.fromkeys(runs):
         if (home / FILE).is_file() and (key := _parsed((home / FILE).read_bytes(), home / FILE).pins.get(name)):
             if _key_in(home / key[0]) != key:
-                there = (home / key[0] / MANIFEST).is_file()
+                there = has_manifest(home / key[0])
                 gone = f"of {words.clock_time(key[1])}, and its folder holds another run now" if there else ""
                 sentence = f"{name} is pinned to {key[0]}{f' {gone}' if gone else ', whose folder is gone'}"
                 raise RunError(f"{sentence}; tailrate history {home} --against {name} has its figures")
@@ -221,18 +221,24 @@ def _take(found: History, line: Mapping[str, Any]) -> None:
     if line["schema"] != DERIVED_SCHEMA:
         raise ValueError(f"schema {line['schema']!r}, but this version reads schema {DERIVED_SCHEMA}")
     if "pin" in line:
-        found.pins[str(line["pin"])] = (str(line["run"]), int(line["time_ns"]))
+        found.pins[str(line["pin"])] = (str(line["run"]), _instant(line["time_ns"]))
     elif "unpin" in line:
         found.pins.pop(str(line["unpin"]), None)
     elif "accept" in line:
-        key = str(line["accept"]), int(line["time_ns"])
-        found.accepted[key] = Accepted(str(line["who"]), str(line["why"]), int(line["at_ns"]))
+        key = str(line["accept"]), _instant(line["time_ns"])
+        found.accepted[key] = Accepted(str(line["who"]), str(line["why"]), _instant(line["at_ns"]))
     else:
         entry = _entry(line)
         before = found.runs.get(key_of(entry))
         if before and before.state != entry.state:
             found.anew[key_of(entry)] = before.state
         found.runs[key_of(entry)] = entry
+
+
+def _instant(value: Any) -> int:
+    """A time of which a date can be said; raises of any other."""
+    words.clock_time(int(value))
+    return int(value)
 
 
 def _line(entry: Entry) -> Line:

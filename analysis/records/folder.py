@@ -67,7 +67,30 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_atomically(path: Path, text: str) -> None:
     with replacing(path) as scratch:
-        scratch.write_text(text, encoding="utf-8")
+        scratch.write_text(text, encoding="utf-8", errors="replace")  # a folder may be called anything
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; `FileNotFoundError` where there is none, and of what cannot be read `RunError`."""
+    try:
+        return json.loads(_text(path, "strict"))
+    except (RecursionError, ValueError) as problem:
+        line = f", line {problem.lineno}" if isinstance(problem, json.JSONDecodeError) else ""
+        raise RunError(f"{path}{line}: {_not_json(problem)}") from None
+
+
+def _text(path: Path, errors: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors=errors)
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as problem:
+        raise RunError(f"{path} cannot be read: {problem}") from None
+
+
+def _not_json(problem: Exception) -> str:
+    """Of brackets in brackets in brackets, or a number of thousands of digits, the reader says it in its own words."""
+    return f"not valid JSON ({getattr(problem, 'msg', problem)})"
 
 
 # ---- events
@@ -104,18 +127,19 @@ def mend_events(folder: Path) -> None:
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """Every event in order; a last line cut by a kill is passed over, any other broken line is an error."""
     path = folder / EVENTS
-    if not path.exists():
+    try:
+        lines = _text(path, "replace").split("\n")
+    except FileNotFoundError:
         return
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             event = json.loads(line)
-        except json.JSONDecodeError as problem:
+        except (RecursionError, ValueError) as problem:
             if number == len(lines):  # no newline after it: the writer was killed inside this line
                 return
-            raise RunError(f"{path}, line {number}: not valid JSON ({problem.msg})") from None
+            raise RunError(f"{path}, line {number}: {_not_json(problem)}") from None
         if not isinstance(event, dict) or "event" not in event:
             raise RunError(f"{path}, line {number}: not an event")
         yield event
@@ -138,6 +162,14 @@ def taken(folder: Path, prepared: Collection[str] = ()) -> str | None:
         return f"{folder} is no folder; choose another --run-id" if folder.exists() else None
     theirs = sorted({path.name for path in folder.iterdir()} - set(prepared))
     return f"{folder} is there already and holds {theirs[0]}; choose another --run-id" if theirs else None
+
+
+def has_manifest(folder: Path) -> bool:
+    """Whether it is a run's; one that nobody may look into is none."""
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError:
+        return False
 
 
 def segments(folder: Path, table: str) -> list[Path]:

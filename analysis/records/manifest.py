@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tailrate.analysis.records.folder import MANIFEST, RunError, write_atomically
+from tailrate.analysis.records.folder import MANIFEST, RunError, read_json, write_atomically
 from tailrate.analysis.records.objective import MAX_RECOVERY_S, Slo
+from tailrate.analysis.records.shapes import misfit
 
 SCHEMA = 2
 """Of run folders: 2 has the columns of streams."""
@@ -49,16 +50,6 @@ def settled_ns(step: Mapping[str, Any]) -> int:
 STATUSES = ("running", "complete", "aborted")
 WRITER = ("pid", "pid_since", "host")
 """Who writes the folder, as long as it is written: its process, when that began (`process.began`), and where."""
-
-_STEP: dict[str, tuple[type, ...]] = {
-    "index": (int,),
-    "endpoint": (str,),
-    "rate": (int, float),
-    "seconds": (int, float),
-    "start_ns": (int,),
-    "end_ns": (int,),
-}
-"""What every step in `scenario.steps` has."""
 
 
 @dataclass(slots=True)
@@ -122,13 +113,9 @@ class Manifest:
         if not folder.is_dir():
             raise RunError(f"{folder} is not a folder; give a run folder, such as runs/20261120T101500Z-bert")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_json(path)
         except FileNotFoundError:
             raise RunError(f"{folder} is not a run folder: it has no {MANIFEST}") from None
-        except json.JSONDecodeError as problem:
-            raise RunError(f"{path}, line {problem.lineno}: not valid JSON ({problem.msg})") from None
-        except (OSError, UnicodeDecodeError) as problem:
-            raise RunError(f"{path} cannot be read: {problem}") from None
         if not isinstance(found, dict):
             raise RunError(f"{path} holds no JSON object")
         if found.get("schema") not in READABLE:
@@ -138,32 +125,11 @@ class Manifest:
         found = {key: value for key, value in found.items() if value is not None}
         if isinstance(found.get("clock"), dict):
             found["clock"] = [found["clock"]]
-        known = {f.name for f in fields(cls)} - {"extra"}
-        shapes: dict[str, type] = {
-            "id": str,
-            "status": str,
-            "scenario": dict,
-            "endpoints": list,
-            "clock": list,
-            "hosts": list,
-        }
-        shapes |= {"versions": dict, "totals": dict, "started_ns": int, "finished_ns": int}
-        for key, kind in shapes.items():
-            if key in found and not isinstance(found[key], kind):
-                raise RunError(f"{path}: '{key}' must be a {kind.__name__}, not {type(found[key]).__name__}")
-        for key in ("id", "status", "scenario"):
-            if key not in found:
-                raise RunError(f"{path} has no '{key}'")
+        if wrong := misfit(found):
+            raise RunError(f"{path} {wrong}")
         if found["status"] not in STATUSES:
             raise RunError(f"{path}: status '{found['status']}' is not one of {', '.join(STATUSES)}")
-        steps = found["scenario"].get("steps")
-        if not isinstance(steps, list) or not all(isinstance(s, dict) for s in steps):
-            raise RunError(f"{path}: 'scenario.steps' must be a list of steps")
-        for number, step in enumerate(steps):
-            if missing := [key for key in _STEP if key not in step]:
-                raise RunError(f"{path}: step {number} of 'scenario.steps' has no {', '.join(missing)}")
-            if wrong := [key for key, kinds in _STEP.items() if not isinstance(step[key], kinds)]:
-                raise RunError(f"{path}: step {number} of 'scenario.steps' has a wrong {wrong[0]}: {step[wrong[0]]!r}")
+        known = {f.name for f in fields(cls)} - {"extra"}
         return cls(
             **{key: value for key, value in found.items() if key in known},
             extra={key: value for key, value in found.items() if key not in known},

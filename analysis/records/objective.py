@@ -114,7 +114,8 @@ class Slo:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Slo:
         known: dict[str, Any] = {f.name: found.get(f.name) for f in fields(cls)}
-        return cls(**known | {name: Bound(**known[name]) for name in STREAM_FIGURES if known[name]})
+        bounds = {name: Bound(known[name]["percentile"], known[name]["ms"]) for name in STREAM_FIGURES if known[name]}
+        return cls(**known | bounds)
 
     def as_json(self) -> dict[str, Any]:
         known = {f.name: getattr(self, f.name) for f in fields(self)}

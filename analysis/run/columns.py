@@ -67,12 +67,25 @@ def conform(rows: Any, table: str, path: Path, asked: Sequence[str]) -> Any:
             raise RunError(f"{path}: column '{name}' is {have.type}, which is not {want}") from None
         if name in FULL[table] and have.null_count:
             raise RunError(f"{path}: column '{name}' has {have.null_count} empty values")
-    return pa.table(columns)
+    made = pa.table(columns)
+    for name in columns:
+        if COLUMNS[table].get(name) == "string" and not all(map(_is_text, made[name].chunks)):
+            raise RunError(f"{path}: column '{name}' holds bytes that are no text")
+    return made
 
 
 def in_files(asked: Sequence[str]) -> list[str]:
     """The columns to read for these."""
     return [*dict.fromkeys(name for one in asked for name in (_WHOLE_OF if one == WHOLE else (one,)))]
+
+
+def _is_text(column: Any) -> bool:
+    """By the words themselves, which are few."""
+    try:
+        column.dictionary.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _fits(have: Any, want: Any) -> bool:

@@ -105,7 +105,7 @@ class Stored:
         """Between what a column of numbers lies in a part, as far as its file says."""
         if part.group >= 0 and column in (names := self.metadata[part.path].schema.names):
             found = self.metadata[part.path].row_group(part.group).column(names.index(column)).statistics
-            if found is not None and found.has_min_max:
+            if found is not None and found.has_min_max and isinstance(found.min, int | float):
                 return found.min, found.max
         return -math.inf, math.inf
 
@@ -298,7 +298,8 @@ def _batches(part: Part, source: Any) -> tuple[list[Any], Any]:
 def _reading(path: Path) -> Iterator[Any]:
     """A file opened for Arrow; what it cannot read becomes one sentence that names the file."""
     try:
-        with pa.OSFile(str(path.absolute())) as source:  # Arrow takes a leading ~ for the home folder
+        # Arrow takes a leading ~ for the home folder, and text for UTF-8
+        with pa.OSFile(os.fsencode(path.absolute())) as source:
             yield source
     except FileNotFoundError:
         raise VanishedError(f"{path} was sealed meanwhile: read the folder again") from None

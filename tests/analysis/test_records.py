@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import subprocess
 import sys
@@ -96,17 +97,40 @@ def _step(**changes: Any) -> dict[str, Any]:
     return {"scenario": {"steps": [{**step, **changes}]}}
 
 
+def _slo(term: Any) -> dict[str, Any]:
+    return {"scenario": {"slo": [term], "steps": []}}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"schema": 3}, "schema 3"),
         ({"status": "done"}, "status 'done' is not one of running, complete, aborted"),
         ({"status": None}, "has no 'status'"),
-        ({"totals": []}, "'totals' must be a dict"),
-        ({"scenario": {}}, "'scenario.steps' must be a list"),
-        ({"scenario": {"steps": [{"index": 0}]}}, "step 0 of 'scenario.steps' has no endpoint"),
-        (_step(rate="fast"), "step 0 of 'scenario.steps' has a wrong rate: 'fast'"),
-        (_step(end_ns=None), "step 0 of 'scenario.steps' has a wrong end_ns: None"),
+        ({"totals": []}, "has a wrong 'totals': it must be an object, not []"),
+        ({"totals": {"lost": "x"}}, "has a wrong 'totals.lost': it must be a whole number, not 'x'"),
+        ({"started_ns": 10**30}, "has a wrong 'started_ns'"),
+        ({"pid": "x"}, "has a wrong 'pid'"),
+        ({"endpoints": [5]}, "has a wrong 'endpoints[0]': it must be an object, not 5"),
+        ({"clock": [{}, {"offset_ns": math.nan}]}, "has a wrong 'clock[1].offset_ns': it must be a number, not nan"),
+        ({"clock": [None]}, "has no 'clock[0]'"),
+        ({"device_sources": [{"changes_s": "often"}]}, "has a wrong 'device_sources[0].changes_s'"),
+        ({"scenario": {}}, "has no 'scenario.steps'"),
+        ({"scenario": {"steps": [{"index": 0}]}}, "has no 'scenario.steps[0].endpoint'"),
+        (_step(rate="fast"), "has a wrong 'scenario.steps[0].rate': it must be a number of 0 or more, not 'fast'"),
+        (_step(rate=math.nan), "has a wrong 'scenario.steps[0].rate'"),
+        (_step(rate=-1), "has a wrong 'scenario.steps[0].rate'"),
+        (_step(index=True), "has a wrong 'scenario.steps[0].index'"),
+        (_step(end_ns=None), "has no 'scenario.steps[0].end_ns'"),
+        (_step(settle_s="long"), "has a wrong 'scenario.steps[0].settle_s'"),
+        (_step(block=0.5), "has a wrong 'scenario.steps[0].block'"),
+        (_step(concurrency="x" * 99), f"not '{'x' * 59}…"),
+        (
+            _slo({"percentile": math.inf}),
+            "has a wrong 'scenario.slo[0].percentile': it must be a number between 0 and 100",
+        ),
+        (_slo("p99<5ms"), "has a wrong 'scenario.slo[0]': it must be an object"),
+        (_slo({"ttft": {"ms": 5}}), "has no 'scenario.slo[0].ttft.percentile'"),
     ],
 )
 def test_a_wrong_manifest_names_the_file_and_the_key(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -128,6 +152,23 @@ def test_no_folder_no_manifest_and_broken_json_say_so(tmp_path: Path) -> None:
         Manifest.read(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, f'{{"schema": {"9" * 5000}}}', "\xff", "[1]", ""])
+def test_json_that_nobody_reads_is_an_error_of_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text, encoding="latin-1")
+    with pytest.raises(RunError, match=r"run\.json"):
+        Manifest.read(tmp_path)
+
+
+def test_events_that_nobody_reads_are_an_error_of_their_file(tmp_path: Path) -> None:
+    (tmp_path / EVENTS).write_text("[" * 100_000 + "\n")
+    with pytest.raises(RunError, match=r"events\.jsonl, line 1: not valid JSON \(.*recursion"):
+        list(read_events(tmp_path))
+    (tmp_path / EVENTS).unlink()
+    (tmp_path / EVENTS).mkdir()
+    with pytest.raises(RunError, match=r"events\.jsonl cannot be read: .*Is a directory"):
+        list(read_events(tmp_path))
+
+
 def test_a_last_event_cut_by_a_kill_is_passed_over_but_no_other(tmp_path: Path) -> None:
     append_event(tmp_path, "idle", start_ns=1)
     append_event(tmp_path, "rows", time_ns=7, rows=3)
@@ -147,6 +188,8 @@ def test_an_atomic_write_replaces_the_whole(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a.txt", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "two"
+    write_atomically(tmp_path / "a.txt", "of a folder called r\udcff")
+    assert (tmp_path / "a.txt").read_text() == "of a folder called r?"
 
 
 @pytest.mark.parametrize(

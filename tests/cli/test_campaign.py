@@ -202,6 +202,18 @@ def test_only_rates_that_were_kept_are_said_to_be(tmp_path: Path) -> None:
     assert "Not drawn: " in page.page(FACTS_OF, (1, 2), size, found, list(tables(size, found)), tmp_path)
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\xff"])
+@pytest.mark.parametrize("name", [FACTS, "cells/bare--mlp--eager.json"])
+def test_a_file_that_is_not_a_campaigns_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "cells").mkdir()
+    (tmp_path / FACTS).write_text(json.dumps({"what": "quick", "only": [], **MACHINE}))
+    (tmp_path / name).write_text(text, encoding="latin-1")
+    size = Size(subjects=(MLP,), variants=("eager",), compiled_variant="eager", batches=(1,), seconds=0.1)
+    work = Work(tmp_path, size, "cpu", never_served, print, 1)
+    with pytest.raises(CampaignError, match=f"{name}.*; remove it, or take another folder"):
+        study(work, "quick", MACHINE)
+
+
 @pytest.mark.live
 def test_it_goes_on_where_it_was_and_not_as_another(tmp_path: Path) -> None:
     """The first cell is there already, and is not measured again; the second can't be had and is kept as such."""

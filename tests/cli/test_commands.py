@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from endpoint import endpoint
+from folders import Load, make_run
 from waiting import PATIENCE_S, until
 
-from tailrate.analysis.records.folder import LOG, STATS, read_events
+from tailrate.analysis.records.folder import LOG, SOAK, STATS, read_events
 from tailrate.analysis.records.manifest import Manifest
 from tailrate.analysis.verdicts.verdict import EXIT_CODES
 from tailrate.cli.main import main
@@ -459,3 +460,12 @@ def test_a_copied_scenario_is_a_locustfile(name: str, tmp_path: Path) -> None:
     code = f"from locust.util.load_locustfile import load_locustfile; print(len(load_locustfile('{name}.py')[0]))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"scenario": 5, "host": null, "processes": "x", "words": []}'])
+def test_a_soak_that_does_not_say_how_it_was_started_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    folder = make_run(tmp_path / "run", [Load("m/a", 10)], mode="soak", status="running", sealed=False).folder
+    (folder / SOAK).write_text(text)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert "soak.json" in sentence(here("soak", "--resume", folder))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

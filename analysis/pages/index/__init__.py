@@ -16,7 +16,7 @@ from tailrate.analysis.history.regression import BETTER, WORSE, judge
 from tailrate.analysis.history.run_summary import Entry
 from tailrate.analysis.pages.index.page import GENERATOR, html
 from tailrate.analysis.pages.index.runs_table import Remarks
-from tailrate.analysis.records.folder import MANIFEST, RunError, write_atomically
+from tailrate.analysis.records.folder import MANIFEST, RunError, has_manifest, write_atomically
 from tailrate.analysis.records.manifest import formerly
 from tailrate.analysis.text.words import ABSENT
 
@@ -30,14 +30,13 @@ def write(runs: Path) -> tuple[Path, int]:
     if (runs / MANIFEST).exists():
         raise RunError(f"{runs} is a run itself; give the folder that holds it: {runs.resolve().parent}")
     folders = [path for path in runs.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    if not any((folder / MANIFEST).exists() for folder in folders):
+    if not any(map(has_manifest, folders)):
         raise RunError(f"{runs} holds no run folder: none of its folders has a {MANIFEST}")
     index = runs / INDEX
     if index.exists() and not is_ours(index):
         raise RunError(f"{index} was not written by {GENERATOR}; move it away first")
     entries = sorted(map(Entry.of, folders), key=lambda entry: (-entry.time_ns, entry.name))
-    # what is no text in UTF-8, such as the name of a folder may be, is replaced
-    write_atomically(index, html(entries, str(runs), _remarks(runs, entries)).encode("utf-8", "replace").decode())
+    write_atomically(index, html(entries, str(runs), _remarks(runs, entries)))
     return index, len(entries)
 
 

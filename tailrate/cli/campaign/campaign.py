@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.cli.campaign import page
-from tailrate.cli.campaign.runner import CELLS, RUNS, CampaignError, Work, write
+from tailrate.cli.campaign.runner import CELLS, RUNS, CampaignError, Work, read, write
 from tailrate.cli.campaign.tables import measured, tables
 
 FACTS, TABLES, PICTURES = "campaign.json", "campaign.md", "campaign.html"
@@ -59,11 +58,8 @@ def _facts(folder: Path, what: str, machine: Mapping[str, Any], only: Sequence[s
 
 
 def _before(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or "date" not in found:
+    found = read(path)
+    if "date" not in found:
         raise CampaignError(f"{path} was not written by tailrate campaign; take another folder")
     return found
 

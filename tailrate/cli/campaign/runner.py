@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tailrate.analysis.records.folder import write_atomically
+from tailrate.analysis.records.folder import RunError, read_json, write_atomically
 from tailrate.cli.campaign.matrix import RATES, Cell, Size, Subject, cells, expected_s
 from tailrate.loadtest.engine import child_python
 
@@ -73,7 +73,7 @@ class Work:
         """Finds what was measured before."""
         for cell in cells(self.size, self.only):
             with suppress(FileNotFoundError):
-                self.found[cell.name] = json.loads(self._path(cell).read_text())
+                self.found[cell.name] = read(self._path(cell))
 
     def each(self) -> Iterator[Cell]:
         """Every other cell, once its result is among those found."""
@@ -263,6 +263,17 @@ def spread(first: float, last: float, count: int) -> list[float]:
     [1.0, 2.0, 4.0, 8.0, 16.0]
     """
     return [first * (last / first) ** (place / (count - 1)) for place in range(count)]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `write` made; `FileNotFoundError` where there is none."""
+    try:
+        found = read_json(path)
+    except RunError as problem:
+        raise CampaignError(f"{problem}; remove it, or take another folder") from None
+    if not isinstance(found, dict):
+        raise CampaignError(f"{path} holds no JSON object; remove it, or take another folder")
+    return found
 
 
 def write(path: Path, value: object) -> None:

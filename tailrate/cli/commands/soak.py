@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import time
@@ -143,20 +142,23 @@ def _soak_mode(asked: str | None) -> str:
 
 def _resumption(folder: Path, extend: bool) -> tuple[Path, dict[str, Any], list[str]]:
     """Closes the ledger of the life that ended, and says with what the next one starts."""
-    from tailrate.analysis.records.folder import SOAK, mend_events
+    from tailrate.analysis.records.folder import SOAK, mend_events, read_json
     from tailrate.analysis.records.manifest import Manifest
     from tailrate.analysis.run.recorded_run import RecordedRun, next_segment, settle_missing, writer
     from tailrate.loadtest.engine.record import resume
 
     manifest = Manifest.read(folder)
-    if not (folder / SOAK).is_file():
+    if not (folder / SOAK).is_file() or manifest.scenario.get("mode") != "soak":
         refuse(f"{folder} was not started by tailrate soak, so it is not known how to go on with it")
     if manifest.status == "complete":
         refuse(f"{folder} is complete: there is nothing to go on with")
     elsewhere = manifest.extra.get("host") not in (None, socket.gethostname())
     if manifest.status == "running" and elsewhere and (who := writer(folder, manifest)):
         refuse(f"{folder} is still being written by {who}")
-    start = json.loads((folder / SOAK).read_text(encoding="utf-8"))
+    start = read_json(folder / SOAK)
+    kinds = {"scenario": str, "words": list, "processes": int, "host": str | None}
+    if not isinstance(start, dict) or not all(isinstance(start.get(key), kind) for key, kind in kinds.items()):
+        refuse(f"{folder / SOAK} does not say what was started, so it is not known how to go on with it")
     mend_events(folder)
     run = RecordedRun.load(folder)
     settle_missing(run)

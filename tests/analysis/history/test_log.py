@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import shutil
@@ -138,6 +139,10 @@ def test_a_report_feeds_the_history_that_there_is(tmp_path: Path) -> None:
         b'{"schema": 1}',
         b'{"schema": 1, "pin": "x", "run": "y"}',
         b'{"schema": 1, "pin": "x", "run": "y", "time_ns": "soon"}',
+        b'{"schema": 1, "pin": "x", "run": "y", "time_ns": 1%s}' % (b"0" * 30),
+        b'{"schema": 1, "accept": "x", "time_ns": 1, "who": "a", "why": "b", "at_ns": 1%s}' % (b"0" * 30),
+        b'{"schema": 1, "accept": "x", "time_ns": 1, "who": "a", "why": "b", "at_ns": 1e400}',
+        b'{"schema": %s}' % (b"9" * 5000),
         b"[" * 10_000,
     ],
 )
@@ -151,6 +156,20 @@ def test_a_broken_line_costs_itself_alone(tmp_path: Path, line: bytes) -> None:
     (problem,) = held.problems
     assert problem.startswith(f"{tmp_path / FILE}, line 2 {BROKEN}")
     assert overview.overview(tmp_path).sentences()[-1] == plain(f"{problem}.")
+
+
+def test_a_folder_that_nobody_may_look_into_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in(tmp_path, "mine", [Load("m/eager", 50)], day=1)
+    (tmp_path / "theirs").mkdir()
+    real = Path.is_file
+
+    def refused(path: Path) -> bool:
+        if path.parent.name == "theirs":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert names(tmp_path) == ["mine"]
 
 
 def test_many_broken_lines_are_counted(tmp_path: Path) -> None:

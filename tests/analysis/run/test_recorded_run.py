@@ -30,6 +30,7 @@ from tailrate.analysis.run.tables import Stored
 from tailrate.analysis.run.time_axis import Timeline
 from tailrate.analysis.verdicts.run import Run
 from tailrate.analysis.verdicts.verdict import judge
+from tailrate.loadtest.engine.record.manifest import _writer
 
 LOADS = [Load("bert/eager", 50, lognormal(20)), Load("bert/compiled", 50, lognormal(10), failed=0.1, dropped=0.1)]
 
@@ -364,6 +365,17 @@ def test_a_run_that_is_still_written_can_be_read_but_not_sealed(tmp_path: Path) 
     assert list(written.folder.glob("*.arrows"))
 
 
+def test_a_folder_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+    written = _segments(tmp_path / os.fsdecode(b"run\xff"))
+    seal(written.folder)
+    _same_rows(analysis.load(written.folder), written)
+
+
+def test_who_begins_a_run_says_since_when_it_is_there() -> None:
+    assert _writer() == {"pid": os.getpid(), "pid_since": began(os.getpid()), "host": socket.gethostname()}
+    assert began(2**31) is None
+
+
 @pytest.mark.parametrize(
     ("pid", "since", "state"),
     [
@@ -373,7 +385,7 @@ def test_a_run_that_is_still_written_can_be_read_but_not_sealed(tmp_path: Path) 
         (1, began(1), "running"),
         (0, None, "aborted"),
         (-1, None, "aborted"),
-        (10**30, None, "aborted"),
+        (2**40, None, "aborted"),
     ],
 )
 def test_a_process_that_has_the_number_of_the_writer_is_not_the_writer(
@@ -421,6 +433,12 @@ def _rewrite(folder: Path, change: Any, table: str = "requests") -> None:
     pq.write_table(change(pq.read_table(path)), path)
 
 
+def _no_texts(rows: int) -> Any:
+    """Bytes that are called text all the same, as another program may write them."""
+    raw = pa.array([b"200", b"\xff\xfe"][:rows], pa.binary())
+    return pa.DictionaryArray.from_arrays(pa.array([1] * rows, pa.int32()), raw.view(pa.string()))
+
+
 def test_extra_columns_are_kept(tmp_path: Path) -> None:
     written = make_run(tmp_path / "run", LOADS)
     _rewrite(written.folder, lambda rows: rows.append_column("tokens", pa.array(range(len(rows)))))
@@ -448,14 +466,17 @@ def test_other_types_of_the_same_kind_are_taken(tmp_path: Path) -> None:
         ("seq", pa.array([0.5] * 1000), "column 'seq' is double, which is not int64"),
         ("endpoint", pa.array([1.5] * 1000), "column 'endpoint' is double, which is not string"),
         ("step", pa.array([None] * 1000, pa.int32()), "column 'step' has 1000 empty values"),
+        ("step", pa.array(["0"] * 1000), "column 'step' is string, which is not int32"),
+        ("status", _no_texts(1000), "column 'status' holds bytes that are no text"),
     ],
 )
 def test_a_wrong_type_names_file_and_column(tmp_path: Path, column: str, values: Any, said: str) -> None:
     written = make_run(tmp_path / "run", LOADS)
     _rewrite(written.folder, lambda rows: rows.set_column(rows.column_names.index(column), column, values))
-    with pytest.raises(RunError, match=r"requests\.parquet") as caught:
-        analysis.load(written.folder).requests()
-    assert said in str(caught.value)
+    for read in (lambda run: run.requests(), lambda run: run.tallies):
+        with pytest.raises(RunError, match=r"requests\.parquet") as caught:
+            read(analysis.load(written.folder))
+        assert said in str(caught.value)
 
 
 def test_a_missing_column_and_a_broken_file_are_named(tmp_path: Path) -> None:
