@@ -1671,6 +1671,21 @@ ANALYSIS = (
          "analysis/verdicts/test_verdict.py::test_missing_rows_are_a_flaw_missing_samples_a_note"),
     ),
     Mutant(
+        "a segment that nobody announced goes unread", "row", "analysis/run/announced.py",
+        "most.get(name, math.inf)", "most.get(name, 0)",
+        ("analysis/run/test_recorded_run.py::test_a_file_of_somebody_else_that_is_named_like_a_segment_is_left_alone",),
+    ),
+    Mutant(
+        "a number that another process has by now is the writer's", "lock", "analysis/records/process.py",
+        "began(pid) in (None, since)", "began(pid) is not None",
+        ("analysis/run/test_recorded_run.py::test_a_process_that_has_the_number_of_the_writer_is_not_the_writer",),
+    ),
+    Mutant(
+        "answers may come before their requests", "sign", "analysis/counting/counts.py",
+        "(at_ns < np.maximum.reduce(after_ns))", "(at_ns < np.minimum.reduce(after_ns))",
+        ("analysis/verdicts/test_verdict.py::test_times_that_cannot_be_are_a_flaw",),
+    ),
+    Mutant(
         "a row is lost between two row groups", "row", "analysis/run/tables.py",
         "rows = rows.slice(most)", "rows = rows.slice(most + 1)",
         ("analysis/counting/test_counts.py::test_sealing_writes_row_groups_of_full_size_from_segments_of_any",),
