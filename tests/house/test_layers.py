@@ -169,7 +169,8 @@ FLOORS = (
 DEEPEST = 9
 """Rooms that stand on each other; what stands at a door is none."""
 MOST_ENTRIES = {
-    "serve": 13, "analysis": 15, "analysis.run": 13, "analysis.stats": 13, "loadtest": 13, "loadtest.engine.endpoint": 15,
+    "serve": 13, "analysis": 15, "analysis.run": 13, "analysis.stats": 13, "loadtest": 13,
+    "loadtest.engine.endpoint": 15,
 }  # fmt: skip
 """Of a room that has more than a dozen, beside its `__init__` and folders of extensions, such as one file per model."""
 EXTENSIONS = {
