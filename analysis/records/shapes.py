@@ -46,7 +46,6 @@ SHAPES: dict[str, Kind] = {
     "endpoints": LIST,
     "endpoints[]": OBJECT,
     "endpoints[].parameters": OBJECT,
-    "endpoints[].parameters_after": OBJECT,
     "endpoints[].settings": OBJECT,
     "clock": LIST,
     "clock[]": OBJECT,

@@ -206,7 +206,7 @@ def test_only_rates_that_were_kept_are_said_to_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [FACTS, "cells/bare--mlp--eager.json"])
 def test_a_file_that_is_not_a_campaigns_is_named(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "cells").mkdir()
-    (tmp_path / FACTS).write_text(json.dumps({"what": "quick", "only": [], **MACHINE}))
+    (tmp_path / FACTS).write_text(json.dumps({"what": "quick", "only": [], "date": "2026-11-30", **MACHINE}))
     (tmp_path / name).write_text(text, encoding="latin-1")
     size = Size(subjects=(MLP,), variants=("eager",), compiled_variant="eager", batches=(1,), seconds=0.1)
     work = Work(tmp_path, size, "cpu", never_served, print, 1)

@@ -23,6 +23,7 @@ from waiting import PATIENCE_S
 
 from tailrate.analysis.records.folder import read_events
 from tailrate.analysis.records.manifest import Manifest
+from tailrate.analysis.text.words import significant
 from tailrate.loadtest.engine.live.screen import Lines
 from tailrate.loadtest.engine.live.terminal import headline, line, picture
 
@@ -57,9 +58,9 @@ def test_of_streams_the_table_has_first_tokens_and_tokens_per_second():
     assert [word for word in text.split() if word in ("TTFT", "tokens/s")] == ["TTFT", "tokens/s"]
     (mine,) = (line for line in text.splitlines() if line.startswith("m/stream"))
     assert "45.6  " in mine
-    assert "1234.5" in mine
+    assert "1,234" in mine
     lost = drawn(STATE | {"endpoints": [streams | {"ttft_p99_ms": None}]}, 160)
-    assert "∞" in lost.split("m/stream")[1].partition("1234.5")[0].split()[-1]
+    assert "∞" in lost.split("m/stream")[1].partition("1,234")[0].split()[-1]
     assert "TTFT" not in drawn(STATE)
 
 
@@ -136,7 +137,7 @@ def cells(text, endpoint):
 def test_the_table_holds_the_figures_and_says_what_is_left():
     text = drawn(STATE)
     assert headline(STATE) == "step 3 of 12: m/eager at 200/s, 14 s left · 2 min 10 s left in all"
-    assert cells(text, "m/eager") == ["m/eager", "200/s", "199.5", "150.2", "12.3", "∞", "41", "0.2", "3", "7", "6"]
+    assert cells(text, "m/eager") == ["m/eager", "200/s", "200", "150", "12.3", "∞", "41", "0.200", "3", "7", "6"]
     assert cells(text, "m/compiled") == ["m/compiled"]
     assert "GPU 0  93 %  3.0 GiB  212 W  61 °C" in text
     assert "7 arrivals were dropped" in text
@@ -197,9 +198,7 @@ def assert_final(display, folder):
     for end in ends(folder)[-2:]:
         row = cells(display.text, end["endpoint"])
         assert row[1] == f"{end['rate']:.4g}/s"
-        assert row[3] == f"{end['achieved_rps']:.1f}"
-        assert row[4] == f"{end['p50_ms']:.1f}"
-        assert row[5] == f"{end['p99_ms']:.1f}"
+        assert row[3:6] == [significant(end[name]) for name in ("achieved_rps", "p50_ms", "p99_ms")]
         assert row[-1] == str(end["errors"])
 
 

@@ -379,19 +379,21 @@ def test_who_begins_a_run_says_since_when_it_is_there() -> None:
 @pytest.mark.parametrize(
     ("pid", "since", "state"),
     [
-        (os.getpid(), began(os.getpid()), "running"),
-        (os.getpid(), 1, "aborted"),
+        ("ours", "its", "running"),
+        ("ours", 1, "aborted"),
         (1, 1, "aborted"),
-        (1, began(1), "running"),
+        (1, "its", "running"),
         (0, None, "aborted"),
         (-1, None, "aborted"),
         (2**40, None, "aborted"),
     ],
 )
 def test_a_process_that_has_the_number_of_the_writer_is_not_the_writer(
-    tmp_path: Path, pid: int, since: int | None, state: str
+    tmp_path: Path, pid: int | str, since: int | str | None, state: str
 ) -> None:
-    written = _killed(tmp_path / "run", pid)
+    number = os.getpid() if isinstance(pid, str) else pid
+    since = began(number) if isinstance(since, str) else since
+    written = _killed(tmp_path / "run", number)
     found = json.loads((written.folder / MANIFEST).read_text())
     (written.folder / MANIFEST).write_text(json.dumps(found | {"pid_since": since}))
     assert analysis.load(written.folder).manifest.status == state

@@ -178,7 +178,7 @@ def test_a_deadline_is_the_engines() -> None:
 
         bench.gateway._answered = listened  # type: ignore[method-assign]
         await ask("ModelInfer", infer())
-        assert 0 < float(seen[0] or 0) <= 30
+        assert 0 < float(seen[0] or 0) < 31  # gRPC rounds what it sends up to three digits
 
     over(work)
 
