@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -255,7 +256,8 @@ def test_a_stopped_run_keeps_what_there_is_and_reports_it(tmp_path, started, sto
     with endpoint() as url:
         command = [sys.executable, "-m", "tailrate", "run", "null", "--host", url, "--rates", "50,60"]
         command += ["--step-seconds", "30", "--run-dir", str(tmp_path), "--run-id", "it", "--idle-seconds", "0"]
-        process = started(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # which who tests under nohup does not hear
+        process = started(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heard)
         deadline = time.monotonic() + PATIENCE_S
         while not (tmp_path / "it/events.jsonl").exists() or "rows" not in (tmp_path / "it/events.jsonl").read_text():
             assert time.monotonic() < deadline

@@ -24,7 +24,7 @@ GENERATOR = "tailrate report --index"
 MOST_LEVELS = 20_000
 """Embedded for comparisons, over all runs, so that the page of a thousand stays under 5 MB."""
 FEWEST_LEVELS = 4
-MOST_TEXT = 600
+MOST_TEXT = 1000
 
 
 def html(entries: Sequence[Entry], folder: str, remarks: Remarks) -> str:
@@ -111,13 +111,13 @@ def _embedded(entries: Sequence[Entry], folder: str) -> dict[str, Any]:
             "scenario": entry.scenario,
             "mode": entry.mode,
             "state": entry.state,
-            "said": entry.said[:MOST_TEXT],
-            "reasons": [reason[:MOST_TEXT] for reason in entry.reasons[:3]],
+            "said": _short(entry.said),
+            "reasons": [*map(_short, entry.reasons[:3])],
             "page": entry.page,
             "limits": entry.limits_ms,
             "endpoints": entry.endpoints,
             "facts": [
-                facts.setdefault((f"{group} {name}", said[:MOST_TEXT]), len(facts))
+                facts.setdefault((f"{group} {name}", _short(said)), len(facts))
                 for (group, name), said in sorted(entry.origin.items())
             ],
             "levels": [
@@ -146,3 +146,7 @@ def _rows(n: int, levels: Sequence[Level], most: int) -> Iterable[list[Any]]:
 def _number(value: float | None) -> float | str | None:
     """Nine digits are more than any figure has; JSON has no infinity."""
     return None if value is None else "∞" if math.isinf(value) else float(f"{value:.9g}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
