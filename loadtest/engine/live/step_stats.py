@@ -31,10 +31,12 @@ from tailrate.loadtest.engine.live.probe import Probe
 from tailrate.loadtest.engine.live.window import DROPPED, LEAST_S, SEGMENTS, SETTLED_S, LiveWindow
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, ProbeOutcome
 from tailrate.loadtest.engine.scenario.steps import LoadStep
+from tailrate.loadtest.engine.workers.on_time.breath import breath
 
 SURELY_RISING = 35
 """Mann-Kendall's S of ten segments that has one chance in 4000 without a trend."""
-COLUMNS = ("worker", "seq", "status", "error", "sent_ns", WHOLE, *STREAM_COLUMNS)
+WHOLE_COLUMNS = ("worker", "seq", "status", "error", "intended_ns", "sent_ns", WHOLE)
+COLUMNS = (*dict.fromkeys((*WHOLE_COLUMNS, *STREAM_COLUMNS)),)
 
 
 class Second:
@@ -106,6 +108,7 @@ class Live:
         self.taken_ok, self._taken = 0, 0
         self._gone: list[tuple[Floats, int]] = []
         self._keep = keep
+        self._asks_tokens = streams or keep or any(name for slo in slos for name in slo.bounds)
         self._rows: list[dict[str, Any]] = []
         """All of them, for a search: `probe.COLUMNS`."""
         self._streamed_s: list[Floats] = []
@@ -113,7 +116,10 @@ class Live:
         self._done_s: list[Floats] = []
 
     def see(self, batch: Any) -> None:
-        rows = as_chunk(batch, COLUMNS)
+        # what comes in one piece is done in pieces, as arrivals wait meanwhile
+        streamed = self._asks_tokens or batch.column("first_ns").null_count < len(batch)
+        rows = as_chunk(batch, COLUMNS if streamed else WHOLE_COLUMNS)
+        breath()
         codes, names = rows.text("status")
         self._statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
         for index, count in zip(*np.unique(rows.whole("worker"), return_counts=True), strict=True):
@@ -135,10 +141,13 @@ class Live:
             place.latency.add(latency_ms[mine & ok], int((mine & ~ok).sum()))
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
-        streams = StreamTimes.of(rows, ok)
-        figures_ms = limited_ms(ok, latency_ms, streams)
-        if (streams.first_ns != NEVER).any():
-            self._see_streams(streams, seconds, ok)
+        breath()
+        figures_ms = {"": np.where(ok, latency_ms, np.inf)}
+        if streamed:
+            streams = StreamTimes.of(rows, ok)
+            figures_ms = limited_ms(ok, latency_ms, streams)
+            if (streams.first_ns != NEVER).any():
+                self._see_streams(streams, seconds, ok)
         self.window.see(rows, ok, figures_ms)
         if self._keep:
             timed_out = np.array([name == "timeout" for name in names], np.bool_)[codes]

@@ -88,9 +88,7 @@ class LiveWindow:
     # ---- rows
 
     def see(self, rows: Chunk, ok: Bools, figures_ms: dict[str, Floats]) -> None:
-        intended, sent, done, first, last, seq = (
-            rows.whole(name) for name in ("intended_ns", "sent_ns", WHOLE, "first_ns", "last_ns", "seq")
-        )
+        intended, sent, done, seq = (rows.whole(name) for name in ("intended_ns", "sent_ns", WHOLE, "seq"))
         due_ns, over_ns = intended - self._start_ns, np.where(done == NEVER, intended, done) - self._start_ns
         inside, latency_ms = (due_ns >= 0) & (due_ns < self._length_ns), (done - intended) / 1e6
         self._first_ms = np.concatenate([self._first_ms, latency_ms[ok][: FIRST - len(self._first_ms)]])
@@ -113,7 +111,9 @@ class LiveWindow:
         self._ok_ms += float(latency_ms[ok].sum())
         self._failed = np.concatenate([self._failed, seq[inside][~ok]])[:LEAST_BEYOND]
         self._service.add((done - sent)[inside][ok & (sent[inside] != NEVER)] / 1e6)
-        self._streamed.add((last - first)[inside][ok & (first[inside] != NEVER)] / 1e6)
+        if self.streams:
+            first, last = (rows.whole(name)[inside] for name in ("first_ns", "last_ns"))
+            self._streamed.add((last - first)[ok & (first != NEVER)] / 1e6)
         self._see_sending(rows, inside, (sent - intended) / 1e6)
 
     def _see_sending(self, rows: Chunk, inside: Bools, late_ms: Floats) -> None:
