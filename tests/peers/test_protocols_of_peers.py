@@ -17,7 +17,7 @@ import pytest
 from asked import PATIENCE_S
 from peer_servers import MissingError, Peer, asked, started
 from servers.arithmetic import GAP_S, answer
-from waiting import clock_step_ns
+from waiting import clock_step_ns, until
 
 from tailrate.analysis import load
 from tailrate.analysis.records.manifest import endpoint_name
@@ -61,10 +61,12 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize(("peer", "scheme"), SPOKEN, indirect=["peer"], scope="module")
 def test_its_outputs_are_those_of_a_direct_call(peer: Peer, scheme: str) -> None:
     text, settings, _ = asked(peer, scheme)
+    before = peer.count()
     servers = Servers(PATIENCE_S, Keys())
     (endpoint,) = discovery.discover(servers, parse(text, "mlp"), settings)
     found = discovery.try_out(servers, endpoint, Inputs(({"x": X},), (len(X),)))
     servers.close()
+    until(lambda: peer.count() == before + 1)  # Triton counts an answer once it has been sent
     outputs = found.to.protocol.outputs(found.answer)
     got = outputs["scores"] if peer.name == "fastapi" else outputs["y"]
     assert np.allclose(got, answer(X), rtol=1e-5, atol=1e-6)
