@@ -18,7 +18,7 @@ import numpy as np
 from tailrate.analysis.judging.evidence import SHOWN_AT, counts
 from tailrate.analysis.judging.judge import Window
 from tailrate.analysis.judging.share import ALL, Count, terms
-from tailrate.analysis.judging.trust import FILLED, FIRST, SPARE, doubts, late_limit_ms, lateness, queue_filled
+from tailrate.analysis.judging.trust import FILLED, FIRST, SPARE, doubts, late_limit_ms, lateness, overload
 from tailrate.analysis.records.manifest import in_ns
 from tailrate.analysis.records.objective import Slo
 from tailrate.analysis.run.arrays import Chunk
@@ -27,7 +27,7 @@ from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.dependence import LEAST_BEYOND
 from tailrate.analysis.stats.sketch import SLICES, Sketch
-from tailrate.analysis.stats.trend import queue_growth
+from tailrate.analysis.stats.trend import Growth, queue_growth
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import held_to, limits_of
 from tailrate.loadtest.engine.scenario.knee_search import Limits
@@ -152,13 +152,14 @@ class LiveWindow:
             return Window(())
         mean_ms = self._ok_ms / self._ok.finite if self._ok.finite else math.inf
         early_ms = float(self._first_ms.mean()) if len(self._first_ms) else math.inf
-        grew = self._grew(due, early_ms / 1e3) or queue_filled(self._given_up / self.n, early_ms, mean_ms)
+        growth = self._growth(due, early_ms / 1e3)
+        grew = overload(growth, self.n, self._given_up, self._dropped, early_ms, mean_ms)
         late = lateness(self._lateness.quantile(0.99) or 0.0, self._late, self.late_limit_ms)
         would_do = SPARE * self.n / self._seconds * (self._ok.quantile(0.99) or 0.0) / 1e3
         why = doubts(0 if grew else self._dropped, self.n, would_do, self.cpu_pct)
         if self.short:
             why.append("a load process was lost, and its share of the arrivals with it")
-        return Window((), "the queue grew" if grew else "", late, tuple(why))
+        return Window((), grew, late, tuple(why))
 
     def windows(self, due: Callable[[Floats], Ints]) -> list[Window]:
         """For each objective."""
@@ -202,11 +203,11 @@ class LiveWindow:
         """How many failures came in a row, in the mean, while there are few."""
         return len(self._failed) / max(1, 1 + int((np.diff(np.sort(self._failed)) > 1).sum()))
 
-    def _grew(self, due: Callable[[Floats], Ints], early_s: float) -> bool:
+    def _growth(self, due: Callable[[Floats], Ints], early_s: float) -> Growth:
         """As long as arrivals have instants of their own, by those that were due and not answered."""
         slices = int(min(self._length_ns, self._seen_ns - SETTLED_S * 1e9) // self._slice_ns)
         if not self._step.scheduled or slices * self._slice_ns < 1e9 * max(LEAST_S, SEGMENTS * early_s):
-            return False
+            return Growth(False, 0.0, 1.0)
         # while the first answers come, more and more are under way without anything having to wait
         filled_ms = self._streamed.quantile(FILLED / 100) or 0.0
         edges = np.arange(int(filled_ms * 1e6 // self._slice_ns), slices + 1)
@@ -214,4 +215,4 @@ class LiveWindow:
         answered = self._before + np.concatenate([[0], np.cumsum(self._counts[DONE][:slices, 0])])[edges]
         level = (arrived - answered).astype(np.float64)
         seconds = (len(edges) - 1) * self._slice_ns / 1e9
-        return queue_growth((level[1:] + level[:-1]) / 2, np.diff(arrived).astype(np.float64), seconds).rising
+        return queue_growth((level[1:] + level[:-1]) / 2, np.diff(arrived).astype(np.float64), seconds)

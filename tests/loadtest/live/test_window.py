@@ -53,6 +53,7 @@ def slow_half(rng, at_s):
         (False, slow_half, "p99<50ms", {}),
         (None, FLAT, "p99<50ms", {"dropped": 0.05}),
         (None, FLAT, "p99<50ms", {"dropped": 0.004}),
+        (None, FLAT, "p99<50ms", {"dropped": 1.0}),
         (False, lambda rng, at_s: 10 + 8 * at_s, "p90<2000ms", {}),
         (False, lambda rng, at_s: np.where(at_s > 20, 45.0, 10.0), "p99<50ms", {"dropped": 0.06}),
         (None, slow_half, "p99<50ms", {"late_ms": 9.0}),
