@@ -46,10 +46,10 @@ def in_ms(ns: Ints) -> Floats:
     return np.where(ns == FAILED, np.inf, np.where(ns == NONE, np.nan, ns / 1e6))
 
 
-def limited_ms(ok: Bools, latency_ms: Floats, streams: StreamTimes) -> dict[str, Floats]:
-    """What objectives limit, by its name; the latency has none."""
-    whole_ms = np.where(ok, latency_ms, np.inf)
-    return {"": whole_ms, "ttft": in_ms(streams.ttft_ns), "tpot": in_ms(streams.tpot_ns)}
+def limited_ms(ok: Bools, latency_ms: Floats, streams: StreamTimes | None) -> dict[str, Floats]:
+    """What objectives limit, by its name; the latency has none, and is all there is of whole answers."""
+    whole = {"": np.where(ok, latency_ms, np.inf)}
+    return whole | {"ttft": in_ms(streams.ttft_ns), "tpot": in_ms(streams.tpot_ns)} if streams else whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,12 +142,10 @@ class Live:
             place.dropped += int((mine & dropped).sum())
             place.late += int((mine & was_late).sum())
         breath()
-        figures_ms = {"": np.where(ok, latency_ms, np.inf)}
-        if streamed:
-            streams = StreamTimes.of(rows, ok)
-            figures_ms = limited_ms(ok, latency_ms, streams)
-            if (streams.first_ns != NEVER).any():
-                self._see_streams(streams, seconds, ok)
+        streams = StreamTimes.of(rows, ok) if streamed else None
+        figures_ms = limited_ms(ok, latency_ms, streams)
+        if streams and (streams.first_ns != NEVER).any():
+            self._see_streams(streams, seconds, ok)
         self.window.see(rows, ok, figures_ms)
         if self._keep:
             timed_out = np.array([name == "timeout" for name in names], np.bool_)[codes]
