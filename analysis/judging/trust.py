@@ -61,7 +61,8 @@ def overload(growth: Growth, n: int, given_up: int, dropped: int, early_ms: floa
     """
     if growth.rising:
         return f"the queue grew by {growth.per_s:.3g} requests/s"
-    if dropped < n and queue_filled(given_up / n, early_ms, later_ms):
+    # where answers took as long from the beginning, only the client's own limit was reached
+    if dropped < n and given_up / n >= MOST_GIVEN_UP and not later_ms < BUILT_UP * early_ms:
         return f"{percent(given_up / n)} of the arrivals were dropped or ran into the time limit"
     return ""
 
@@ -71,11 +72,3 @@ def early_ms(answered: Floats, took_ms: Floats) -> float:
     first = 1 + int(np.searchsorted(np.cumsum(answered), min(FIRST, answered.sum())))
     count = answered[:first].sum()
     return float(took_ms[:first].sum() / count) if count else math.inf
-
-
-def queue_filled(given_up: float, early_ms: float, later_ms: float) -> bool:
-    """Whether arrivals were dropped, or ran into the time limit, because a queue had grown so far.
-
-    Where answers took as long from the beginning, only the client's own limit was reached.
-    """
-    return given_up >= MOST_GIVEN_UP and not later_ms < BUILT_UP * early_ms

@@ -111,6 +111,9 @@ class Growth:
     p_value: float
 
 
+NO_GROWTH = Growth(False, 0.0, 1.0)
+
+
 def queue_growth(in_flight: Floats, arrived: Floats, seconds: float) -> Growth:
     """Whether the in-flight count, a mean for each equal part of the window, rises by more than the arrivals explain.
 
@@ -119,7 +122,7 @@ def queue_growth(in_flight: Floats, arrived: Floats, seconds: float) -> Growth:
     """
     arrivals = float(arrived.sum())
     if seconds <= 0 or not arrivals or len(in_flight) < 10:
-        return Growth(False, 0.0, 1.0)
+        return NO_GROWTH
     means, due = segments(in_flight, 10), segments(arrived, 10)
     if due.all():
         means = means / due * due.mean()

@@ -32,7 +32,7 @@ from tailrate.analysis.run.window import Excerpt, read
 from tailrate.analysis.stats import trend
 from tailrate.analysis.stats.array_types import Bools
 from tailrate.analysis.stats.interval import least_for_upper
-from tailrate.analysis.stats.trend import Growth
+from tailrate.analysis.stats.trend import NO_GROWTH, Growth
 from tailrate.analysis.steps import by_rate
 from tailrate.analysis.steps.step_devices import StepDevices
 from tailrate.analysis.text import words
@@ -89,7 +89,7 @@ class StepEvidence(StepDevices):
 
     @cached_property
     def growth(self) -> Growth:
-        return growth_of(self.tally, self.streams) if self.n else Growth(False, 0.0, 1.0)
+        return growth_of(self.tally, self.streams) if self.n else NO_GROWTH
 
     @cached_property
     def overload(self) -> str:

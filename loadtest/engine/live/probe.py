@@ -10,11 +10,12 @@ import numpy as np
 
 from tailrate.analysis.judging.evidence import count
 from tailrate.analysis.judging.share import Term, judged
-from tailrate.analysis.judging.trust import SPARE, doubts, early_ms, lateness, queue_filled
+from tailrate.analysis.judging.trust import SPARE, doubts, early_ms, lateness, overload
 from tailrate.analysis.records.objective import STREAM_FIGURES
 from tailrate.analysis.stats.array_types import Ints
 from tailrate.analysis.stats.dependence import in_a_row, inflation
 from tailrate.analysis.stats.sketch import SLICES, Sketch
+from tailrate.analysis.stats.trend import NO_GROWTH
 from tailrate.loadtest.engine.live.limit_counts import held_to, limits_of
 from tailrate.loadtest.engine.scenario.knee_search import KneeObjective, Limits, ProbeOutcome
 from tailrate.loadtest.engine.scenario.steps import LoadStep
@@ -80,15 +81,14 @@ class Probe:
         return judged(found.share, found.worth, term.allowed)
 
     def _filled(self) -> bool:
-        """Whether a queue grew until arrivals were given up; where all were dropped, nothing was asked."""
+        """Whether a queue grew until arrivals were given up, whatever is known of its length."""
         ok, dropped = np.isfinite(self.all[""]), self.inside["dropped"]
-        if not ok.any() or dropped.all():
-            return False
-        places, took_ms = self.slices[ok] - self.slices[ok].min(), self.all[""][ok]
+        places, took_ms = self.slices[ok] - self.slices.min(initial=0), self.all[""][ok]
         first_ms = early_ms(*(np.bincount(places, weights).astype(float) for weights in (None, took_ms)))
         answered = self.inside[""][ok[self.counted]]
-        given_up = float((dropped + self.inside["timed_out"]).mean())
-        return queue_filled(given_up, first_ms, float(answered.mean()) if len(answered) else math.inf)
+        later_ms = float(answered.mean()) if len(answered) else math.inf
+        given_up = int((dropped + self.inside["timed_out"]).sum())
+        return bool(overload(NO_GROWTH, self.n, given_up, int(dropped.sum()), first_ms, later_ms))
 
     def _hindered(self, n: int, missed: bool, cpu_pct: float, late_limit_ms: float) -> str | None:
         """`n` have what is searched for."""

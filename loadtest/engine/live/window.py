@@ -27,7 +27,7 @@ from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.stats.array_types import Bools, Floats, Ints
 from tailrate.analysis.stats.dependence import LEAST_BEYOND
 from tailrate.analysis.stats.sketch import SLICES, Sketch
-from tailrate.analysis.stats.trend import Growth, queue_growth
+from tailrate.analysis.stats.trend import NO_GROWTH, Growth, queue_growth
 from tailrate.loadtest.engine.live.histogram import Histogram
 from tailrate.loadtest.engine.live.limit_counts import held_to, limits_of
 from tailrate.loadtest.engine.scenario.knee_search import Limits
@@ -207,7 +207,7 @@ class LiveWindow:
         """As long as arrivals have instants of their own, by those that were due and not answered."""
         slices = int(min(self._length_ns, self._seen_ns - SETTLED_S * 1e9) // self._slice_ns)
         if not self._step.scheduled or slices * self._slice_ns < 1e9 * max(LEAST_S, SEGMENTS * early_s):
-            return Growth(False, 0.0, 1.0)
+            return NO_GROWTH
         # while the first answers come, more and more are under way without anything having to wait
         filled_ms = self._streamed.quantile(FILLED / 100) or 0.0
         edges = np.arange(int(filled_ms * 1e6 // self._slice_ns), slices + 1)

@@ -45,6 +45,18 @@ def test_a_queue_filled_up_or_did_not_for_both(tmp_path, lost, slow_from_s, slow
     assert bool(probe.hindered) is bool(step.showed.doubts)
 
 
+@pytest.mark.parametrize(
+    ("fates", "overloaded"),
+    [({"failed": 0.93, "dropped": 0.07}, True), ({"failed": 0.97, "dropped": 0.03}, False), ({"dropped": 1.0}, False)],
+)
+def test_what_is_said_of_a_step_without_a_success_is_said_by_both(tmp_path, fates, overloaded):
+    load = Load("m/a", 100, constant(5), seconds=40, settle_s=5, **fates)
+    run = analysis.load(make_run(tmp_path / "run", [load], slo=["p99<50ms"], mode="knee").folder)
+    probe, step = seen(tmp_path / "run", run)
+    assert probe.overloaded is step.overloaded is overloaded
+    assert bool(probe.hindered) is bool(step.showed.doubts)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 17, 18])
 def test_errors_are_vetoed_where_the_report_calls_them_missed(tmp_path, seed):
     """Some seven of three thousand, of which the report says how many came in a row."""
