@@ -28,7 +28,7 @@ from tailrate.analysis.history.run_summary import (
     figure,
     figures_of,
 )
-from tailrate.analysis.records.folder import MANIFEST, RunError, has_manifest
+from tailrate.analysis.records.folder import MANIFEST, RunError, append_whole, has_manifest
 from tailrate.analysis.records.manifest import DERIVED_SCHEMA
 from tailrate.analysis.text import words
 
@@ -191,7 +191,7 @@ def _append(runs: Path, new: Callable[[History], Iterable[Line]]) -> int:
             lines = [json.dumps({"schema": DERIVED_SCHEMA, **line}) for line in new(_parsed(there, runs / FILE))]
             if lines:
                 torn = there and not there.endswith(b"\n")  # the last writer was killed inside its line
-                out.write(("\n" * bool(torn) + "".join(f"{line}\n" for line in lines)).encode("ascii"))
+                append_whole(out.fileno(), ("\n" * bool(torn) + "".join(f"{line}\n" for line in lines)).encode("ascii"))
                 os.fsync(out.fileno())
     except OSError as problem:
         raise RunError(f"{runs / FILE} cannot be written: {problem.strerror}") from None

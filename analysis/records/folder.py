@@ -97,22 +97,24 @@ def _not_json(problem: Exception) -> str:
 
 
 def append_event(folder: Path, kind: str, **what: Any) -> None:
-    """Appends one line to `events.jsonl`: `{"time_ns": …, "event": kind, …}`, on the load generator's clock.
-
-    All of it or nothing: what a full disk took only a part of is taken back, so that the next line begins a line.
-    """
+    """Appends one line to `events.jsonl`: `{"time_ns": …, "event": kind, …}`, on the load generator's clock."""
     line = json.dumps({"time_ns": what.pop("time_ns", None) or time.time_ns(), "event": kind, **what}) + "\n"
     out = os.open(folder / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        before, left = os.fstat(out).st_size, line.encode()
-        try:
-            while left:
-                left = left[os.write(out, left) :]
-        except OSError:
-            os.ftruncate(out, before)
-            raise
+        append_whole(out, line.encode())
     finally:
         os.close(out)
+
+
+def append_whole(out: int, raw: bytes) -> None:
+    """All of it or nothing: what a full disk took only a part of is taken back, so that the next line begins a line."""
+    before = os.fstat(out).st_size
+    try:
+        while raw:
+            raw = raw[os.write(out, raw) :]
+    except OSError:
+        os.ftruncate(out, before)
+        raise
 
 
 def mend_events(folder: Path) -> None:

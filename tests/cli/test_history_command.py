@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -204,6 +205,15 @@ def test_what_is_worse_can_be_accepted_and_who_and_why_is_written_down(tmp_path:
     tailrate("history", tmp_path, "--fail-on-regression", code=1)
     (accepted,) = json.loads(tailrate("history", tmp_path, "--json").output)["accepted"]
     assert (accepted["run"], accepted["who"], accepted["why"]) == ("run-090", "anna", "four more layers")
+
+
+def test_a_user_without_a_name_accepts_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1234567)
+    log.add(tmp_path, [run_of(1)])
+    said = tailrate("history", tmp_path, "--accept", "run-001", "--why", "four more layers").output
+    assert "accepted by user 1234567" in said
 
 
 def test_nobody_accepts_without_a_reason_or_a_run(tmp_path: Path) -> None:

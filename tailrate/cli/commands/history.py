@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,18 @@ def history(
             click.echo(line)
         return
     if accept is not None:
-        click.echo(overview.accepted(runs, accept, who or getpass.getuser(), why))
+        click.echo(overview.accepted(runs, accept, who or _user(), why))
         return
     if given["by"] is not None and given["fail_on_regression"]:
         refuse("--by compares the values of a fact, and knows no regression; leave --fail-on-regression out")
     raise SystemExit(_show_history(runs, **given))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number that has no name
+        return f"user {os.getuid()}"
 
 
 def _show_history(runs: Path, *, fail_on_regression: bool, as_json: bool, by: str | None, **given: str | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import resource
 import shutil
 import subprocess
 import sys
@@ -239,6 +240,19 @@ def test_a_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
             act()
     run_in(tmp_path, "r", [Load("m/eager", 20)])
     assert shown(tmp_path).cells["runs"]  # the gallery is made all the same
+
+
+def test_a_full_disk_takes_a_line_whole_or_not_at_all(tmp_path: Path) -> None:
+    log.add(tmp_path, [run_of(1)])
+    before = (tmp_path / FILE).read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
+    try:
+        with pytest.raises(RunError, match=f"{FILE} cannot be written: File too large"):
+            log.add(tmp_path, [run_of(2)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / FILE).read_bytes() == before
 
 
 # ---- pins
