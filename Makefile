@@ -28,8 +28,8 @@ check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no 
 test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: a quarter of an hour
 	@$(MAKE) --no-print-directory -j2 lint test-tests
 
-test-long: $(VENV)/.dev peers .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
-	$(BIN)/python -m pytest -m long
+test-long: $(VENV)/.warm peers .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
+	$(BIN)/python -m pytest -n $(WORKERS) -m long
 
 # which only compute: a worker for each core
 check-tests: WORKERS = $(shell nproc 2>/dev/null || echo 2)

@@ -13,11 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
-from asked import PATIENCE_S
 from folders import make_run
 from starts import need
 from test_forms import RUNS
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from tailrate.serve.deploy.haproxy import free_port
 

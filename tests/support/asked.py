@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from waiting import PATIENCE_S
 
 from tailrate.loadtest.engine.endpoint.credentials import ANYBODY, Access, Keys
 from tailrate.loadtest.engine.endpoint.discovery import discover
@@ -14,7 +15,6 @@ from tailrate.loadtest.engine.endpoint.servers import Servers
 from tailrate.loadtest.engine.endpoint.target import Endpoint, Target
 from tailrate.serve.wire import Array
 
-PATIENCE_S = 10.0
 RESULT = b'{"outputs": [{"name": "y", "datatype": "UINT8", "shape": [1], "data": [1]}]}'
 
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from asked import PATIENCE_S, found_at
+from asked import found_at
 from gevent.pywsgi import WSGIServer
+from waiting import PATIENCE_S
 
 from tailrate.loadtest.engine.endpoint import discovery
 from tailrate.loadtest.engine.endpoint.answer import EndpointAnswer
