@@ -20,7 +20,7 @@ from waiting import PATIENCE_S, clock_step_ns, until
 
 from tailrate.analysis import load
 from tailrate.analysis.records.manifest import endpoint_name
-from tailrate.loadtest.engine.endpoint import discovery
+from tailrate.loadtest.engine.endpoint import discovery, protocols  # noqa: F401  # which makes them known
 from tailrate.loadtest.engine.endpoint.credentials import Keys
 from tailrate.loadtest.engine.endpoint.payloads import Inputs
 from tailrate.loadtest.engine.endpoint.servers import Servers
