@@ -290,9 +290,9 @@ def test_a_campaign_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         latency, *parts = (float(row[place]) for place in (3, 4, 5, 6, 7, 8, 9))
         assert sum(parts) == pytest.approx(latency, rel=0.02)  # of three digits each
     mixed = found["mlp, two variants on one device"]
-    untrusted = [note.partition(" is not compared: ") for note in mixed.notes if " it cannot be trusted: " in note]
-    # on a busy machine the load generator may have been late
-    assert sorted([row[0] for row in mixed.rows] + [name for name, _, _ in untrusted]) == ["compiled-default", "eager"]
+    # beside other tests the load generator may be late, for which the table takes a variant out
+    late = [note.split()[0] for note in mixed.notes if "it cannot be trusted: the load generator was late" in note]
+    assert sorted([*(row[0] for row in mixed.rows), *late]) == ["compiled-default", "eager"]
     assert all(step["ok"] > 0 for part in ("alone", "both") for step in facts["cells"]["mixed--mlp"][part]["steps"])
     assert facts["cells"]["bare--mlp--compiled-default"]["again"]["start"] == "warm"
     assert len(facts["cells"]["profile--mlp--eager"]["profiles"]) == 2
