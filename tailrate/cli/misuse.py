@@ -47,7 +47,7 @@ def _told() -> Iterator[None]:
             refuse(f"{problem.filename}: {problem.strerror}")
         if isinstance(problem, OSError | UnicodeError):
             refuse(" ".join(str(problem).split()))
-        traceback.print_exc()
+        click.echo(traceback.format_exc(), nl=False, err=True)
         raise SystemExit(FAULT) from None
 
 

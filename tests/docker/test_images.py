@@ -317,7 +317,7 @@ def services(**environment: str) -> dict[str, dict[str, Any]]:
 
 def test_it_is_what_compose_takes() -> None:
     schema = json.loads((resources.files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json").read_text())
-    validator = jsonschema.validators.validator_for(schema)(schema)
+    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
     for document in (COMPOSE, interpolated(COMPOSE, {})):
         assert [f"{each.json_path}: {each.message}" for each in validator.iter_errors(document)] == []
     assert not validator.is_valid(COMPOSE | {"services": {"x": {"imagee": "y"}}})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from typing import Any
 
 from locust import stats
 from locust.env import Environment
@@ -47,15 +46,15 @@ class LocustStatistics:
         known, now = self._environment.stats, time.time()
         for (name, method), told in self._told.items():
             times = [ms for ms, _ in told if ms is not None]
-            said: Any = {  # as a worker reports it
-                "name": name, "method": method, "last_request_timestamp": now, "num_requests": len(told),
+            some = stats.StatsEntry(known, name, method)
+            vars(some).update({  # as a worker reports it
+                "last_request_timestamp": now, "num_requests": len(told),
                 "num_none_requests": len(told) - len(times), "total_response_time": sum(times),
                 "max_response_time": max(times, default=0), "min_response_time": min(times, default=None),
                 "total_content_length": sum(size for _, size in told),
                 "response_times": Counter(map(stats.bucket_response_time, times)),
                 "num_reqs_per_sec": {int(now): len(told)},
-            }  # fmt: skip
-            some = stats.StatsEntry.unserialize(said, known)
+            })  # fmt: skip
             known.entries[name, method].extend(some)
             known.total.extend(some)
         self._told.clear()

@@ -64,8 +64,9 @@ def test_more_beyond_is_never_better_and_more_dependence_never_surer(n, share, d
     assert judged(beyond / n, n / (1.5 * dependence), allowed) in (here, None)
 
 
-@given(st.integers(100, 100_000), st.floats(0.0, 0.03))
-def test_what_would_settle_it_settles_it(n, share):
+@given(st.integers(100, 100_000), st.floats(-3.0, 3.0))
+def test_what_would_settle_it_settles_it(n, deviations):
+    share = max(0.0, 0.01 + deviations * math.sqrt(0.01 * 0.99 / n))
     assume(judged(share, n, 0.01) is None)
     times = times_more(share, n, 0.01)
     assert times > 1

@@ -33,7 +33,7 @@ async def asked(bench: Bench, tokens: tuple[str, ...] = ()) -> AsyncIterator[Ask
             async def ask(method: str, sent: bytes = b"", answer: str = "", **more: Any) -> Any:
                 call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(sent, timeout=30, **more)
                 found = await call
-                ask.said = dict(await call.trailing_metadata())  # type: ignore[attr-defined]
+                ask.said = dict([*await call.trailing_metadata()])  # type: ignore[attr-defined]
                 return message(answer).FromString(found) if answer else found
 
             yield ask

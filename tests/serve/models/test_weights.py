@@ -187,7 +187,7 @@ def test_bert_from_a_hugging_face_folder_takes_its_sizes_and_tokenizer(tmp_path:
     config = BertConfig(vocab_size=99, hidden_size=64, num_hidden_layers=1, num_attention_heads=1, intermediate_size=64)
     BertModel(config).save_pretrained(folder)
     words = {word: place for place, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello"])}
-    BertTokenizerFast(vocab=words).save_pretrained(folder)
+    BertTokenizerFast(vocab=words, do_lower_case=True).save_pretrained(folder)
     spec = models.load("bert", {"sequence": "8"}, str(folder))
     assert spec.outputs[0].shape == (-1, 64)
     assert spec.prepare({"text": np.array([b"Hello"], object)})["input_ids"].tolist() == [[2, 5, 3, 0, 0, 0, 0, 0]]
