@@ -8,6 +8,8 @@ TRITON_PYTHON ?= /usr/bin/python3.11
 # tested (what docker/constraints/common.txt says), newest, or lowest (that pyproject.toml allows)
 VERSIONS ?= tested
 CONSTRAINTS := $(if $(filter tested,$(VERSIONS)),-c docker/constraints/common.txt,$(if $(filter lowest,$(VERSIONS)),-c .ci/lowest.txt))
+# the oldest libraries bring types that say less, and some none
+LINT := $(if $(filter lowest,$(VERSIONS)),,lint)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 # of the hundreds of processes that the tests start, each would compile our modules anew
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,10 +25,10 @@ demo: $(VENV)/.serve  ## two variants of a small model on this machine, rising r
 
 # linters and tests at once: the type checker has one core, waiting tests leave the other
 check: $(VENV)/.dev  ## linters, types, and every test that needs no server, no browser and no long computing: in three minutes
-	@$(MAKE) --no-print-directory -j2 lint check-tests
+	@$(MAKE) --no-print-directory -j2 $(LINT) check-tests
 
 test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: a quarter of an hour
-	@$(MAKE) --no-print-directory -j2 lint test-tests
+	@$(MAKE) --no-print-directory -j2 $(LINT) test-tests
 
 test-long: $(VENV)/.warm peers .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
 	$(BIN)/python -m pytest -n $(WORKERS) -m long
