@@ -21,6 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -178,6 +179,7 @@ def usual(earlier: Floats, chance: float) -> Usual:
     return Usual(centre, float(np.std(kept, ddof=1)), far(len(earlier), chance), len(earlier))
 
 
+@cache
 def far(runs: int, chance: float) -> float:
     """By how many spreads of so many runs one more is off, to one side, in so many cases."""
     wider = np.interp(-math.log(chance), -np.log(CHANCES), WIDER[runs]) if runs in WIDER else 1.0

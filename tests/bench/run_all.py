@@ -50,6 +50,8 @@ SIGNALS, PATIENCE_S = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL), (30.0, 10
 
 LONGEST = (4.0, 120.0)
 """One that takes so many times as long as it should, and so many seconds, hangs."""
+SLOW = (2.0, 10.0)
+"""One that takes so many times as long as it should, and so many seconds: that is said beside it."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,8 @@ def run(path: Path, words: Sequence[str], expected_s: float) -> Ran:
     outcome = "failed" if reason else "left out" if said and "left_out" in said else "ok"
     if outcome == "left out":
         reason = str((said or {})["left_out"])
+    elif not reason and seconds > SLOW[0] * expected_s + SLOW[1]:
+        reason = f"took {seconds / expected_s:.1f} times as long as expected: is what it measures slower than it was?"
     return Ran(path.stem, outcome, reason, round(seconds, 1), expected_s, said)
 
 

@@ -202,6 +202,13 @@ def test_a_benchmark_that_does_not_says_why(tmp_path, source, outcome, reason):
     assert (found.outcome, found.reason) == (outcome, reason)
 
 
+def test_one_that_takes_far_longer_than_it_did_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_all, "SLOW", (0.0, 0.0))
+    found = ran(tmp_path, """print('{"benchmark": "it"}')""")
+    assert found.outcome == "ok"
+    assert re.match(r"took 0\.\d times as long as expected", found.reason)
+
+
 LEAVES = """
 import subprocess, sys
 it = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.DEVNULL,
