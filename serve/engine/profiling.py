@@ -136,7 +136,7 @@ class Profiler:
             from torch.profiler import ProfilerActivity, profile
 
             cuda = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-            recorded = profile(activities=[ProfilerActivity.CPU, *cuda], acc_events=True)  # unasked, 2.11 warns
+            recorded = profile(activities=[ProfilerActivity.CPU, *cuda])
             recorded.start()
         except Exception as problem:  # the batch is not to blame
             self._fail(order, problem)

@@ -206,7 +206,7 @@ def test_one_that_takes_far_longer_than_it_did_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(run_all, "SLOW", (0.0, 0.0))
     found = ran(tmp_path, """print('{"benchmark": "it"}')""")
     assert found.outcome == "ok"
-    assert re.match(r"took 0\.\d times as long as expected", found.reason)
+    assert re.match(r"took \d+\.\d times as long as expected", found.reason)
 
 
 LEAVES = """
