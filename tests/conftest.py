@@ -58,6 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     starts.marks = {mark.name for mark in item.iter_markers()}
+    if torch := sys.modules.get("torch"):
+        # else torch 2.11 for CUDA crashes without a GPU, where one thread compiles after the first that did has ended
+        torch._C._ensureCUDADeviceGuardSet()
 
 
 # ---- where the time went

@@ -63,6 +63,7 @@ FAST = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_SERVE_PROXY_USE_GRPC": "1",  # read before the throughput options could set it
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # they cost a line per request, read by a Python process
+    "RAY_SERVE_HAPROXY_MAXCONN": "4096",  # each takes two files or more of `FILES`; Ray 2.58 would have 20,000
     "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": "30",  # of a client that neither sends nor reads; Ray gives it an hour
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # HAProxy hears in time; every stop waits for it
 }

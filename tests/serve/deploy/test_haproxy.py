@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -238,6 +239,13 @@ def test_each_cluster_has_files_and_ports_of_its_own(tmp_path: Path) -> None:
     assert len(own) == 7
     assert all(one[key] != two[key] for key in own)
     assert haproxy.environment(None) == haproxy.COMMON
+
+
+def test_the_open_files_suffice_for_the_connections_that_are_asked_for() -> None:
+    constants = (Path(str(find_spec("ray").origin)).parent / "serve/_private/constants.py").read_text()
+    assert '"RAY_SERVE_HAPROXY_MAXCONN"' in constants
+    # HAProxy wants 50,025 for 20,000 connections
+    assert int(haproxy.FAST["RAY_SERVE_HAPROXY_MAXCONN"]) * 2.5 + 25 <= haproxy.FILES
 
 
 def ray_is(monkeypatch: pytest.MonkeyPatch, init: Callable[..., None], **served: Any) -> SimpleNamespace:
