@@ -45,6 +45,8 @@ def test_a_workflow_runs_what_people_run(path):
                 assert words[1] in TARGETS, command
             elif words[0] == "apt-get":
                 assert words[-1] == "git", command  # what checking out takes
+            elif words[0] == "git":
+                assert words[1:-1] == ["config", "--global", "--add", "safe.directory"], command
             else:
                 assert (ROOT / words[0]).is_file(), command
 
@@ -59,6 +61,10 @@ def test_a_workflow_may_do_no_more_than_it_says(path):
         for step in job["steps"]:
             if used := step.get("uses"):
                 assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v1)", used), used
+                if used.startswith("actions/checkout@"):
+                    assert step["with"] == {"persist-credentials": False}, "what is run has no key to the repository"
+        trusted = any(step.get("run", "").startswith("git config") for step in job["steps"])
+        assert trusted == ("container" in job), "a container's root is told that the files are its own"
     writes = {name for name, job in found["jobs"].items() if "write" in str(job.get("permissions"))}
     assert writes == ({"build", "publish"} if path.stem == "release" else set())
 
