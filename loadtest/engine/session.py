@@ -363,9 +363,10 @@ def _initialise(environment: Any, runner: Any, web_ui: Any) -> None:
     if isinstance(runner, WorkerRunner):
         runner.register_message("tailrate_order", lambda msg, **_: _here().orders.put(WorkOrder.from_message(msg.data)))
         runner.register_message("tailrate_start", lambda msg, **_: _here().starts.put(msg.data["start_ns"]))
-        runner.register_message("tailrate_halt", lambda **_: _halt(), concurrent=True)
+        # Locust before 2.47 gives no names to what it gives these
+        runner.register_message("tailrate_halt", lambda *_, **__: _halt(), concurrent=True)
         # a planned fault: as if the kernel had done it
-        runner.register_message("tailrate_kill", lambda **_: os.kill(os.getpid(), signal.SIGKILL), concurrent=True)
+        runner.register_message("tailrate_kill", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL), concurrent=True)
         runner.register_message("tailrate_cut", lambda **_: _here().cut())
         runner.register_message(
             "tailrate_ping",

@@ -8,11 +8,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from packaging.version import parse
 from serving import MARK, Served, served, started_with
 from text_streams import told
 from waiting import PATIENCE_S, clock_step_ns
@@ -137,5 +139,6 @@ def test_a_replica_leaves_torch_to_its_engine_s_process(server: Served) -> None:
         found = [one["pid"] for one in started_with(MARK, server.mark) if name in " ".join(one["cmdline"])]
         return [any("libtorch" in part.path for part in psutil.Process(pid).memory_maps()) for pid in found]
 
-    assert with_torch("ServeReplica:tiny_llama") == [False, False]
+    itself = parse(version("transformers")) < parse("5.5")  # which loaded it wherever a tokenizer was
+    assert with_torch("ServeReplica:tiny_llama") == [itself, itself]
     assert with_torch("engine.language.process") == [True, True]

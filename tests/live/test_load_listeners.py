@@ -130,7 +130,8 @@ def test_a_master_for_others_is_warned_about():
 
 def page(host="127.0.0.1", web_login=False):
     app = Flask("test")
-    app.add_url_rule("/", view_func=lambda: "in", methods=["GET", "POST"])
+    for path in ("/", "/stop", "/under/stats/reset"):
+        app.add_url_rule(path, path, view_func=lambda: "in", methods=["GET", "POST"])
     same_origin.attach(SimpleNamespace(app=app, host=host, web_login=web_login))
     return app.test_client()
 
@@ -164,6 +165,16 @@ def test_without_a_password_it_answers_this_machine_and_no_other_site(monkeypatc
         answer = method("/", headers=headers)
         assert answer.status_code == status
         assert (answer.text == "in") == (status == 200)
+
+
+@pytest.mark.parametrize("path", ["/stop", "/under/stats/reset"])
+@pytest.mark.parametrize("said", [None, "none", "same-origin", "same-site", "cross-site"])
+def test_a_link_or_a_picture_of_another_site_does_nothing(monkeypatch, path, said):
+    monkeypatch.delenv(same_origin.PASSWORD, raising=False)
+    headers = {"Host": "localhost:8089"} | ({"Sec-Fetch-Site": said} if said else {})
+    status = 403 if said in ("same-site", "cross-site") else 200
+    assert page().get(path, headers=headers).status_code == status
+    assert page().get("/", headers=headers).status_code == 200, "a link may lead here"
 
 
 @pytest.mark.parametrize(

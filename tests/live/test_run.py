@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from endpoint import endpoint
 from schedules import schedule_of
+from test_web import STOPS
 from waiting import PATIENCE_S, clock_step_ns, until
 
 from tailrate.analysis.records.folder import read_events, segments
@@ -334,7 +335,7 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
     base = f"http://127.0.0.1:{web}"
 
     def post(path, **form):
-        body = urllib.parse.urlencode(form).encode()
+        body = urllib.parse.urlencode(form).encode() or None
         with urllib.request.urlopen(f"{base}{path}", data=body, timeout=PATIENCE_S) as answer:
             return json.loads(answer.read())
 
@@ -357,7 +358,7 @@ def test_the_web_ui_shows_our_options_starts_and_stops(tmp_path):
             time.sleep(1.5)  # Locust looks once a second whether the plan is over
             assert post("/swarm", host=url, rates="40", step_seconds="60", run_id="second")["success"]
             await_rows(tmp_path / "second", 20)
-            assert post("/stop")["success"]
+            assert post("/stop", **STOPS)["success"]
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=PATIENCE_S)

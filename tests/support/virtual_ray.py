@@ -21,6 +21,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+WAITS_WITHOUT_A_TASK = sys.version_info >= (3, 12)
+"""Of `asyncio.wait_for`: since then what a full batch leaves over doesn't go alone, unless batches wait for nobody."""
 TURN_S = 1e-7
 """What a turn of the event loop takes; without it a timer that rounding made a hair too short would ring for ever."""
 

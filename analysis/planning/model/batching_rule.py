@@ -3,7 +3,7 @@
 Whoever was received before a batch began and went into a later one, although the batch was not full, was left behind.
 The good rules leave nobody behind. Ray's `@serve.batch` does: around a method that awaits it closes a batch when its
 wait is over, busy or not, so that batches stay small however many requests queue; around one that blocks, what a full
-batch left over closes alone.
+batch left over closes alone (before Python 3.12, and where nobody is waited for).
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class Rule(StrEnum):
     COMPANY = "company"
     """`tailrate serve`: the same, but only a request that waits alone is kept, at most W, until a second one comes."""
     BLOCKING = "blocking"
-    """Ray's `@serve.batch` around a method that blocks the event loop: what a full batch leaves over closes alone."""
+    """Ray's `@serve.batch` around a method that blocks the event loop: what a full batch leaves over closes alone.
+    Since Python 3.12 only where W is nought; with a wait it is OPPORTUNISTIC, but for four percent."""
     AWAITING = "awaiting"
     """Ray's `@serve.batch` around a method that awaits: it closes a batch W after its first item, busy or not."""
 

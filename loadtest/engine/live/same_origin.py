@@ -1,8 +1,9 @@
 """Who may come in at Locust's pages, ours among them: nobody from elsewhere without a password, and no other web site.
 
 Locust's server has no password of its own and lets every web site read its answers (CORS); and a browser takes what
-any site asks for to loopback, too. So what another site sends is refused by its `Origin`, and what came by a name that
-anybody may have pointed at this machine by its `Host`. With TAILRATE_WEB_PASSWORD each request has to bring that (HTTP
+any site asks for to loopback, too. So what another site sends is refused by its `Origin`, which a link or a picture
+does not have: by what the browser says of it. What came by a name that anybody may have pointed at this machine is
+refused by its `Host`. With TAILRATE_WEB_PASSWORD each request has to bring that (HTTP
 Basic, under any user name); without it the pages stay on loopback. Whoever has accounts of their own behind Locust's
 `--web-login` is left to them.
 """
@@ -24,6 +25,8 @@ PASSWORD = "TAILRATE_WEB_PASSWORD"  # noqa: S105 -- its name
 LEAST = 12
 """Characters, since nobody counts how often somebody tries."""
 LOOPBACK = "127.0.0.1"
+ACTS = ("/stop", "/stats/reset")
+"""What Locust before 2.47 does for whoever follows a link."""
 
 
 def attach(web_ui: Any) -> None:
@@ -39,7 +42,8 @@ def attach(web_ui: Any) -> None:
     @web_ui.app.before_request  # type: ignore[untyped-decorator]
     def look() -> Response | None:
         origin, given = request.headers.get("Origin"), request.authorization
-        if origin is not None and origin.partition("//")[2] != request.host:
+        led = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        if (led and request.path.endswith(ACTS)) or (origin is not None and origin.partition("//")[2] != request.host):
             return _refused(403, "This page answers no other site.")
         if not asks and not _nobody_elses(request.host):
             return _refused(403, f"By this name the page answers only where {PASSWORD} is set.")

@@ -30,6 +30,8 @@ def handle(data, context):
 
 
 def main() -> None:
+    import torch  # noqa: F401 -- where it is another Python's, workers would fail for ever behind a ping that is well
+
     http, management, metrics, folder = sys.argv[1:]
     store = Path(folder) / "store"
     store.mkdir()

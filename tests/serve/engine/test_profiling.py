@@ -16,9 +16,6 @@ from tailrate.serve.engine.profiling import Profiler, answer
 from tailrate.serve.runner import cache_folders
 from tailrate.serve.wire import WireError
 
-# which torch 2.11 says of every profile
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")
-
 
 def asked(**body: Any) -> Request:
     return raw(json.dumps(body).encode())
