@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,25 @@ def in_engine_thread(words: list[str]) -> None:
 
 
 # ---- outside it
+
+
+def machine() -> dict[str, Any]:
+    from tailrate.serve.machine import CPU_INFO
+    from tailrate.serve.runner.compile_cache import instructions
+
+    return {"cores": os.cpu_count(), "instructions": instructions(CPU_INFO), "torch": version("torch")}
+
+
+def otherwise(now: dict[str, Any], then: dict[str, Any]) -> str | None:
+    """Why figures of then need not come again, or None."""
+    if not then:
+        return "on which processor they were measured is not said: they need not come again here"
+    gone, come = (sorted({*a["instructions"]} - {*b["instructions"]}) for a, b in ((then, now), (now, then)))
+    said = [
+        *([f"without {', '.join(gone)}"] if gone else []), *([f"with {', '.join(come)}"] if come else []),
+        *(f"{now[key]} {key} in place of {then[key]}" for key in ("cores", "torch") if now[key] != then[key]),
+    ]  # fmt: skip
+    return f"this machine is another one, {'; '.join(said)}: they need not come again here" if said else None
 
 
 def run(model: str, variant: str, batches: str, cache: str, spent_s: float, limit_s: float) -> dict[str, Any]:
@@ -216,7 +236,8 @@ def main() -> None:
         RESULTS.mkdir(parents=True, exist_ok=True)
         how = f"--models {options.models} --variants {options.variants} --batches {options.batches}"
         title = (
-            f"# Variants on a CPU\n\n{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, "
+            f"# Variants on a CPU\n\n{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
+            f"{', bf16 in hardware' if any('bf16' in each for each in machine()['instructions']) else ''}, "
             f"torch {torch.__version__}: `python tests/bench/variants.py {how} --write`.\n\n"
             "Speed against eager in the same process, call by call in turn, above 1 faster: the median of pairs, the\n"
             "lowest and the highest; cold and warm are the seconds that one start took to build and warm all batch\n"
@@ -224,13 +245,16 @@ def main() -> None:
         )
         (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
         (RESULTS / "variants-cpu.json").write_text(
-            json.dumps({"benchmark": "variants", "cells": found}, indent=1) + "\n"
+            json.dumps({"benchmark": "variants", "machine": machine(), "cells": found}, indent=1) + "\n"
         )
     if options.against:
-        again = repeated(found, json.loads(options.against.read_text())["cells"])
+        before = json.loads(options.against.read_text())
+        again = repeated(found, before["cells"])
         print("\n".join(f"{name}: {said}" for name, _, said in again))
         within = sum(within for _, within, _ in again)
         print(f"{within} of {len(again)} are within the lowest and the highest of {options.against}")
+        if why := otherwise(machine(), before.get("machine", {})):
+            print(why)
     last_line("variants", cells=found)
 
 

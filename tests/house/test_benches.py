@@ -364,3 +364,13 @@ def test_what_was_measured_before_is_found_again_or_not():
     found = variants.repeated([cell("a", 2.4), cell("b", 2.6), cell("c", 1), cell("d", 1)], kept)
     assert [(name, within) for name, within, _ in found] == [("m/a at 1", True), ("m/b at 1", False)]
     assert found[1][2] == "2.60 (0.00–9.00), not within 2.00 (1.50–2.50)"
+
+
+def test_a_figure_of_another_machine_need_not_come_again():
+    here = variants.machine()
+    assert variants.otherwise(here, here) is None
+    there = here | {"instructions": [*here["instructions"], "amx_bf16_9"], "torch": "1.0"}
+    assert "without amx_bf16_9; " in variants.otherwise(here, there)
+    assert f"{here['torch']} torch in place of 1.0" in variants.otherwise(here, there)
+    assert "with amx_bf16_9" in variants.otherwise(there, here | {"torch": "1.0"})
+    assert "is not said" in variants.otherwise(here, {})
