@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrate.serve.file_locks import locked
+from tailrate.serve.machine import CPU_INFO
 from tailrate.serve.spec import ModelSpec
 
 FORMAT = 1
@@ -244,7 +245,7 @@ def _device(kind: str) -> list[str]:
     if kind == "cuda":
         major, minor = torch.cuda.get_device_capability(0)
         return [torch.cuda.get_device_name(0), f"{major}.{minor}", str(torch.version.cuda)]
-    return [kind, torch.backends.cpu.get_cpu_capability(), *instructions(Path("/proc/cpuinfo"))]
+    return [kind, torch.backends.cpu.get_cpu_capability(), *instructions(CPU_INFO)]
 
 
 INSTRUCTIONS = re.compile(

@@ -105,21 +105,21 @@ def in_engine_thread(words: list[str]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    from tailrate.serve.machine import CPU_INFO
+    from tailrate.serve.machine import CPU_INFO, cores
     from tailrate.serve.runner.compile_cache import instructions
 
-    return {"cores": os.cpu_count(), "instructions": instructions(CPU_INFO), "torch": version("torch")}
+    return {"cores": cores(), "instructions": instructions(CPU_INFO), "torch": version("torch")}
 
 
 def otherwise(now: dict[str, Any], then: dict[str, Any]) -> str | None:
     """Why figures of then need not come again, or None."""
     if not then:
         return "on which processor they were measured is not said: they need not come again here"
-    gone, come = (sorted({*a["instructions"]} - {*b["instructions"]}) for a, b in ((then, now), (now, then)))
-    said = [
-        *([f"without {', '.join(gone)}"] if gone else []), *([f"with {', '.join(come)}"] if come else []),
-        *(f"{now[key]} {key} in place of {then[key]}" for key in ("cores", "torch") if now[key] != then[key]),
-    ]  # fmt: skip
+    said = []
+    for word, has, other in (("without", then, now), ("with", now, then)):
+        if extra := sorted({*has["instructions"]} - {*other["instructions"]}):
+            said.append(f"{word} {', '.join(extra)}")
+    said += [f"{now[key]} {key} in place of {then[key]}" for key in ("cores", "torch") if now[key] != then[key]]
     return f"this machine is another one, {'; '.join(said)}: they need not come again here" if said else None
 
 
@@ -230,14 +230,15 @@ def main() -> None:
                     kept.write_text(json.dumps(found[-1]))
     lines = table(found, options.batches.split(","))
     print("\n".join(lines))
+    here = machine()
     if options.write:
         import torch
 
+        bf16 = ", bf16 in hardware" if any("bf16" in each for each in here["instructions"]) else ""
         RESULTS.mkdir(parents=True, exist_ok=True)
         how = f"--models {options.models} --variants {options.variants} --batches {options.batches}"
         title = (
-            f"# Variants on a CPU\n\n{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
-            f"{', bf16 in hardware' if any('bf16' in each for each in machine()['instructions']) else ''}, "
+            f"# Variants on a CPU\n\n{here['cores']} cores, {torch.backends.cpu.get_cpu_capability()}{bf16}, "
             f"torch {torch.__version__}: `python tests/bench/variants.py {how} --write`.\n\n"
             "Speed against eager in the same process, call by call in turn, above 1 faster: the median of pairs, the\n"
             "lowest and the highest; cold and warm are the seconds that one start took to build and warm all batch\n"
@@ -245,7 +246,7 @@ def main() -> None:
         )
         (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
         (RESULTS / "variants-cpu.json").write_text(
-            json.dumps({"benchmark": "variants", "machine": machine(), "cells": found}, indent=1) + "\n"
+            json.dumps({"benchmark": "variants", "machine": here, "cells": found}, indent=1) + "\n"
         )
     if options.against:
         before = json.loads(options.against.read_text())
@@ -253,7 +254,7 @@ def main() -> None:
         print("\n".join(f"{name}: {said}" for name, _, said in again))
         within = sum(within for _, within, _ in again)
         print(f"{within} of {len(again)} are within the lowest and the highest of {options.against}")
-        if why := otherwise(machine(), before.get("machine", {})):
+        if why := otherwise(here, before.get("machine", {})):
             print(why)
     last_line("variants", cells=found)
 

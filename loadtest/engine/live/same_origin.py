@@ -3,9 +3,8 @@
 Locust's server has no password of its own and lets every web site read its answers (CORS); and a browser takes what
 any site asks for to loopback, too. So what another site sends is refused by its `Origin`, which a link or a picture
 does not have: by what the browser says of it. What came by a name that anybody may have pointed at this machine is
-refused by its `Host`. With TAILRATE_WEB_PASSWORD each request has to bring that (HTTP
-Basic, under any user name); without it the pages stay on loopback. Whoever has accounts of their own behind Locust's
-`--web-login` is left to them.
+refused by its `Host`. With TAILRATE_WEB_PASSWORD each request has to bring that (HTTP Basic, under any user name);
+without it the pages stay on loopback. Whoever has accounts of their own behind Locust's `--web-login` is left to them.
 """
 
 from __future__ import annotations
