@@ -17,6 +17,7 @@ Needs wrk (Debian: apt-get install wrk).
 
     python tests/bench/request_path.py
     python tests/bench/request_path.py --only ours,no-op --connections 1,64 --bodies 1000 --seconds 5 --rounds 5
+    python tests/bench/request_path.py --only ours,no-op --connections 64 --bodies 1000 --rounds 5 --idle 3
 """
 
 from __future__ import annotations
@@ -244,6 +245,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--bodies", default="1000,150000,600000")
     found.add_argument("--seconds", type=float, default=3)
     found.add_argument("--rounds", type=int, default=3)
+    found.add_argument("--idle", type=int, default=0, help="so many servers of ours that nobody asks, for more rounds")
     found.add_argument("--contestant", nargs=2, help=argparse.SUPPRESS)
     return found
 
@@ -260,16 +262,19 @@ def main() -> None:
     names = ["ours, plain" if name == "plain" else name for name in options.only.split(",")]
     passes = [["no-op", "ours"], [name for name in names if name != "no-op"]]
     rows = []
-    for together in [names] if "no-op" not in names or names == passes[0] else passes:
-        rows += report(together, compare(together, options))
+    for together in [names] if "no-op" not in names or set(names) == {"no-op", "ours"} else passes:
+        for idle, found in compare(together, options):
+            rows += [row | {"idle": idle} for row in report(together, found, f"beside {idle} idle" if idle else "")]
     last_line("request_path", rows=rows)
 
 
-def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, int, int], list[dict[str, float]]]:
-    """All of them up at once, visited in turn for each body and number of connections."""
+Found = dict[tuple[str, int, int], list[dict[str, float]]]
+
+
+def compare(names: list[str], options: argparse.Namespace) -> Iterator[tuple[int, Found]]:
+    """All of them up at once, visited in turn for each body and number of connections; then beside idle servers."""
     from tailrate.serve.deploy.haproxy import free_port
 
-    found: dict[tuple[str, int, int], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         environment = os.environ | {"HOME": scratch, "RAY_USAGE_STATS_ENABLED": "0"}
         ports: dict[str, int] = {}
@@ -280,22 +285,33 @@ def compare(names: list[str], options: argparse.Namespace) -> dict[tuple[str, in
                 stack.enter_context(contestant(home, ports[home], environment))
                 print(f"{home}: up", file=sys.stderr)
             ports[name] = ports[home]
-        for body in (int(word) for word in options.bodies.split(",")):
-            script = Path(scratch) / f"{body}.lua"
-            script.write_text(SCRIPT % (head(body), body))
-            script_json = Path(scratch) / f"{body}-json.lua"
-            script_json.write_text(SCRIPT_JSON % body)
-            for connections in (int(word) for word in options.connections.split(",")):
-                for _ in range(options.rounds):
-                    for name in names:
-                        url = f"http://127.0.0.1:{ports[name]}{CONTESTANTS[name][1]}"
-                        got = visit(url, script_json if name == "litserve" else script, connections, options.seconds)
-                        found.setdefault((name, body, connections), []).append(got)
+        yield 0, visits(names, ports, options, Path(scratch))
+        for _ in range(options.idle):
+            stack.enter_context(contestant("ours", free_port(), environment))
+        if options.idle:
+            yield options.idle, visits(names, ports, options, Path(scratch))
+
+
+def visits(names: list[str], ports: dict[str, int], options: argparse.Namespace, scratch: Path) -> Found:
+    found: Found = {}
+    for body in (int(word) for word in options.bodies.split(",")):
+        script = scratch / f"{body}.lua"
+        script.write_text(SCRIPT % (head(body), body))
+        script_json = scratch / f"{body}-json.lua"
+        script_json.write_text(SCRIPT_JSON % body)
+        for connections in (int(word) for word in options.connections.split(",")):
+            for _ in range(options.rounds):
+                for name in names:
+                    url = f"http://127.0.0.1:{ports[name]}{CONTESTANTS[name][1]}"
+                    got = visit(url, script_json if name == "litserve" else script, connections, options.seconds)
+                    found.setdefault((name, body, connections), []).append(got)
     return found
 
 
-def report(names: list[str], found: dict[tuple[str, int, int], list[dict[str, float]]]) -> list[dict[str, object]]:
+def report(names: list[str], found: Found, where: str) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
+    if where:
+        print(where)
     print(f"{'body':>8} {'conns':>5} {'contestant':<12} {'req/s':>22} {'P50 ms':>21} {'P99 ms':>22} {'ours ÷ it':>19}")
     cells = sorted({(body, connections) for _, body, connections in found})
     for body, connections in cells:

@@ -1,23 +1,27 @@
 """Every variant of every model on this CPU: does it run, how fast beside eager, is it the same, what does it cost.
 
 Each cell (model × variant) has processes of its own: one that starts with an empty cache and then times batches of
-each size against the eager module, call by call in turn, and one that starts again with what was kept. Cells are
-kept as they come (`--cells`), so that a bench that was stopped goes on; one that takes longer than `--limit` seconds
-says so.
+each size against the eager module, call by call in turn, and one that starts again with what was kept. With `--rounds`
+all cells take turns so often, each time in a new process. What was measured is kept as it comes (`--cells`), so that a
+bench that was stopped goes on, and one that is called again at another hour, for more rounds, adds to it; a start that
+takes longer than `--limit` seconds says so.
 
-Prints a table (of each speed the median of the pairs of calls, the lowest and the highest; cold and warm are of one
-start each, `second_start.py` has rounds of those), then one JSON line; with `--write` also
-docs/results/variants-cpu.md and .json.
+Prints a table, then one JSON line; with `--write PAGE` also docs/results/PAGE.md and .json. Of a speed it has the
+median of the rounds; where they are enough for it, also the range that one more round falls in, which holds all figures
+of the page together (`analysis/history/regression.py`, as for a new night's run); else the lowest and the highest pair
+of calls. Cold and warm are of one start each; `second_start.py` has rounds of those.
 
     python tests/bench/variants.py                         a quick look: two models, five variants
-    python tests/bench/variants.py --models custom_cnn,resnet50,bert,mlp --variants all --write
-    python tests/bench/variants.py --models custom_cnn --against docs/results/variants-cpu.json
+    python tests/bench/variants.py --models custom_cnn,resnet50,bert,mlp --variants all --write variants-cpu
+    python tests/bench/variants.py --models custom_cnn,resnet50,bert --rounds 8 --write speeds-cpu
+    python tests/bench/variants.py --models resnet50 --variants onnx --against docs/results/speeds-cpu.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import subprocess
@@ -34,7 +38,10 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
+import numpy as np  # noqa: E402
 from bench._rounds import last_line, over, shown, spread  # noqa: E402
+
+from tailrate.analysis.history.regression import ALARMS, FINEST, LEAST, usual  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
 MOST_CALLS, LEAST_CALLS = 60, 3
@@ -136,20 +143,45 @@ def run(model: str, variant: str, batches: str, cache: str, spent_s: float, limi
     return found
 
 
-def measure(model: str, variant: str, batches: str, spent_s: float, limit_s: float, cache_root: Path) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(dir=cache_root) as cache:
-        (Path(cache) / "weights").symlink_to(cache_root / "weights", target_is_directory=True)
-        first = run(model, variant, batches, cache, spent_s, limit_s)
-        if "ready_s" not in first:
-            return {"model": model, "variant": variant, **first}
-        again = run(model, variant, batches, cache, 0.0, limit_s)
-    return {
-        "model": model,
-        "variant": variant,
-        **first,
-        "warm_s": again.get("warmup_s"),
-        "ready_again_s": again.get("ready_s"),
-    }
+def start(found: dict[str, Any], options: argparse.Namespace, scratch: Path) -> None:
+    """One more start of a cell, and what it costs to start again with what the first one here has kept."""
+    model, variant = found["model"], found["variant"]
+    cache = scratch / f"{model}--{variant}"
+    fresh = not cache.exists()
+    cache.mkdir(exist_ok=True)
+    if fresh:
+        (cache / "weights").symlink_to(scratch / "weights", target_is_directory=True)
+    print(f"{model}/{variant}", file=sys.stderr, flush=True)
+    one = run(model, variant, options.batches, f"{cache}", options.seconds, options.limit)
+    if "ready_s" not in one:
+        found |= one
+        return
+    at = time.strftime("%Y-%m-%d %H:%M")
+    found.setdefault("rounds", []).append({"at": at} | {batch: was["speed"] for batch, was in one["batches"].items()})
+    if fresh and options.rounds == 1:
+        again = run(model, variant, options.batches, f"{cache}", 0.0, options.limit)
+        one |= {"warm_s": again.get("warmup_s"), "ready_again_s": again.get("ready_s")}
+    elif not fresh:
+        one = {"warm_s": one["warmup_s"], "ready_again_s": one["ready_s"]}
+    found |= one
+
+
+def speeds(cells: list[dict[str, Any]]) -> None:
+    """Writes into each cell what its rounds come to: with enough of them, where one more falls."""
+    figures = sum(len(one["batches"]) for one in cells if "rounds" in one)
+    for one in cells:
+        for batch in one.get("batches", ()):
+            rounds = [each[batch]["median"] for each in one["rounds"]]
+            one["batches"][batch]["speed"] = found = one["rounds"][0][batch] if len(rounds) == 1 else spread(rounds)
+            if len(rounds) >= LEAST:
+                known = usual(np.log(rounds), ALARMS / 2 / figures)
+                reach = known.reach * max(known.spread, FINEST)
+                found |= {"from": math.exp(known.centre - reach), "to": math.exp(known.centre + reach)}
+
+
+def said(speed: dict[str, float]) -> str:
+    """`2.93 (2.61–3.20)`."""
+    return shown(speed | {"low": speed.get("from", speed["low"]), "high": speed.get("to", speed["high"])}, ".2f")
 
 
 def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
@@ -159,12 +191,10 @@ def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for found in cells:
         name = f"{found['model']}/{found['variant']}"
-        if "ready_s" not in found:
-            lines.append(f"| {name} | {found.get('refused') or found.get('failed')} " + "| " * (len(head) - 2) + "|")
+        if why := found.get("refused") or found.get("failed"):
+            lines.append(f"| {name} | {why} " + "| " * (len(head) - 2) + "|")
             continue
-        speeds = [
-            shown(found["batches"][batch]["speed"], ".2f") if batch in found["batches"] else "" for batch in batches
-        ]
+        speeds = [said(found["batches"][batch]["speed"]) if batch in found["batches"] else "" for batch in batches]
         row = [name, *speeds, f"{found['parity_relative_error']:.1e}", f"{found['parity_cosine']:.6f}"]
         row += [f"{found['warmup_s']:.1f}", f"{found['warm_s']:.1f}", f"{found['peak_rss_bytes'] / 1e6:.0f}"]
         row += [f"{found['artefact_bytes'] / 1e6:.1f}", found["compile_mode"]]
@@ -173,18 +203,65 @@ def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
 
 
 def repeated(cells: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[tuple[str, bool, str]]:
-    """Of each speed that was measured before: its name, whether it is within what it was then, and both in words."""
+    """Of each speed that has a range where it is to be found again: its name, whether it is, and both in words."""
     before = {(one["model"], one["variant"]): one for one in kept}
     found = []
     for one in cells:
         was = before.get((one["model"], one["variant"]), {})
         for batch in one.get("batches", ()):
-            if then := was.get("batches", {}).get(batch):
-                now, then = one["batches"][batch]["speed"], then["speed"]
-                within = then["low"] <= now["median"] <= then["high"]
-                said = f"{shown(now, '.2f')}, {'within' if within else 'not within'} {shown(then, '.2f')}"
-                found.append((f"{one['model']}/{one['variant']} at {batch}", within, said))
+            then = was.get("batches", {}).get(batch, {}).get("speed", {})
+            if "from" in then:
+                now = one["batches"][batch]["speed"]
+                within = then["from"] <= now["median"] <= then["to"]
+                both = f"{now['median']:.2f}, {'within' if within else 'not within'} {said(then)}"
+                found.append((f"{one['model']}/{one['variant']} at {batch}", within, both))
     return found
+
+
+def kept(folder: Path | None, model: str, variant: str) -> dict[str, Any]:
+    """What was measured of a cell before, or its name."""
+    file = folder and folder / f"{model}--{variant}.json"
+    found: dict[str, Any] = json.loads(file.read_text()) if file and file.exists() else {}
+    return found or {"model": model, "variant": variant}
+
+
+def keep(folder: Path | None, one: dict[str, Any]) -> None:
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{one['model']}--{one['variant']}.json").write_text(json.dumps(one))
+
+
+def write(options: argparse.Namespace, here: dict[str, Any], found: list[dict[str, Any]], lines: list[str]) -> None:
+    """The page and its JSON."""
+    import torch
+
+    bf16 = ", bf16 in hardware" if any("bf16" in each for each in here["instructions"]) else ""
+    how = f"tests/bench/variants.py --models {options.models} --variants {options.variants} --batches {options.batches}"
+    if options.rounds < LEAST:
+        title = "Variants on a CPU"
+        what = "the median of pairs, the lowest and the highest"
+        again = "One start each says nothing about another hour: [speeds that come\nagain](speeds-cpu.md) does."
+    else:
+        title = "Speeds that come again, on a CPU"
+        how += f" --seconds {options.seconds:g} --rounds"
+        what = f"the median of {options.rounds} rounds, each in processes of its own,\nand where one more round falls"
+        at = sorted(each["at"] for one in found for each in one.get("rounds", ()))
+        again = (
+            "Those ranges hold all figures of this page together in 95 of 100 repetitions; its rounds were taken from\n"
+            f"{at[0]} to {at[-1]} (`--cells FOLDER`). Repeated by `python {how} 1\n"
+            f"--against docs/results/{options.write}.json`, which also says where the machine is another one."
+        )
+        how += f" {options.rounds}"
+    text = (
+        f"# {title}\n\n{here['cores']} cores, {torch.backends.cpu.get_cpu_capability()}{bf16}, "
+        f"torch {torch.__version__}: `python {how} --write {options.write}`.\n\n"
+        f"Speed against eager in the same process, call by call in turn, above 1 faster: {what};\n"
+        "cold and warm are the seconds that one start took to build and warm all batch sizes, with an empty cache and\n"
+        f"with what was kept. {again}\n\n"
+    )
+    (RESULTS / f"{options.write}.md").write_text(text + "\n".join(lines) + "\n")
+    known = {"benchmark": "variants", "machine": here, "cells": found}
+    (RESULTS / f"{options.write}.json").write_text(json.dumps(known, indent=1) + "\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -194,8 +271,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--batches", default="1,4,16")
     found.add_argument("--seconds", type=float, default=6, help="of calls at each batch size")
     found.add_argument("--limit", type=float, default=300)
-    found.add_argument("--cells", type=Path, help="folder of finished cells, for a bench that goes on")
-    found.add_argument("--write", action="store_true")
+    found.add_argument("--rounds", type=int, default=1, help="starts of each cell, those in --cells among them")
+    found.add_argument("--cells", type=Path, help="folder of what was measured and compiled, for a bench that goes on")
+    found.add_argument("--write", metavar="PAGE", help="name of a page in docs/results")
     found.add_argument("--against", type=Path, metavar="JSON", help="what was measured before: is it found again?")
     found.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
     return found
@@ -213,47 +291,27 @@ def main() -> None:
         if options.variants == "all"
         else options.variants.split(",")
     )
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "weights").mkdir()
-        for model in options.models.split(","):
-            for variant in names:
-                kept = options.cells and options.cells / f"{model}--{variant}.json"
-                if kept and kept.exists():
-                    found.append(json.loads(kept.read_text()))
-                    continue
-                print(f"{model}/{variant}", file=sys.stderr, flush=True)
-                cell_s = (options.seconds, options.limit)
-                found.append(measure(model, variant, options.batches, *cell_s, Path(scratch)))
-                if kept:
-                    kept.parent.mkdir(parents=True, exist_ok=True)
-                    kept.write_text(json.dumps(found[-1]))
+    found = [kept(options.cells, model, variant) for model in options.models.split(",") for variant in names]
+    with tempfile.TemporaryDirectory() as own:
+        scratch = options.cells / "kept" if options.cells else Path(own)
+        (scratch / "weights").mkdir(parents=True, exist_ok=True)
+        for turn in range(options.rounds):
+            for one in found:
+                if len(one.get("rounds", ())) == turn and not {"refused", "failed"} & {*one}:
+                    start(one, options, scratch)
+                    keep(options.cells, one)
+    speeds(found)
     lines = table(found, options.batches.split(","))
     print("\n".join(lines))
     here = machine()
     if options.write:
-        import torch
-
-        bf16 = ", bf16 in hardware" if any("bf16" in each for each in here["instructions"]) else ""
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        how = f"--models {options.models} --variants {options.variants} --batches {options.batches}"
-        title = (
-            f"# Variants on a CPU\n\n{here['cores']} cores, {torch.backends.cpu.get_cpu_capability()}{bf16}, "
-            f"torch {torch.__version__}: `python tests/bench/variants.py {how} --write`.\n\n"
-            "Speed against eager in the same process, call by call in turn, above 1 faster: the median of pairs, the\n"
-            "lowest and the highest; cold and warm are the seconds that one start took to build and warm all batch\n"
-            "sizes, with an empty cache and with what was kept.\n\n"
-        )
-        (RESULTS / "variants-cpu.md").write_text(title + "\n".join(lines) + "\n")
-        (RESULTS / "variants-cpu.json").write_text(
-            json.dumps({"benchmark": "variants", "machine": here, "cells": found}, indent=1) + "\n"
-        )
+        write(options, here, found, lines)
     if options.against:
         before = json.loads(options.against.read_text())
         again = repeated(found, before["cells"])
         print("\n".join(f"{name}: {said}" for name, _, said in again))
         within = sum(within for _, within, _ in again)
-        print(f"{within} of {len(again)} are within the lowest and the highest of {options.against}")
+        print(f"{within} of {len(again)} are within the ranges of {options.against}")
         if why := otherwise(here, before.get("machine", {})):
             print(why)
     last_line("variants", cells=found)

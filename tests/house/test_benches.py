@@ -352,18 +352,36 @@ def test_a_commit_is_checked_out_for_as_long_as_it_is_needed():
         pass
 
 
-def test_what_was_measured_before_is_found_again_or_not():
-    def cell(variant, median, low=0.0, high=9.0):
-        return {
-            "model": "m",
-            "variant": variant,
-            "batches": {"1": {"speed": {"median": median, "low": low, "high": high}}},
-        }
+def _cell(variant, *rounds):
+    return {
+        "model": "m", "variant": variant, "rounds": [{"1": {"median": one, "low": 0.0, "high": 9.0}} for one in rounds],
+        "batches": {"1": {"speed": {}}},
+    }  # fmt: skip
 
-    kept = [cell("a", 2, 1.5, 2.5), cell("b", 2, 1.5, 2.5), {"model": "m", "variant": "c", "failed": "so"}]
-    found = variants.repeated([cell("a", 2.4), cell("b", 2.6), cell("c", 1), cell("d", 1)], kept)
+
+def test_what_was_measured_before_is_found_again_or_not():
+    eight = (2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 2.0, 2.0)
+    kept = [_cell("a", *eight), _cell("b", *eight), {"model": "m", "variant": "c", "failed": "so"}, _cell("d", 2.0)]
+    variants.speeds(kept)
+    again = [_cell("a", 2.02), _cell("b", 3.0), _cell("c", 1), _cell("d", 1), _cell("e", 1)]
+    variants.speeds(again)
+    found = variants.repeated(again, kept)
     assert [(name, within) for name, within, _ in found] == [("m/a at 1", True), ("m/b at 1", False)]
-    assert found[1][2] == "2.60 (0.00–9.00), not within 2.00 (1.50–2.50)"
+    speed = kept[1]["batches"]["1"]["speed"]
+    assert found[1][2] == f"3.00, not within 2.00 ({speed['from']:.2f}–{speed['to']:.2f})"
+
+
+def test_ranges_of_a_page_hold_all_of_its_figures_together():
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(400):
+        drawn = np.exp(rng.normal(0.7, 0.05, (9, 8)))
+        page = [_cell(f"{place}", *drawn[:, place].tolist()) for place in range(8)]
+        variants.speeds(page)
+        next_one = [_cell(f"{place}", float(np.exp(rng.normal(0.7, 0.05)))) for place in range(8)]
+        variants.speeds(next_one)
+        held += all(within for _, within, _ in variants.repeated(next_one, page))
+    assert 0.92 <= held / 400 <= 0.99  # 0.955
 
 
 def test_a_figure_of_another_machine_need_not_come_again():
