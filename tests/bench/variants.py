@@ -24,6 +24,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -144,12 +145,13 @@ def run(model: str, variant: str, batches: str, cache: str, spent_s: float, limi
 
 
 def start(found: dict[str, Any], options: argparse.Namespace, scratch: Path) -> None:
-    """One more start of a cell, and what it costs to start again with what the first one here has kept."""
+    """One more start of a cell; the first one finds an empty cache, the next ones what it has kept."""
     model, variant = found["model"], found["variant"]
     cache = scratch / f"{model}--{variant}"
-    fresh = not cache.exists()
-    cache.mkdir(exist_ok=True)
-    if fresh:
+    first = "rounds" not in found
+    if first:
+        shutil.rmtree(cache, ignore_errors=True)  # of a first start that was stopped
+        cache.mkdir()
         (cache / "weights").symlink_to(scratch / "weights", target_is_directory=True)
     print(f"{model}/{variant}", file=sys.stderr, flush=True)
     one = run(model, variant, options.batches, f"{cache}", options.seconds, options.limit)
@@ -158,12 +160,13 @@ def start(found: dict[str, Any], options: argparse.Namespace, scratch: Path) -> 
         return
     at = time.strftime("%Y-%m-%d %H:%M")
     found.setdefault("rounds", []).append({"at": at} | {batch: was["speed"] for batch, was in one["batches"].items()})
-    if fresh and options.rounds == 1:
+    again = one
+    if first:
+        found |= one
+        if options.rounds > 1:
+            return
         again = run(model, variant, options.batches, f"{cache}", 0.0, options.limit)
-        one |= {"warm_s": again.get("warmup_s"), "ready_again_s": again.get("ready_s")}
-    elif not fresh:
-        one = {"warm_s": one["warmup_s"], "ready_again_s": one["ready_s"]}
-    found |= one
+    found |= {"warm_s": again.get("warmup_s"), "ready_again_s": again.get("ready_s")}
 
 
 def speeds(cells: list[dict[str, Any]]) -> None:
@@ -293,7 +296,7 @@ def main() -> None:
     )
     found = [kept(options.cells, model, variant) for model in options.models.split(",") for variant in names]
     with tempfile.TemporaryDirectory() as own:
-        scratch = options.cells / "kept" if options.cells else Path(own)
+        scratch = (options.cells / "kept").resolve() if options.cells else Path(own)
         (scratch / "weights").mkdir(parents=True, exist_ok=True)
         for turn in range(options.rounds):
             for one in found:

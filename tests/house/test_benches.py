@@ -371,6 +371,29 @@ def test_what_was_measured_before_is_found_again_or_not():
     assert found[1][2] == f"3.00, not within 2.00 ({speed['from']:.2f}–{speed['to']:.2f})"
 
 
+def test_rounds_of_another_hour_are_added_to_those_that_are_kept(monkeypatch, tmp_path):
+    def run(model, variant, batches, cache, spent_s, limit_s):
+        cold = not (Path(cache) / "made").exists()
+        (Path(cache) / "made").touch()
+        speed = {"median": 2.0, "low": 1.0, "high": 3.0}
+        return {"ready_s": 9.0, "warmup_s": 8.0 if cold else 1.0, "batches": {"1": {"speed": speed}} if spent_s else {}}
+
+    monkeypatch.setattr(variants, "run", run)
+    (tmp_path / "m--v").mkdir()
+    (tmp_path / "m--v" / "made").touch()  # left by a first start that was stopped
+    options = argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=2)
+    one = variants.kept(tmp_path / "cells", "m", "v")
+    for _ in range(2):
+        variants.start(one, options, tmp_path)
+        variants.keep(tmp_path / "cells", one)
+    assert variants.kept(tmp_path / "cells", "m", "v") == one
+    assert (one["warmup_s"], one["warm_s"], len(one["rounds"])) == (8.0, 1.0, 2)
+
+    alone = variants.kept(None, "m", "w")
+    variants.start(alone, argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=1), tmp_path)
+    assert (alone["warmup_s"], alone["warm_s"], len(alone["rounds"])) == (8.0, 1.0, 1)
+
+
 def test_ranges_of_a_page_hold_all_of_its_figures_together():
     rng = np.random.default_rng(7)
     held = 0
