@@ -163,9 +163,14 @@ class Usual:
 
     centre: float
     spread: float
-    reach: float
-    """By how many spreads one more run is off by chance, in as many cases as were asked for."""
+    spreads: float
+    """By how many of them one more run is off by chance, in as many cases as were asked for."""
     runs: int
+
+    @property
+    def reach(self) -> float:
+        """By how much that is; runs that agree by chance are held to differ a little."""
+        return self.spreads * max(self.spread, FINEST)
 
 
 def usual(earlier: Floats, chance: float) -> Usual:
@@ -212,7 +217,7 @@ def baseline(
 
 def _reach(kind: FigureKind, known: Usual, error: float) -> float:
     """By how much one more run is off by chance; `error`: what it leaves open itself."""
-    return max(known.reach * max(known.spread, FINEST), LARGE * error, kind.least)
+    return max(known.reach, LARGE * error, kind.least)
 
 
 def _judged(
@@ -278,7 +283,7 @@ def _held(judged: FigureVerdict, recent: Floats, figures: int, pinned: FigureRea
     known = usual(recent, ALARMS / figures)
     if pinned is not None:  # it is as far off as any other
         more = math.sqrt(2 / (1 + 1 / known.runs))
-        known = replace(known, centre=kind.scaled(pinned.value), reach=more * known.reach)
+        known = replace(known, centre=kind.scaled(pinned.value), spreads=more * known.spreads)
     reach = _reach(kind, known, newest.error)
     if not kind.has(newest.value):
         before = sum(r is not None and not kind.has(r.value) for r in judged.track.readings[:-1])

@@ -260,12 +260,18 @@ def main() -> None:
         left_out("request_path", "there is no wrk (Debian: apt-get install wrk)")
         return
     names = ["ours, plain" if name == "plain" else name for name in options.only.split(",")]
-    passes = [["no-op", "ours"], [name for name in names if name != "no-op"]]
     rows = []
-    for together in [names] if "no-op" not in names or set(names) == {"no-op", "ours"} else passes:
+    for together in passes(names):
         for idle, found in compare(together, options):
             rows += [row | {"idle": idle} for row in report(together, found, f"beside {idle} idle" if idle else "")]
     last_line("request_path", rows=rows)
+
+
+def passes(names: list[str]) -> list[list[str]]:
+    """Who is up at once: those of one cluster first, then all but the no-op."""
+    cluster = [name for name in names if name in ("no-op", "ours")]
+    others = [name for name in names if name != "no-op"]
+    return [names] if "no-op" not in names or len(others) < 2 else [cluster, others]
 
 
 Found = dict[tuple[str, int, int], list[dict[str, float]]]

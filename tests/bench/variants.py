@@ -42,7 +42,7 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 from bench._rounds import last_line, over, shown, spread  # noqa: E402
 
-from tailrate.analysis.history.regression import ALARMS, FINEST, LEAST, usual  # noqa: E402
+from tailrate.analysis.history.regression import ALARMS, LEAST, usual  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
 MOST_CALLS, LEAST_CALLS = 60, 3
@@ -128,7 +128,7 @@ def otherwise(now: dict[str, Any], then: dict[str, Any]) -> str | None:
         if extra := sorted({*has["instructions"]} - {*other["instructions"]}):
             said.append(f"{word} {', '.join(extra)}")
     said += [f"{now[key]} {key} in place of {then[key]}" for key in ("cores", "torch") if now[key] != then[key]]
-    return f"this machine is another one, {'; '.join(said)}: they need not come again here" if said else None
+    return f"they were measured elsewhere, {'; '.join(said)}: they need not come again here" if said else None
 
 
 def run(model: str, variant: str, batches: str, cache: str, spent_s: float, limit_s: float) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def start(found: dict[str, Any], options: argparse.Namespace, scratch: Path) -> 
     found |= {"warm_s": again.get("warmup_s"), "ready_again_s": again.get("ready_s")}
 
 
-def speeds(cells: list[dict[str, Any]]) -> None:
+def rate(cells: list[dict[str, Any]]) -> None:
     """Writes into each cell what its rounds come to: with enough of them, where one more falls."""
     figures = sum(len(one["batches"]) for one in cells if "rounds" in one)
     for one in cells:
@@ -178,11 +178,10 @@ def speeds(cells: list[dict[str, Any]]) -> None:
             one["batches"][batch]["speed"] = found = one["rounds"][0][batch] if len(rounds) == 1 else spread(rounds)
             if len(rounds) >= LEAST:
                 known = usual(np.log(rounds), ALARMS / 2 / figures)
-                reach = known.reach * max(known.spread, FINEST)
-                found |= {"from": math.exp(known.centre - reach), "to": math.exp(known.centre + reach)}
+                found |= {"from": math.exp(known.centre - known.reach), "to": math.exp(known.centre + known.reach)}
 
 
-def said(speed: dict[str, float]) -> str:
+def in_words(speed: dict[str, float]) -> str:
     """`2.93 (2.61–3.20)`."""
     return shown(speed | {"low": speed.get("from", speed["low"]), "high": speed.get("to", speed["high"])}, ".2f")
 
@@ -194,13 +193,16 @@ def table(cells: list[dict[str, Any]], batches: list[str]) -> list[str]:
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for found in cells:
         name = f"{found['model']}/{found['variant']}"
-        if why := found.get("refused") or found.get("failed"):
+        why = found.get("refused") or found.get("failed")
+        if "rounds" not in found:
             lines.append(f"| {name} | {why} " + "| " * (len(head) - 2) + "|")
             continue
-        speeds = [said(found["batches"][batch]["speed"]) if batch in found["batches"] else "" for batch in batches]
+        if why:
+            name += f" (after {len(found['rounds'])} rounds: {why})"
+        speeds = [in_words(found["batches"][batch]["speed"]) if batch in found["batches"] else "" for batch in batches]
         row = [name, *speeds, f"{found['parity_relative_error']:.1e}", f"{found['parity_cosine']:.6f}"]
-        row += [f"{found['warmup_s']:.1f}", f"{found['warm_s']:.1f}", f"{found['peak_rss_bytes'] / 1e6:.0f}"]
-        row += [f"{found['artefact_bytes'] / 1e6:.1f}", found["compile_mode"]]
+        row += ["" if (took := found.get(key)) is None else f"{took:.1f}" for key in ("warmup_s", "warm_s")]
+        row += [f"{found['peak_rss_bytes'] / 1e6:.0f}", f"{found['artefact_bytes'] / 1e6:.1f}", found["compile_mode"]]
         lines.append("| " + " | ".join(row) + " |")
     return lines
 
@@ -216,12 +218,12 @@ def repeated(cells: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[tu
             if "from" in then:
                 now = one["batches"][batch]["speed"]
                 within = then["from"] <= now["median"] <= then["to"]
-                both = f"{now['median']:.2f}, {'within' if within else 'not within'} {said(then)}"
+                both = f"{now['median']:.2f}, {'within' if within else 'not within'} {in_words(then)}"
                 found.append((f"{one['model']}/{one['variant']} at {batch}", within, both))
     return found
 
 
-def kept(folder: Path | None, model: str, variant: str) -> dict[str, Any]:
+def measured(folder: Path | None, model: str, variant: str) -> dict[str, Any]:
     """What was measured of a cell before, or its name."""
     file = folder and folder / f"{model}--{variant}.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file and file.exists() else {}
@@ -294,7 +296,7 @@ def main() -> None:
         if options.variants == "all"
         else options.variants.split(",")
     )
-    found = [kept(options.cells, model, variant) for model in options.models.split(",") for variant in names]
+    found = [measured(options.cells, model, variant) for model in options.models.split(",") for variant in names]
     with tempfile.TemporaryDirectory() as own:
         scratch = (options.cells / "kept").resolve() if options.cells else Path(own)
         (scratch / "weights").mkdir(parents=True, exist_ok=True)
@@ -303,7 +305,7 @@ def main() -> None:
                 if len(one.get("rounds", ())) == turn and not {"refused", "failed"} & {*one}:
                     start(one, options, scratch)
                     keep(options.cells, one)
-    speeds(found)
+    rate(found)
     lines = table(found, options.batches.split(","))
     print("\n".join(lines))
     here = machine()

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from bench import commits, run_all, variants
+from bench import commits, request_path, run_all, variants
 from bench._rounds import in_turns, last_line, left_out, over, shown, spread, spreads
 from bench.served_over_bare import BATCH, rate_of
 from waiting import until
@@ -352,6 +352,13 @@ def test_a_commit_is_checked_out_for_as_long_as_it_is_needed():
         pass
 
 
+def test_a_no_op_is_visited_with_its_own_cluster_alone():
+    three = ["uvicorn", "no-op", "ours"]
+    assert request_path.passes(three) == [["no-op", "ours"], ["uvicorn", "ours"]]
+    assert request_path.passes(["ours", "no-op"]) == [["ours", "no-op"]]
+    assert request_path.passes(["uvicorn", "ours"]) == [["uvicorn", "ours"]]
+
+
 def _cell(variant, *rounds):
     return {
         "model": "m", "variant": variant, "rounds": [{"1": {"median": one, "low": 0.0, "high": 9.0}} for one in rounds],
@@ -362,9 +369,9 @@ def _cell(variant, *rounds):
 def test_what_was_measured_before_is_found_again_or_not():
     eight = (2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 2.0, 2.0)
     kept = [_cell("a", *eight), _cell("b", *eight), {"model": "m", "variant": "c", "failed": "so"}, _cell("d", 2.0)]
-    variants.speeds(kept)
+    variants.rate(kept)
     again = [_cell("a", 2.02), _cell("b", 3.0), _cell("c", 1), _cell("d", 1), _cell("e", 1)]
-    variants.speeds(again)
+    variants.rate(again)
     found = variants.repeated(again, kept)
     assert [(name, within) for name, within, _ in found] == [("m/a at 1", True), ("m/b at 1", False)]
     speed = kept[1]["batches"]["1"]["speed"]
@@ -382,14 +389,27 @@ def test_rounds_of_another_hour_are_added_to_those_that_are_kept(monkeypatch, tm
     (tmp_path / "m--v").mkdir()
     (tmp_path / "m--v" / "made").touch()  # left by a first start that was stopped
     options = argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=2)
-    one = variants.kept(tmp_path / "cells", "m", "v")
+    one = variants.measured(tmp_path / "cells", "m", "v")
     for _ in range(2):
         variants.start(one, options, tmp_path)
         variants.keep(tmp_path / "cells", one)
-    assert variants.kept(tmp_path / "cells", "m", "v") == one
+    assert variants.measured(tmp_path / "cells", "m", "v") == one
     assert (one["warmup_s"], one["warm_s"], len(one["rounds"])) == (8.0, 1.0, 2)
 
-    alone = variants.kept(None, "m", "w")
+    monkeypatch.setattr(variants, "run", lambda *_: {"failed": "not ready within 9 s"})
+    variants.start(one, options, tmp_path)
+    one |= dict.fromkeys(("parity_relative_error", "parity_cosine", "peak_rss_bytes", "artefact_bytes"), 0.5)
+    one["compile_mode"] = "eager"
+    assert variants.table([one], ["1"])[-1].startswith(
+        "| m/v (after 2 rounds: not ready within 9 s) | 2.00 (1.00–3.00) | 5.0e-01 | 0.500000 | 8.0 | 1.0 |"
+    )
+    assert " | 8.0 |  | " in variants.table([one | {"warm_s": None}], ["1"])[-1]  # that start failed
+    nothing = variants.measured(None, "m", "x")
+    variants.start(nothing, options, tmp_path)
+    assert variants.table([nothing], ["1"])[-1].startswith("| m/x | not ready within 9 s | | |")
+
+    monkeypatch.setattr(variants, "run", run)
+    alone = variants.measured(None, "m", "w")
     variants.start(alone, argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=1), tmp_path)
     assert (alone["warmup_s"], alone["warm_s"], len(alone["rounds"])) == (8.0, 1.0, 1)
 
@@ -400,9 +420,9 @@ def test_ranges_of_a_page_hold_all_of_its_figures_together():
     for _ in range(400):
         drawn = np.exp(rng.normal(0.7, 0.05, (9, 8)))
         page = [_cell(f"{place}", *drawn[:, place].tolist()) for place in range(8)]
-        variants.speeds(page)
+        variants.rate(page)
         next_one = [_cell(f"{place}", float(np.exp(rng.normal(0.7, 0.05)))) for place in range(8)]
-        variants.speeds(next_one)
+        variants.rate(next_one)
         held += all(within for _, within, _ in variants.repeated(next_one, page))
     assert 0.92 <= held / 400 <= 0.99  # 0.955
 

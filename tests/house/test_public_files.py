@@ -94,6 +94,9 @@ def test_the_action_for_others_is_one_and_takes_what_its_page_gives_it():
     (gitlab,) = yaml.safe_load(page.partition('title="gitlab-ci.yml"\n')[2].partition("```")[0]).values()
     for line in gitlab["script"][2:]:
         assert line.split()[1] in ("run", "report", "compare")
+    runs = [scripts, *gitlab["script"]]
+    assert all(("--export" in each or "--mode ab" in each) == ("|| test $? -ne 2" in each) for each in runs)
+    assert scripts.count("|| test $? -ne 2") == 2  # `compare` decides, also where the run's own verdict is worse
 
 
 # ---- versions
