@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 4
-# the one that nvidia-pytriton's stub is made for: Debian's 3.11.2, no newer 3.11
-TRITON_PYTHON ?= /usr/bin/python3.11
+# 3.11.2, the one that nvidia-pytriton's stub is made for, no newer 3.11; others' servers take it where ours is too new for them
+DEBIAN_PYTHON ?= /usr/bin/python3.11
 # tested (what docker/constraints/common.txt says), newest, or lowest (that pyproject.toml allows)
 VERSIONS ?= tested
 CONSTRAINTS := $(if $(filter tested,$(VERSIONS)),-c docker/constraints/common.txt,$(if $(filter lowest,$(VERSIONS)),-c .ci/lowest.txt))
@@ -61,11 +61,18 @@ peers: .peers/.ready  ## servers of others for the tests that drive them, an env
 .peers/.trackers: $(wildcard tests/peers/trackers/*.txt)
 .peers/.ready .peers/.trackers:
 	for file in $^; do \
-	  name=$$(basename $$file .txt); \
-	  case $$name in triton) python=$(TRITON_PYTHON) ;; *) python=$(PYTHON) ;; esac; \
-	  $$python -c 'import ensurepip' || { echo "$$name is left out, and its tests are skipped: $$python is not there"; continue; }; \
-	  $$python -m venv .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
-	    -r $$file || exit 1; \
+	  name=$$(basename $$file .txt); made=; \
+	  case $$name in triton) pythons=$(DEBIAN_PYTHON) ;; *) pythons='$(PYTHON) $(DEBIAN_PYTHON)' ;; esac; \
+	  for python in $$pythons; do \
+	    $$python -c 'import ensurepip' || continue; \
+	    made=no; \
+	    $$python -m venv --clear .peers/$$name && .peers/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
+	      -r $$file && made=yes && break; \
+	  done; \
+	  case $$made in \
+	    '') echo "$$name is left out, and its tests are skipped: $$pythons is not there" ;; \
+	    no) exit 1 ;; \
+	  esac; \
 	done
 	touch $@
 

@@ -41,7 +41,7 @@ def count(term: Term, sketch: Sketch, seconds: float, burst: Burst, shown: Shown
     n, beyond = sketch.n, sketch.beyond(term.limit_ms).astype(float)
     over = int(beyond.sum())
     if over >= LEAST_BEYOND:
-        return Count(n, over, n / worth(sketch.counts.sum(axis=1), beyond), seconds)
+        return Count(n, over, n / worth(sketch.counts.sum(axis=1).astype(float), beyond), seconds)
     if not term.of_latency:
         in_a_row = burst() if over else 1.0
         return Count(n, over, in_a_row, seconds, f"{significant(in_a_row, 2)} failures in a row")

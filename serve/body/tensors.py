@@ -30,7 +30,7 @@ def read_as(datatype: Any) -> Any:
 def to_bytes(tensor: Array) -> bytes | memoryview:
     if datatype_of(tensor) != "BYTES":
         flat = np.ascontiguousarray(tensor, dtype=tensor.dtype.newbyteorder("<")).reshape(-1)
-        return memoryview(flat.view(np.uint8))  # type: ignore[arg-type]
+        return flat.view(np.uint8).data
     pieces = []
     for item in tensor.reshape(-1):
         raw = item.encode() if isinstance(item, str) else bytes(item)
