@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+_OTHERS, _COMPUTES = set(sorted(os.sched_getaffinity(0))[:-1]), {max(os.sched_getaffinity(0))}
+"""Cores: one for what computes, and those for all else."""
 AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 """The environment of a replica (see `tailrate.serve.deploy.app`)."""
 
@@ -20,14 +25,14 @@ class Bare:
     """Says `ready`, then answers each line with a line of numbers."""
 
     def __init__(
-        self, program: str, given: dict[str, Any], variant: str, core: int | None = None, **environment: str
+        self, program: str, given: dict[str, Any], variant: str, apart: bool = False, **environment: str
     ) -> None:
         words = [sys.executable, program, "--bare", json.dumps(given), variant]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED | environment
         )
-        if core is not None:
-            pin(self._process.pid, core)
+        if apart:
+            _pin(self._process.pid, _COMPUTES)
         if (line := self._said()) != "ready":
             raise SystemExit(f"the bare loop ended: {line}")
 
@@ -50,11 +55,30 @@ class Bare:
         self._process.stdout.close()
 
 
-def pin(pid: int, core: int) -> None:
+def _pin(pid: int, where: set[int]) -> None:
     """Every thread of it."""
     for thread in (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
         with suppress(ProcessLookupError):
-            os.sched_setaffinity(thread, {core})
+            os.sched_setaffinity(thread, where)
+
+
+@contextmanager
+def apart(server: int, computes: str) -> Iterator[dict[str, psutil.Process]]:
+    """Those processes of a server whose command line has a pattern have a core to themselves; its other ones, and this
+    program, have what is left. They are named by the pattern's group, or by all of it."""
+    found: dict[str, psutil.Process] = {}
+    for process in (psutil.Process(server), *psutil.Process(server).children(recursive=True)):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):
+            match = re.search(computes, " ".join(process.cmdline()))
+            if match:
+                found[match[match.re.groups and 1]] = process
+            _pin(process.pid, _COMPUTES if match else _OTHERS)
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, _OTHERS)
+    try:
+        yield found
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def as_the_engine(work: Callable[[dict[str, Any], str], None], words: Sequence[str]) -> None:

@@ -23,13 +23,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
-from bench._bare import Bare, as_the_engine, pin  # noqa: E402
+from bench._bare import Bare, apart, as_the_engine  # noqa: E402
 from bench._rounds import last_line, left_out, over, shown, spreads  # noqa: E402
 
 BATCH = 4
@@ -83,28 +82,6 @@ def bare(given: dict[str, Any], variant: str) -> None:
 
 
 # ---- the served side
-
-
-@contextmanager
-def serving(given: dict[str, Any], model_core: int, load_core: int) -> Iterator[tuple[str, dict[str, psutil.Process]]]:
-    """The server's URL, and the process of each variant."""
-    from serving import served
-
-    cache = Path(given["cache_dir"])
-    with served(cache, **given) as server:
-        processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
-        replicas: dict[str, psutil.Process] = {}
-        for process in processes:
-            with suppress(psutil.NoSuchProcess, FileNotFoundError):
-                title = " ".join(process.cmdline())
-                mine = [
-                    name for name in given["variants"] if re.search(rf":{given['models'][0]}-{name}(?![\w-])", title)
-                ]
-                replicas |= dict.fromkeys(mine, process)
-                pin(process.pid, model_core if mine else load_core)
-        if len(replicas) != len(given["variants"]):
-            raise SystemExit(f"replicas of {', '.join(replicas)} found, {', '.join(given['variants'])} expected")
-        yield server.url, replicas
 
 
 class Load:
@@ -176,26 +153,27 @@ def rate_of(done_s: Sequence[float], batch: int) -> float:
 
 
 def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[str, Any]]:
+    from serving import served
+
     from tailrate.serve import wire
     from tailrate.serve.body.request import encode_infer
     from tailrate.serve.options import ServeOptions
 
-    load_core, model_core = sorted(os.sched_getaffinity(0))[:2]
     variants = tuple(options.variants.split(","))
     given = options_for(model, variants, cache)
     spec = ServeOptions((model,), settings=given["settings"]).spec(model)
     body, headers = encode_infer(spec.example(1, 0), outputs=spec.default_outputs)
     rows = []
     with ExitStack() as stack:
-        url, replicas = stack.enter_context(serving(given, model_core, load_core))
-        bares = {variant: Bare(__file__, given, variant, model_core, HOME=cache) for variant in variants}
+        server = stack.enter_context(served(Path(cache), **given))
+        replicas = stack.enter_context(apart(server.process.pid, rf":{model}-({'|'.join(variants)})(?![\w-])"))
+        if len(replicas) != len(variants):
+            raise SystemExit(f"replicas of {', '.join(replicas)} found, {', '.join(variants)} expected")
+        bares = {variant: Bare(__file__, given, variant, apart=True, HOME=cache) for variant in variants}
         for each in bares.values():
             stack.callback(each.close)
-        cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {load_core})
-        stack.callback(os.sched_setaffinity, 0, cores)
         for variant in variants:
-            load = Load(url, wire.infer_path(model, variant), body, headers, replicas[variant])
+            load = Load(server.url, wire.infer_path(model, variant), body, headers, replicas[variant])
             asyncio.run(load.run(BATCH, 0.5))
             alone: list[dict[str, float]] = []
             full: list[dict[str, float]] = []

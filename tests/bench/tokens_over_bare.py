@@ -3,8 +3,8 @@
 The bare loop has the engine's own steps and choice of tokens, in a process of its own: prompts are read, then as many
 answers as there are slots are written together. Served, as many streams are asked for at once; both are timed over the
 same tokens of the answers, from when all have begun until the first one ends, so that the same lengths of the cache are
-looked at. A lone request's time to its first event is held against reading its prompt and choosing a token. Bare and
-served take turns.
+looked at. On a CPU what computes has a core to itself, as in `served_over_bare`. A lone request's time to its first
+event is held against reading its prompt and choosing a token. Bare and served take turns.
 
 Prints a table (medians over rounds, with the lowest and the highest), then one JSON line.
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [f"{ROOT}", f"{ROOT}/tests", f"{ROOT}/tests/support"]  # not this folder, of packages' names
 
-from bench._bare import Bare, as_the_engine  # noqa: E402
+from bench._bare import Bare, apart, as_the_engine  # noqa: E402
 from bench._rounds import last_line, left_out, over, shown, spread, spreads  # noqa: E402
 from text_streams import told  # noqa: E402
 
@@ -143,9 +143,12 @@ def compare(options: argparse.Namespace, cache: str) -> Iterator[dict[str, Any]]
     given = options_for(options, cache)
     with ExitStack() as stack:
         server = stack.enter_context(served(Path(cache), **given))
+        on_cpu = options.device == "cpu"
+        if on_cpu and not stack.enter_context(apart(server.process.pid, r"tailrate\.serve\.engine\.language\.process")):
+            raise SystemExit("no process of an engine was found")
         for variant in given["variants"]:
             endpoint = f"{options.model}/{variant}"
-            alone = Bare(__file__, given, variant)
+            alone = Bare(__file__, given, variant, apart=on_cpu)
             stack.callback(alone.close)
             asyncio.run(through(server.url, endpoint, options.slots, 8 * BEGUN))
             bares, streams = [], []
