@@ -162,11 +162,9 @@ def test_a_worker_may_be_told_to_start_before_it_is_set_up(tmp_path, monkeypatch
 
 
 @pytest.mark.long
+@pytest.mark.quiet
 def test_the_knee_of_a_cliff_is_found_and_probes_beyond_it_are_cut(tmp_path):
-    """20 ms each, in order: 50/s and not one more. Constant arrivals, so that nothing is left to chance.
-
-    But for the machine, which must not be busy: this endpoint has no other knee than its own timing.
-    """
+    """20 ms each, in order: 50/s and not one more. Constant arrivals, so that nothing is left to chance."""
     words = ["--mode", "knee", "--rates", "20", "--slo", "p90<60ms", "--variants", "exact", "--arrivals", "constant"]
     words += ["--step-seconds", "9", "--settle-seconds", "0.5", "--budget-seconds", "150"]
     with exact(kind="queue", ms=20) as url:
