@@ -25,13 +25,13 @@ class Bare:
     """Says `ready`, then answers each line with a line of numbers."""
 
     def __init__(
-        self, program: str, given: dict[str, Any], variant: str, apart: bool = False, **environment: str
+        self, program: str, given: dict[str, Any], variant: str, pinned: bool = False, **environment: str
     ) -> None:
         words = [sys.executable, program, "--bare", json.dumps(given), variant]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | AS_SERVED | environment
         )
-        if apart:
+        if pinned:
             _pin(self._process.pid, _COMPUTES)
         if (line := self._said()) != "ready":
             raise SystemExit(f"the bare loop ended: {line}")
@@ -65,13 +65,13 @@ def _pin(pid: int, where: set[int]) -> None:
 @contextmanager
 def apart(server: int, computes: str) -> Iterator[dict[str, psutil.Process]]:
     """Those processes of a server whose command line has a pattern have a core to themselves; its other ones, and this
-    program, have what is left. They are named by the pattern's group, or by all of it."""
+    program, have what is left. They are named by the pattern's group."""
     found: dict[str, psutil.Process] = {}
     for process in (psutil.Process(server), *psutil.Process(server).children(recursive=True)):
         with suppress(psutil.NoSuchProcess, FileNotFoundError):
             match = re.search(computes, " ".join(process.cmdline()))
             if match:
-                found[match[match.re.groups and 1]] = process
+                found[match[1]] = process
             _pin(process.pid, _COMPUTES if match else _OTHERS)
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, _OTHERS)

@@ -271,7 +271,7 @@ def passes(names: list[str]) -> list[list[str]]:
     """Who is up at once: those of one cluster first, then all but the no-op."""
     cluster = [name for name in names if name in ("no-op", "ours")]
     others = [name for name in names if name != "no-op"]
-    return [names] if "no-op" not in names or len(others) < 2 else [cluster, others]
+    return [cluster, others] if "no-op" in names and cluster != names else [names]
 
 
 Found = dict[tuple[str, int, int], list[dict[str, float]]]

@@ -169,7 +169,7 @@ def compare(model: str, options: argparse.Namespace, cache: str) -> list[dict[st
         replicas = stack.enter_context(apart(server.process.pid, rf":{model}-({'|'.join(variants)})(?![\w-])"))
         if len(replicas) != len(variants):
             raise SystemExit(f"replicas of {', '.join(replicas)} found, {', '.join(variants)} expected")
-        bares = {variant: Bare(__file__, given, variant, apart=True, HOME=cache) for variant in variants}
+        bares = {variant: Bare(__file__, given, variant, pinned=True, HOME=cache) for variant in variants}
         for each in bares.values():
             stack.callback(each.close)
         for variant in variants:

@@ -144,11 +144,11 @@ def compare(options: argparse.Namespace, cache: str) -> Iterator[dict[str, Any]]
     with ExitStack() as stack:
         server = stack.enter_context(served(Path(cache), **given))
         on_cpu = options.device == "cpu"
-        if on_cpu and not stack.enter_context(apart(server.process.pid, r"tailrate\.serve\.engine\.language\.process")):
+        if on_cpu and not stack.enter_context(apart(server.process.pid, r"(engine\.language\.process)")):
             raise SystemExit("no process of an engine was found")
         for variant in given["variants"]:
             endpoint = f"{options.model}/{variant}"
-            alone = Bare(__file__, given, variant, apart=on_cpu)
+            alone = Bare(__file__, given, variant, pinned=on_cpu)
             stack.callback(alone.close)
             asyncio.run(through(server.url, endpoint, options.slots, 8 * BEGUN))
             bares, streams = [], []

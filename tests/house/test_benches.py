@@ -355,6 +355,7 @@ def test_a_commit_is_checked_out_for_as_long_as_it_is_needed():
 def test_a_no_op_is_visited_with_its_own_cluster_alone():
     three = ["uvicorn", "no-op", "ours"]
     assert request_path.passes(three) == [["no-op", "ours"], ["uvicorn", "ours"]]
+    assert request_path.passes(["no-op", "uvicorn"]) == [["no-op"], ["uvicorn"]]
     assert request_path.passes(["ours", "no-op"]) == [["ours", "no-op"]]
     assert request_path.passes(["uvicorn", "ours"]) == [["uvicorn", "ours"]]
 
@@ -396,22 +397,25 @@ def test_rounds_of_another_hour_are_added_to_those_that_are_kept(monkeypatch, tm
     assert variants.measured(tmp_path / "cells", "m", "v") == one
     assert (one["warmup_s"], one["warm_s"], len(one["rounds"])) == (8.0, 1.0, 2)
 
+    alone = variants.measured(None, "m", "w")
+    variants.start(alone, argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=1), tmp_path)
+    assert (alone["warmup_s"], alone["warm_s"], len(alone["rounds"])) == (8.0, 1.0, 1)
+
+
+def test_a_start_that_fails_hides_no_round_before_it(monkeypatch, tmp_path):
+    figures = dict.fromkeys(("parity_relative_error", "parity_cosine", "peak_rss_bytes", "artefact_bytes"), 0.5)
+    one = _cell("v", 2.0, 2.0) | figures | {"warmup_s": 8.0, "warm_s": 1.0, "compile_mode": "eager"}
+    options = argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=3)
     monkeypatch.setattr(variants, "run", lambda *_: {"failed": "not ready within 9 s"})
     variants.start(one, options, tmp_path)
-    one |= dict.fromkeys(("parity_relative_error", "parity_cosine", "peak_rss_bytes", "artefact_bytes"), 0.5)
-    one["compile_mode"] = "eager"
+    variants.rate([one])
     assert variants.table([one], ["1"])[-1].startswith(
-        "| m/v (after 2 rounds: not ready within 9 s) | 2.00 (1.00–3.00) | 5.0e-01 | 0.500000 | 8.0 | 1.0 |"
+        "| m/v (after 2 rounds: not ready within 9 s) | 2.00 (2.00–2.00) | 5.0e-01 | 0.500000 | 8.0 | 1.0 |"
     )
     assert " | 8.0 |  | " in variants.table([one | {"warm_s": None}], ["1"])[-1]  # that start failed
     nothing = variants.measured(None, "m", "x")
     variants.start(nothing, options, tmp_path)
     assert variants.table([nothing], ["1"])[-1].startswith("| m/x | not ready within 9 s | | |")
-
-    monkeypatch.setattr(variants, "run", run)
-    alone = variants.measured(None, "m", "w")
-    variants.start(alone, argparse.Namespace(batches="1", seconds=1.0, limit=9.0, rounds=1), tmp_path)
-    assert (alone["warmup_s"], alone["warm_s"], len(alone["rounds"])) == (8.0, 1.0, 1)
 
 
 def test_ranges_of_a_page_hold_all_of_its_figures_together():
