@@ -922,6 +922,15 @@ LOADTEST = (
         ),
     ),
     Mutant(
+        "what a stall spoiled stays the limit though higher rates are kept", "bound",
+        "loadtest/engine/scenario/knee_search.py",
+        "                self._lowest_bad = math.inf  # nothing", "                pass  # nothing",
+        (
+            "loadtest/scenario/test_knee_search.py::test_a_stall_early_in_a_search_is_no_limit",
+            "loadtest/scenario/test_knee_search.py::test_a_search_whose_highest_rate_was_kept_says_at_least",
+        ),
+    ),
+    Mutant(
         "an objective kept at the interval's end is no contradiction", "bound",
         "loadtest/engine/scenario/knee_search.py",
         "True if kept and outcome.rate >= high else", "True if kept and outcome.rate > high else",

@@ -21,6 +21,7 @@ import numpy as np
 from tailrate.analysis.records.device_rows import DEVICE_COLUMNS
 from tailrate.analysis.records.folder import BEFORE, taken
 from tailrate.analysis.records.objective import overall
+from tailrate.analysis.text import words
 from tailrate.loadtest.engine.clock import Offset
 from tailrate.loadtest.engine.endpoint import server_facts
 from tailrate.loadtest.engine.endpoint.client import Client
@@ -353,10 +354,10 @@ class Conductor:
         """What searches have found since the last time."""
         for endpoint, knee in knees.items():
             self._event("knee", endpoint=endpoint, **asdict(knee))
-            between = f"between {knee.low_rps or 0:.4g} and {knee.high_rps or np.inf:.4g}/s"
+            where = words.interval(knee.low_rps, knee.high_rps, 4)
             how = f"; {knee.guide}" if knee.guide else ""
             how += f"; whether {knee.open} is kept there cannot be said" if knee.open else ""
-            say.info("knee of %s: %s%s", endpoint, between, f", unresolved: {knee.reason}{how}" if knee.reason else how)
+            say.info("knee of %s: %s/s%s", endpoint, where, f", unresolved: {knee.reason}{how}" if knee.reason else how)
         knees.clear()
 
     def _check_self(self) -> None:

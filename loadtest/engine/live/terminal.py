@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tailrate.analysis.text.words import ABSENT, duration, percentile, significant
+from tailrate.analysis.text.words import ABSENT, duration, interval, percentile, significant
 
 NARROW = 110
 """Columns of a terminal below which the table leaves some of its own out."""
@@ -54,10 +54,9 @@ def line(event: Mapping[str, Any]) -> Text | None:
             f"errors {event['errors']}"
         )
     if kind == "knee":
-        ends = [f"{event[key]:.4g}" if event[key] else "?" for key in ("low_rps", "high_rps")]
         why = f", unresolved: {event['reason']}" if event["reason"] else ""
         left = f", not known to keep {event['open']} there" if event.get("open") else ""
-        found = f" keeps the objective up to between {ends[0]} and {ends[1]}/s{why}{left}"
+        found = f" keeps the objective up to {interval(event['low_rps'], event['high_rps'], 4)}/s{why}{left}"
         return Text.assemble(plain(event["endpoint"], "bold"), found)
     if kind == "self_check":
         return plain(f"self-check: {event['sentence']}", "dim")

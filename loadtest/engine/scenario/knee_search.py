@@ -5,7 +5,8 @@ Rates rise (or fall) geometrically until that share is crossed. From there every
 unknowns, the rate at which the share is just `target` and how steeply it grows: log-odds of the share are a
 straight line in the logarithm of the rate, which holds for queues near their knee, and a cliff is a steep line. The
 next probe goes into the middle of the rate's posterior or to its upper end (where misses are many, a probe tells
-more), in turn: at first that bisects, later it repeats where the answer is near. A probe counts for as many
+more), in turn: at first that bisects, later it repeats where the answer is near. Where the highest rate that was tried
+is kept, whatever missed it below (a stall, say) was no limit, and the rise goes on. A probe counts for as many
 independent arrivals as all probes near the knee together show that they are worth. One that was cut, as its queue
 grew, says only that the share is large there.
 
@@ -183,6 +184,8 @@ class Search:
         good = self._good(outcome)
         if good is True:
             self._highest_good = max(self._highest_good, outcome.rate)
+            if outcome.rate < self._most and all(seen.rate <= outcome.rate for seen in self._seen):
+                self._lowest_bad = math.inf  # nothing is known above it
         elif good is False:
             self._lowest_bad = min(self._lowest_bad, outcome.rate)
         if self._guided:
@@ -307,12 +310,13 @@ class Search:
     def _close(self, low: float, high: float) -> None:
         """Ends with the probed rates just outside of an interval, or has one probed that is missing."""
         middle = math.sqrt(low * high)
-        low, high = min(low, middle / LEAST_REACH), max(high, middle * LEAST_REACH)
+        low, high = min(low, middle / LEAST_REACH), min(max(high, middle * LEAST_REACH), self._most)
         lows = [seen.rate for seen in self._seen if high / (1 + WIDTH) <= seen.rate <= low]
         highs = [seen.rate for seen in self._seen if high <= seen.rate <= low * (1 + WIDTH)]
         if not lows or not highs or min(highs) / max(lows) - 1 > WIDTH:
             self._whole = True
-            self._next = low / BESIDE if not lows or (highs and high - max(lows) > min(highs) - low) else high * BESIDE
+            below = not lows or (highs and high - max(lows) > min(highs) - low)
+            self._next = low / BESIDE if below else min(high * BESIDE, self._most)
             return
         low, high = max(lows), min(highs)
         for seen in self._seen:

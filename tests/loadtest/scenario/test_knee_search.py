@@ -84,6 +84,45 @@ def test_a_cliff_is_bisected(limit):
     assert probes < 25
 
 
+def stalled(rate, seen, n=300):
+    """A cliff at 50/s that stands still for 0.4 s in its second probe, a short one: twelve of its arrivals are late."""
+    return ProbeOutcome(rate, 90, 12, inflation=3.0) if len(seen) == 1 else cliff(rate, 50.0, n)
+
+
+@pytest.mark.parametrize("n", [300, 2000])
+def test_a_stall_early_in_a_search_is_no_limit(n):
+    search, rates = Search(OBJECTIVE, 20.0, np.inf, 9.0, 0.5, 3600.0), []
+    while (wanted := search.probe()) is not None:
+        search.see(stalled(wanted[0], rates, n))
+        rates.append(wanted[0])
+    knee = search.knee
+    assert knee.reason is None
+    assert knee.low_rps <= 50 <= knee.high_rps
+    assert len(rates) < 25
+
+
+def test_a_search_whose_highest_rate_was_kept_says_at_least():
+    """Its budget ends right after the first probe above what the stall had spoiled."""
+    search, rates = Search(OBJECTIVE, 20.0, np.inf, 9.0, 0.5, 3600.0), []
+    while len(rates) < 3 or rates[-1] < max(rates[:-1]):
+        rate, _ = search.probe()
+        search.see(stalled(rate, rates))
+        rates.append(rate)
+    assert search.probe(3600.0) is None
+    assert (search.knee.low_rps, search.knee.high_rps) == (rates[-1], None)
+
+
+@pytest.mark.parametrize("limit", [38.0, 39.9])
+def test_a_knee_just_below_the_highest_rate_is_found_and_nothing_beyond_it_is_tried(limit):
+    search, rates = Search(OBJECTIVE, 10.0, 40.0, 30.0, 3.0, 3600.0), []
+    while (wanted := search.probe()) is not None:
+        rates.append(wanted[0])
+        search.see(cliff(wanted[0], limit))
+    assert max(rates) == 40
+    assert search.knee.reason is None
+    assert search.knee.low_rps <= limit <= search.knee.high_rps <= 40
+
+
 def test_the_rise_ends_at_the_highest_rate_to_be_tried():
     search = Search(OBJECTIVE, 10.0, 40.0, 30.0, 3.0, 3600.0)
     rates = []
