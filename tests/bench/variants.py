@@ -247,7 +247,8 @@ def write(options: argparse.Namespace, here: dict[str, Any], found: list[dict[st
         what = "the median of pairs, the lowest and the highest"
         again = "One start each says nothing about another hour: [speeds that come\nagain](speeds-cpu.md) does."
     else:
-        title = "Speeds that come again, on a CPU"
+        amx = any(each.startswith("amx") for each in here["instructions"])
+        title = f"Speeds that come again, on a CPU {'with' if amx else 'without'} AMX"
         how += f" --seconds {options.seconds:g} --rounds"
         what = f"the median of {options.rounds} rounds, each in processes of its own,\nand where one more round falls"
         at = sorted(each["at"] for one in found for each in one.get("rounds", ()))
