@@ -31,8 +31,8 @@ test: $(VENV)/.dev peers  ## all of that, live endpoints and browser included: a
 	@$(MAKE) --no-print-directory -j2 $(LINT) test-tests
 
 test-long: $(VENV)/.warm peers .peers/.trackers  ## what is long by nature: soaks, kills, coverage of intervals, whole campaigns, several nodes
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'long and not quiet'
-	$(BIN)/python -m pytest -m 'long and quiet'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'long and not quiet'; first=$$?; \
+	$(BIN)/python -m pytest -m 'long and quiet' && exit $$first
 
 # which only compute: a worker for each core
 check-tests: WORKERS = $(shell nproc 2>/dev/null || echo 2)

@@ -8,8 +8,8 @@ takes longer than `--limit` seconds says so.
 
 Prints a table, then one JSON line; with `--write PAGE` also docs/results/PAGE.md and .json. Of a speed it has the
 median of the rounds; where they are enough for it, also the range that one more round falls in, which holds all figures
-of the page together (`analysis/history/regression.py`, as for a new night's run); else the lowest and the highest pair
-of calls. Cold and warm are of one start each; `second_start.py` has rounds of those.
+of the page together (`analysis/history/regression.py`, as for a new night's run) and each round that was seen; else the
+lowest and the highest pair of calls. Cold and warm are of one start each; `second_start.py` has rounds of those.
 
     python tests/bench/variants.py                         a quick look: two models, five variants
     python tests/bench/variants.py --models custom_cnn,resnet50,bert,mlp --variants all --write variants-cpu
@@ -178,7 +178,8 @@ def rate(cells: list[dict[str, Any]]) -> None:
             one["batches"][batch]["speed"] = found = one["rounds"][0][batch] if len(rounds) == 1 else spread(rounds)
             if len(rounds) >= LEAST:
                 known = usual(np.log(rounds), ALARMS / 2 / figures)
-                found |= {"from": math.exp(known.centre - known.reach), "to": math.exp(known.centre + known.reach)}
+                least, most = (math.exp(known.centre + reach) for reach in (-known.reach, known.reach))
+                found |= {"from": min(least, *rounds), "to": max(most, *rounds)}  # what was seen can come again
 
 
 def in_words(speed: dict[str, float]) -> str:

@@ -379,6 +379,14 @@ def test_what_was_measured_before_is_found_again_or_not():
     assert found[1][2] == f"3.00, not within 2.00 ({speed['from']:.2f}–{speed['to']:.2f})"
 
 
+def test_a_range_holds_each_round_that_was_seen():
+    (one,) = page = [_cell("a", *(2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 2.0, 3.5))]
+    variants.rate(page)
+    speed = one["batches"]["1"]["speed"]
+    assert speed["to"] == 3.5
+    assert 1.5 < speed["from"] < 1.9  # one that is far off widens its own side only
+
+
 def test_rounds_of_another_hour_are_added_to_those_that_are_kept(monkeypatch, tmp_path):
     def run(model, variant, batches, cache, spent_s, limit_s):
         cold = not (Path(cache) / "made").exists()

@@ -35,7 +35,7 @@ OFF = {
     "use_beam_search": False, "echo": False, "presence_penalty": 0, "response_format": {"type": "text"}, "stop": None,
 }  # fmt: skip
 """What asks for nothing; vLLM's bench and GuideLLM send some of it."""
-SLOTS, QUEUE = 4, 30
+SLOTS, QUEUE, CONTEXT = 4, 30, 1024
 Found = TypeVar("Found")
 
 
@@ -49,7 +49,7 @@ class Bench:
         self.options = ServeOptions(
             models=("tiny_llama",), variants=("eager",), device="cpu", max_batch=SLOTS, threads=1, max_queue=QUEUE,
             parity_share=0, cache_dir=cache, profile=True,
-            settings={"context": "256", "prefill_chunk": "64", "layers": "1", "hidden": "64"},
+            settings={"context": f"{CONTEXT}", "prefill_chunk": "64", "layers": "1", "hidden": "64"},
         )  # fmt: skip
         self.endpoint = self.run(self._opened())
         self.app = as_app(lambda request: self.endpoint.answer(request, request.path.strip("/")), 1 << 20)
@@ -177,7 +177,7 @@ def test_asked_and_answered_have_the_shape_that_the_contract_says(bench: Bench, 
 def test_a_usual_event_is_the_json_of_one(bench: Bench, path: str) -> None:
     head = {"model": "tiny_llama", "stream": True, "stream_options": {"include_usage": True}} | asked(path, "x")
     tokens = bench.endpoint._tokens
-    made = read(json.dumps(head).encode(), path == CHAT, ["tiny_llama"], tokens, 256)
+    made = read(json.dumps(head).encode(), path == CHAT, ["tiny_llama"], tokens, CONTEXT)
     telling = Telling(made, tokens, "it")
     telling.event("first", None)
     rng = random.Random(1)
@@ -251,7 +251,7 @@ def test_likely_tokens_are_listed_best_first_with_the_chosen_one(bench: Bench) -
         (COMPLETIONS, {"prompt": [1 << 40]}, 400, "token ids from 0"),
         (COMPLETIONS, {"prompt": ["a", "b"]}, 400, "'prompt' must be one text"),
         (COMPLETIONS, {"prompt": "\ud800"}, 400, "lone surrogate"),
-        (COMPLETIONS, {"prompt": "word " * 400}, 400, "and the model reads and writes 256"),
+        (COMPLETIONS, {"prompt": "word " * 1500}, 400, f"and the model reads and writes {CONTEXT}"),
         (COMPLETIONS, {"model": "other"}, 404, "unknown model 'other'"),
         (COMPLETIONS, {"model": 3}, 400, "'model' must name a model"),
         (COMPLETIONS, {"n": 2}, 400, "'n' must be 1"),
@@ -356,8 +356,9 @@ def test_those_who_leave_in_the_middle_free_their_slots_and_harm_nobody(
             async with gate:
                 text = rng.choice(texts)
                 how = asked(COMPLETIONS, text) | FORCED | {"max_tokens": 30, "min_tokens": 30}
-                if number % 2:  # long before the end of theirs
-                    await left(how | {"max_tokens": 200, "min_tokens": 200}, rng.randrange(1, 8))
+                if number % 2:  # long before the end of theirs, also where this process stands still for a while
+                    most = CONTEXT - 60
+                    await left(how | {"max_tokens": most, "min_tokens": most}, rng.randrange(1, 8))
                     return
                 _, events = await bench.ask(COMPLETIONS, stream=True, **how)
                 assert text_of(COMPLETIONS, events) == alone[text]
@@ -454,7 +455,7 @@ def test_what_the_engine_counts_and_says_is_as_of_now(bench: Bench) -> None:
         assert steps(stats) == steps(after["counts"])
         _, said = await bench.raw("", b"")
         facts = json.loads(said)["parameters"]
-        assert (facts["slots"], facts["context"], facts["threads"], facts["parity_ok"]) == (SLOTS, 256, 1, True)
+        assert (facts["slots"], facts["context"], facts["threads"], facts["parity_ok"]) == (SLOTS, CONTEXT, 1, True)
         assert facts["device"] == "cpu"
         assert facts["sampled_responses"] == 0
 
