@@ -54,17 +54,17 @@ class Progress:
         self.finish: str | None = None
         """Why it ended, once it has."""
 
-    def more(self, pieces: Sequence[Token | None]) -> tuple[str, list[text_api.Placed]]:
-        """The text that these bring, and what was likely in place of each, where that is asked."""
-        told = ""
-        likely: list[text_api.Placed] = []
+    def more(self, pieces: Sequence[Token | None]) -> Iterator[tuple[str, str | None, list[text_api.Placed]]]:
+        """Of each step the text that it brings, why the answer ends, where it does, and what was likely in its place,
+        where that is asked."""
         for piece in map(partial(_known, self._writing), pieces):
             begin = self._text.length
-            told += self._text.add(piece.number)
-            if piece.likely:
-                likely.append((begin, piece.likely))
+            told = self._text.add(piece.number)
             self.finish = "stop" if self._text.stopped else piece.finish
-        return told + (self._text.rest() if self.finish else ""), likely
+            likely = [(begin, piece.likely)] if piece.likely else []
+            yield told + (self._text.rest() if self.finish else ""), self.finish, likely
+            if self.finish:
+                return
 
 
 class LanguageEndpoint(Endpoint):
@@ -197,9 +197,9 @@ class LanguageEndpoint(Endpoint):
         pieces = await self._first(writing, inbox)
         try:
             while not answer.finish:
-                more, of_these = answer.more(pieces)
-                told += more
-                likely += of_these
+                for more, _, of_it in answer.more(pieces):
+                    told += more
+                    likely += of_it
                 pieces = [] if answer.finish else await inbox.take()
         finally:
             self.engine.withdraw(writing)
@@ -214,15 +214,14 @@ class LanguageEndpoint(Endpoint):
         over: ExitStack,
         account: list[str],
     ) -> AsyncGenerator[bytes]:
-        """Events: what a step made goes at once, and what several made while nobody could send goes together."""
+        """Events, one for each step; what several made while nobody could send goes together."""
         writing = asked.writing
         answer = Progress(writing, self._tokens.telling(asked.stops, writing.least))
         with over:
             try:
                 while not answer.finish:
-                    told, likely = answer.more(pieces)
-                    if told or answer.finish or likely:
-                        yield telling.event(told, answer.finish, likely)
+                    if events := [telling.event(*step) for step in answer.more(pieces) if any(step)]:
+                        yield b"".join(events)
                     pieces = [] if answer.finish else await inbox.take()
                 if asked.usage:
                     yield telling.usage_event(text_api.usage(writing, self._said(writing)))

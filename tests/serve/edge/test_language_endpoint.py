@@ -21,9 +21,9 @@ pytest.importorskip("transformers")
 from tailrate.serve import wire
 from tailrate.serve.asgi import as_app
 from tailrate.serve.edge.contract import SCHEMAS
-from tailrate.serve.edge.language_endpoint import LanguageEndpoint
+from tailrate.serve.edge.language_endpoint import Inbox, LanguageEndpoint
 from tailrate.serve.edge.openai.text_api import IMPOSSIBLE, Telling, read
-from tailrate.serve.engine.language.writing import Writing
+from tailrate.serve.engine.language.writing import Token, Writing
 from tailrate.serve.options import ServeOptions
 from tailrate.serve.telemetry.token_counts import KEY
 from tailrate.serve.wire import WireError
@@ -157,6 +157,37 @@ def test_a_stream_says_what_the_whole_answer_does(bench: Bench, path: str) -> No
         assert sum(said[f"{name}_ms"] for name in wire.TEXT_STAGES) == pytest.approx(said["total_ms"], abs=0.01)
         assert min(said[f"{name}_ms"] for name in wire.TEXT_STAGES) >= 0
         assert (said["replica"], said["device"], said["compiled"]) == ("r1", "cpu", False)
+
+    bench.run(work())
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_each_step_has_an_event_also_where_several_go_together(
+    bench: Bench, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes: list[int] = []
+    take = Inbox.take
+
+    async def later(inbox: Inbox) -> list[Token | None]:
+        """As a server that is late finds them."""
+        found = await take(inbox)
+        while len(found) < 3 and found[-1] and not found[-1].finish:
+            found += await take(inbox)
+        takes.append(len(found))
+        return found
+
+    async def work() -> None:
+        how = asked(path, "a request and its replica") | FORCED | {"max_tokens": 31, "min_tokens": 31}
+        likely = {"logprobs": True} if path == CHAT else {"logprobs": 0}  # so that half a character is told of as well
+        _, soon = await bench.ask(path, stream=True, **how, **likely)
+        monkeypatch.setattr(Inbox, "take", later)
+        _, late = await bench.ask(path, stream=True, **how, **likely)
+        told = [[event["choices"][0] for event in events[:-1]] for events in (soon, late)]
+        assert told[0] == told[1]
+        assert len(told[1]) == sum(takes) == 31
+        assert len(takes) < 12
+        tokens = "content" if path == CHAT else "tokens"
+        assert all(len(one["logprobs"][tokens]) == 1 for one in told[1])
 
     bench.run(work())
 
