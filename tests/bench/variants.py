@@ -178,8 +178,8 @@ def rate(cells: list[dict[str, Any]]) -> None:
             one["batches"][batch]["speed"] = found = one["rounds"][0][batch] if len(rounds) == 1 else spread(rounds)
             if len(rounds) >= LEAST:
                 known = usual(np.log(rounds), ALARMS / 2 / figures)
-                least, most = (math.exp(known.centre + reach) for reach in (-known.reach, known.reach))
-                found |= {"from": min(least, *rounds), "to": max(most, *rounds)}  # what was seen can come again
+                found["from"] = min(found["low"], math.exp(known.centre - known.reach))  # what was seen can come again
+                found["to"] = max(found["high"], math.exp(known.centre + known.reach))
 
 
 def in_words(speed: dict[str, float]) -> str:
