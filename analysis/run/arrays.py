@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrate.analysis.run.bins import NEVER
-from tailrate.analysis.stats.array_types import Codes, Floats, Ints
+from tailrate.analysis.stats.array_types import Bools, Codes, Floats, Ints
 
 if TYPE_CHECKING:
     from tailrate.analysis.run.tables import Stored
@@ -83,6 +83,12 @@ def filled(column: Any, nothing: float, kind: Any) -> Any:
         known = np.unpackbits(np.frombuffer(column.buffers()[0], dtype=np.uint8), bitorder="little")
         values[np.flatnonzero(known[column.offset : column.offset + len(column)] == 0)] = nothing
     return values
+
+
+def where(rows: Any, chosen: Bools) -> Any:
+    """These rows of a table; Arrow's own ways from an array or a number to what it compares import pandas."""
+    bits = pa.py_buffer(np.packbits(chosen, bitorder="little"))
+    return rows.filter(pa.Array.from_buffers(pa.bool_(), len(chosen), [None, bits]))
 
 
 def fixed(values: Any, kind: Any) -> Any:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrate.analysis.records.manifest import settled_ns
 from tailrate.analysis.records.rows import KINDS, kind_of
-from tailrate.analysis.run.arrays import Chunk
+from tailrate.analysis.run.arrays import Chunk, where
 from tailrate.analysis.run.bins import NEVER
 from tailrate.analysis.run.columns import WHOLE
 from tailrate.analysis.run.outcomes import STREAM_COLUMNS, StreamTimes, in_ms, succeeded
@@ -126,8 +125,8 @@ def read(
         first, last = stored.span(part, "intended_ns")
         if first < high_ns and last >= low_ns:
             found = stored.read(part, columns)
-            due = pc.and_(pc.greater_equal(found["intended_ns"], low_ns), pc.less(found["intended_ns"], high_ns))
-            tables.append(found.filter(due))
+            due_ns = Chunk(found).whole("intended_ns")
+            tables.append(where(found, (due_ns >= low_ns) & (due_ns < high_ns)))
     rows = Chunk(pa.concat_tables(tables, promote_options="default").unify_dictionaries().sort_by("intended_ns"))
 
     def texts(name: str, made: Callable[[str | None], Any], kind: Any) -> Any:

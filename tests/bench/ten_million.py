@@ -43,7 +43,6 @@ from tailrate.analysis.exports import report_json
 from tailrate.analysis.verdicts import run
 from tailrate.analysis.steps import measure
 from tailrate.cli.reporting import make_report
-from scipy import special
 began = time.perf_counter()
 code = make_report(Path(sys.argv[1]), page=False)
 print(time.perf_counter() - began)
