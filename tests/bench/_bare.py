@@ -15,10 +15,12 @@ from typing import Any
 
 import psutil
 
+from tailrate.serve.deploy.app import FOR_TORCH
+
 _OTHERS, _COMPUTES = set(sorted(os.sched_getaffinity(0))[:-1]), {max(os.sched_getaffinity(0))}
 """Cores: one for what computes, and those for all else."""
-AS_SERVED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""The environment of a replica (see `tailrate.serve.deploy.app`)."""
+AS_SERVED = {"OMP_NUM_THREADS": "1"} | FOR_TORCH
+"""The environment of a replica."""
 
 
 class Bare:

@@ -497,6 +497,17 @@ def test_what_ray_runs_for_us_knows_no_pandas(images: Served) -> None:
         assert not any("/pandas/" in path for path in maps), name
 
 
+def test_a_model_computes_in_huge_pages(images: Served) -> None:
+    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("this system gives nobody any")
+    (pid,) = (
+        each["pid"] for each in started_with(MARK, images.mark) if "Replica:resnet50" in " ".join(each["cmdline"])
+    )
+    held = re.search(r"AnonHugePages: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
+    assert held is not None
+    assert int(held[1]) > 20_000  # of 100 MB of weights
+
+
 def test_requests_went_the_fast_way(images: Served) -> None:
     before = get(images, wire.SERVER)[1]["ingress"]  # what came before all was up may have gone the slow way
     assert (before["way"], before["fallback"]) == ("fast", None)
