@@ -5,7 +5,8 @@ time, where it does not tell a figure of its own, as that of a request. What a m
 and CPU time is the same whoever waits for whom, so a few per cent can be told on a machine that is not quite quiet;
 what only makes somebody wait cannot be seen here (`request_path`, `schedule_kept`). A ratio is Hodges and Lehmann's
 estimate over rounds with its 95 % interval (Wilcoxon's signed ranks). A piece is slower where all of that interval is
-beyond two per cent, which equal code hardly ever is; ends with 1 if any is slower.
+beyond two per cent, which equal code hardly ever is; where the interval leaves open whether it is, there are as many
+rounds again, twice at most. Ends with 1 if any is slower.
 
 Prints a table, then one JSON line. BASE and NEW are anything that git knows; the working tree as it is, where no NEW is
 given. The environment is one for both.
@@ -23,9 +24,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -39,6 +41,9 @@ MATTERS = 0.02
 """A change in cost that is called one."""
 LEAST_ROUNDS = 10
 """Of fewer the interval is none of 95 %."""
+MOST_TIMES = 3
+"""As many rounds as were asked for, where fewer leave it open."""
+OPEN = "none that shows"
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """Modules are compiled once, and not in each round."""
@@ -146,10 +151,23 @@ class Compared:
             return "slower"
         if self.high < 1 - MATTERS:
             return "faster"
-        return "no change" if self.low > 1 - MATTERS and self.high < 1 + MATTERS else "none that shows"
+        return "no change" if self.low > 1 - MATTERS and self.high < 1 + MATTERS else OPEN
 
     def __str__(self) -> str:
         return f"{self.ratio:.3f} ({self.low:.3f}–{self.high:.3f})"
+
+
+def compared(measure: Callable[[Path], float], trees: Sequence[Path], rounds: int) -> tuple[list[float], list[float]]:
+    """What both trees cost, in turns, until it is decided."""
+    base: list[float] = []
+    new: list[float] = []
+    for turn in range(MOST_TIMES * rounds):
+        sides = [(trees[0], base), (trees[1], new)]
+        for tree, costs in sides if turn % 2 else reversed(sides):
+            costs.append(measure(tree))
+        if not (turn + 1) % rounds and Compared.of(base, new).verdict != OPEN:
+            break
+    return base, new
 
 
 # ---- the two trees, and what they work on
@@ -223,14 +241,10 @@ def main() -> None:
         for name, piece in pieces.items():
             for tree in trees:
                 cost(piece, tree, stands)  # compiles what is kept from then on
-            base, new = [], []
-            for turn in range(asked.rounds):
-                sides = [(trees[0], base), (trees[1], new)]
-                for tree, costs in sides if turn % 2 else reversed(sides):
-                    costs.append(cost(piece, tree, stands))
+            base, new = compared(partial(cost, piece, stands=stands), trees, asked.rounds)
             found = Compared.of(base, new)
             rows[name] = {
-                "base": statistics.median(base), "new": statistics.median(new), "unit": piece.unit,
+                "base": statistics.median(base), "new": statistics.median(new), "unit": piece.unit, "rounds": len(base),
                 "ratio": found.ratio, "low": found.low, "high": found.high, "verdict": found.verdict,
             }  # fmt: skip
             print(

@@ -314,6 +314,24 @@ def test_five_per_cent_are_seen_and_nothing_is_not():
     assert same.count("no change") > 240  # in others a little may have changed
 
 
+def test_what_thirty_rounds_leave_open_gets_more_of_them():
+    """With noise that hides five per cent from every other comparison of thirty rounds."""
+    rng = np.random.default_rng(3)
+
+    def compared(ratio):
+        costs = [iter(side) for side in costs_of(rng, ratio, commits.MOST_TIMES * 30, noise=0.05)]
+        base, new = commits.compared(lambda tree: next(costs[tree.name == "new"]), (Path("base"), Path("new")), 30)
+        assert len(base) == len(new)
+        return len(base), commits.Compared.of(base, new).verdict
+
+    slower, same = ([compared(ratio) for _ in range(100)] for ratio in (1.05, 1.0))
+    first = sum(rounds == 30 for rounds, _ in slower)
+    assert 10 < first < 70
+    assert sum(verdict == "slower" for _, verdict in slower) > first + 20
+    assert not any(verdict == "slower" for _, verdict in same)
+    assert all(rounds == 90 or verdict != commits.OPEN for rounds, verdict in slower + same)
+
+
 def test_the_interval_of_a_ratio_holds_it():
     rng = np.random.default_rng(2)
     found = [commits.Compared.of(*costs_of(rng, 1.3, rounds)) for rounds in (10, 11, 30) for _ in range(300)]
