@@ -56,8 +56,8 @@ CPU_SHARE = 0.1
 """Of a logical core, so that Ray places any number of endpoints on a small machine: threads are ours to set."""
 FOR_TORCH = {"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1"}
 """Unless the environment says otherwise. Threads that spin between batches take cores that the ingress needs. In small
-pages one process computes up to twice as fast as the next, by where its memory happens to lie; in huge ones it hardly
-matters."""
+pages one process computes up to 1.8 times as fast as the next, by where its memory happens to lie; in huge ones it
+hardly matters."""
 FALLBACK = "TAILRATE_INGRESS_FALLBACK"
 """In the environment of a cluster of ours: why it does without the fast way."""
 
